@@ -1,0 +1,71 @@
+//! What goes into the master and what comes out.
+
+use everfold_protocol::{
+    Path, ProcessId, ReductionId,
+    message::{Header, ToMaster, ToWorker},
+    report::Refusal,
+};
+
+/// Something happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A worker said something.
+    Message {
+        /// Who, and what it knew of the membership.
+        header: Header,
+        /// What.
+        message: ToMaster,
+    },
+    /// A worker's connection broke. After it left this is expected; before, it is evidence of its death.
+    Disconnected(ProcessId),
+}
+
+/// Something is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Tell a worker.
+    Send {
+        /// Whom.
+        to: ProcessId,
+        /// What.
+        message: ToWorker,
+    },
+    /// Close the connection to a process that has no business here any more.
+    Disconnect(ProcessId),
+    /// Tell whoever watches.
+    Notice(Notice),
+    /// Everyone has left or failed: the master is no longer needed.
+    Done,
+}
+
+/// What a watcher hears. Logs, metrics and test assertions all come from these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// All expected processes are in the job.
+    Complete {
+        /// How many.
+        ranks: u32,
+    },
+    /// A process was declared failed.
+    Failed(ProcessId),
+    /// A process left the job in good order.
+    Left(ProcessId),
+    /// A message was dropped because its sender, task or reduction is no longer current.
+    Stale {
+        /// Who sent it.
+        sender: ProcessId,
+        /// What it was.
+        what: &'static str,
+    },
+    /// A reduction ended in an error for these ranks.
+    Refused {
+        /// Which.
+        reduction: ReductionId,
+        /// Who heard it.
+        ranks: Path,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A reduction ended well.
+    Finished(ReductionId),
+}

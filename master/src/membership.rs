@@ -1,0 +1,140 @@
+//! Who is in the job, and which messages are stale.
+
+use everfold_protocol::{
+    Epoch, JobId, Path, ProcessId, Rank,
+    message::{Header, Peer},
+};
+
+/// Where a rank stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not heard of yet.
+    Expected,
+    /// Takes part.
+    Alive(Peer),
+    /// Left in good order.
+    Left,
+    /// Declared failed. Fenced: nothing it says counts any more (I2).
+    Failed,
+}
+
+/// A message's place in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// From a process that takes part.
+    Current,
+    /// From a process that has failed, left, or was replaced by a later incarnation.
+    Stale,
+    /// From a future that this master has not made, or from another job: the sender is broken.
+    Impossible,
+}
+
+/// The view of the job at the current epoch.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    job: JobId,
+    epoch: Epoch,
+    states: Vec<State>,
+    one_host: bool,
+    alive: u32,
+}
+
+impl Membership {
+    /// A job of `size` ranks, all still expected.
+    pub fn new(job: JobId, size: u32) -> Self {
+        Self { job, epoch: Epoch(0), states: vec![State::Expected; size as usize], one_host: false, alive: 0 }
+    }
+
+    /// Number of the current view.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Number of ranks in the job, whatever their state.
+    pub fn size(&self) -> u32 {
+        self.states.len() as u32
+    }
+
+    /// Sorts a message by who sent it and when.
+    pub fn classify(&self, header: &Header) -> Freshness {
+        if header.job != self.job || header.epoch > self.epoch {
+            return Freshness::Impossible;
+        }
+        match self.states.get(header.sender.rank.index()) {
+            None => Freshness::Impossible,
+            Some(State::Alive(peer)) if peer.process == header.sender => Freshness::Current,
+            Some(State::Expected) => Freshness::Current,
+            Some(_) => Freshness::Stale,
+        }
+    }
+
+    /// Takes `peer` in. Returns false if its rank is not expected (any more).
+    pub fn join(&mut self, peer: Peer) -> bool {
+        match self.states.get_mut(peer.process.rank.index()) {
+            Some(state @ State::Expected) => *state = State::Alive(peer),
+            _ => return false,
+        }
+        self.alive += 1;
+        self.one_host = self.everyone_here() && self.one_host();
+        true
+    }
+
+    /// Whether every rank takes part: none is missing yet, none has failed or left.
+    pub fn everyone_here(&self) -> bool {
+        self.alive == self.size()
+    }
+
+    fn one_host(&self) -> bool {
+        let mut hosts = self.states.iter().map(|state| match state {
+            State::Alive(peer) => Some(peer.host),
+            _ => None,
+        });
+        let first = hosts.next().flatten();
+        first.is_some() && hosts.all(|host| host == first)
+    }
+
+    /// Whether all processes of `group` can read each other's memory.
+    pub fn share_memory(&self, group: &Path) -> bool {
+        let host = |rank: Rank| self.alive(rank).map(|peer| peer.host);
+        let first = group.first().and_then(host);
+        self.one_host || (first.is_some() && group.iter().all(|rank| host(rank) == first))
+    }
+
+    /// Declares `process` failed and starts a new epoch. Returns false if it was not taking part.
+    pub fn fail(&mut self, process: ProcessId) -> bool {
+        let taking_part = self.alive(process.rank).is_some_and(|peer| peer.process == process);
+        if taking_part {
+            self.states[process.rank.index()] = State::Failed;
+            self.alive -= 1;
+            self.epoch = self.epoch.next();
+        }
+        taking_part
+    }
+
+    /// Lets `rank`, which takes part, go.
+    pub fn leave(&mut self, rank: Rank) {
+        self.states[rank.index()] = State::Left;
+        self.alive -= 1;
+    }
+
+    /// The process of `rank`, if it takes part.
+    pub fn alive(&self, rank: Rank) -> Option<&Peer> {
+        match self.states.get(rank.index()) {
+            Some(State::Alive(peer)) => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// All processes that take part, by rank.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.states.iter().filter_map(|state| match state {
+            State::Alive(peer) => Some(peer),
+            _ => None,
+        })
+    }
+
+    /// Ranks in the state that `which` accepts.
+    pub fn ranks(&self, which: impl Fn(&State) -> bool) -> Path {
+        (0u32..).map(Rank).zip(&self.states).filter(|(_, state)| which(state)).map(|(rank, _)| rank).collect()
+    }
+}

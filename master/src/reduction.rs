@@ -1,0 +1,286 @@
+//! The state of one reduction and its exactly-once bookkeeping.
+//!
+//! # Invariant I1
+//! For each segment the paths of queued partials, of planned and running tasks and of the finished result are
+//! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
+//! paths is one that refuses overlap.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionSpec, SegmentIndex, TaskId, Timestamp,
+    message::{ByteRange, Contribution, Data, PartialReady, Piece},
+    report::{Phases, Report, TaskRecord},
+};
+use smallvec::SmallVec;
+
+use crate::{
+    policy::Policy,
+    queue::{Queue, Ready},
+};
+
+/// A task that its executor works on.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Which task.
+    pub task: TaskId,
+    /// Who works on it.
+    pub executor: ProcessId,
+    /// What meets in it; the executor's own partial is among them.
+    pub partials: Vec<Ready>,
+    /// What its result will hold.
+    pub path: Path,
+    /// What it counts as in the executor's lane.
+    pub bytes: u64,
+}
+
+/// One segment's state.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Partials without a partner.
+    pub queue: Queue,
+    /// The root's own partial, kept back until the rest of the group is one partial.
+    pub held_root: Option<Ready>,
+    /// Paths that wait in lanes as plans.
+    pub planned: SmallVec<[Path; 2]>,
+    /// Tasks that are being worked on.
+    pub running: SmallVec<[Running; 2]>,
+    /// The finished segment.
+    pub result: Option<Ready>,
+}
+
+/// One reduction, from its first contribution to the release of its last window.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// What it was called.
+    pub name: String,
+    /// What all agreed on; in the words of `first`.
+    pub spec: ReductionSpec,
+    /// Who came first.
+    pub first: Rank,
+    /// Whose originals are here.
+    pub arrived: Path,
+    /// Its segments.
+    pub segments: Vec<Segment>,
+    /// Segments without a result.
+    pub unfinished: usize,
+    /// Ranks that still copy the result out of other ranks' windows.
+    pub collecting: Option<Path>,
+    /// Whether all processes of the group can read each other's memory.
+    pub share_memory: bool,
+    /// Whether all bodies came inlined so far.
+    pub inline: bool,
+    /// Bytes of inlined bodies that wait for the rest of the group.
+    pub held_bytes: u64,
+    segment_bytes: u64,
+    body_bytes: u64,
+    started: Timestamp,
+    last_arrival: Timestamp,
+    tasks_per_worker: BTreeMap<Rank, u64>,
+    bytes_moved: u64,
+    working: Duration,
+    fetching: Duration,
+    trace: Option<Vec<TaskRecord>>,
+}
+
+impl Reduction {
+    /// A reduction that `caller` is the first to contribute to.
+    pub fn new(
+        now: Timestamp,
+        caller: Rank,
+        contribution: &Contribution,
+        policy: &Policy,
+        share_memory: bool,
+    ) -> Self {
+        let spec = contribution.spec.clone();
+        let segment_bytes = policy.segment_len(&spec.kind);
+        let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
+        let segment = Segment {
+            queue: Queue::new(spec.commutative),
+            held_root: None,
+            planned: SmallVec::new(),
+            running: SmallVec::new(),
+            result: None,
+        };
+        Self {
+            name: contribution.name.clone(),
+            first: caller,
+            arrived: Path::empty(),
+            segments: vec![segment; count as usize],
+            unfinished: count as usize,
+            collecting: None,
+            share_memory,
+            inline: true,
+            held_bytes: 0,
+            segment_bytes,
+            body_bytes,
+            started: now,
+            last_arrival: now,
+            tasks_per_worker: BTreeMap::new(),
+            bytes_moved: 0,
+            working: Duration::ZERO,
+            fetching: Duration::ZERO,
+            trace: spec.trace.then(Vec::new),
+            spec,
+        }
+    }
+
+    /// When its deadline passes.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.spec.deadline.map(|deadline| self.started + deadline)
+    }
+
+    /// Where segment `index` lies in the body.
+    pub fn range(&self, index: SegmentIndex) -> ByteRange {
+        let start = u64::from(index.0) * self.segment_bytes;
+        ByteRange { start, len: self.segment_bytes.min(self.body_bytes - start) }
+    }
+
+    /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
+    /// then carries each finished segment once instead of taking part in every level of the tree.
+    pub fn holds_root(&self) -> bool {
+        self.segments.len() > 1 && !self.share_memory && self.spec.commutative
+    }
+
+    /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
+    /// if that would be too much to keep.
+    pub fn holds_inline(&self, policy: &Policy) -> bool {
+        self.inline && self.arrived != self.spec.group && self.held_bytes < policy.hold_bytes
+    }
+
+    /// Takes in `process`'s original for all segments.
+    ///
+    /// # Panics
+    /// If that rank has arrived before; the caller has refused it.
+    pub fn arrive(&mut self, now: Timestamp, process: ProcessId, data: Data, trace: bool) {
+        let path = Path::single(process.rank);
+        self.arrived = self.arrived.union(&path).expect("I1: a rank arrives once");
+        self.last_arrival = now;
+        self.inline &= !matches!(data, Data::Window(_));
+        if let Data::Inline(bytes) = &data {
+            self.held_bytes += bytes.len() as u64;
+        }
+        if trace && self.trace.is_none() {
+            self.trace = Some(Vec::new());
+        }
+        let ready = Ready { process, path, data };
+        let hold = self.holds_root() && self.spec.delivery.root() == Some(process.rank);
+        for segment in &mut self.segments {
+            if ready.path == self.spec.group {
+                segment.result = Some(ready.clone());
+                self.unfinished -= 1;
+            } else if hold {
+                segment.held_root = Some(ready.clone());
+            } else {
+                segment.queue.push(ready.clone(), &self.spec.group);
+            }
+        }
+    }
+
+    /// Bytes that a task over `partials` counts as in a lane: what its executor has to touch.
+    pub fn task_bytes(&self, index: SegmentIndex, partials: &[Ready]) -> u64 {
+        match self.spec.kind.array_bytes() {
+            Some(_) => self.range(index).len * partials.len() as u64,
+            None => partials.iter().map(|ready| ready.data.len()).sum(),
+        }
+    }
+
+    /// Takes a finished task out of `running` and puts its partial where it belongs.
+    ///
+    /// Returns the task, or `None` if no such task runs there: the message is stale.
+    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: &PartialReady) -> Option<Running> {
+        let group = &self.spec.group;
+        let segment = self.segments.get_mut(done.segment.index.0 as usize)?;
+        let position = segment.running.iter().position(|r| r.task == done.task && r.executor == sender)?;
+        if segment.running[position].path != done.path {
+            return None;
+        }
+        let running = segment.running.remove(position);
+        let ready = Ready { process: sender, path: done.path.clone(), data: done.data.clone() };
+        if ready.path == *group {
+            segment.result = Some(ready);
+            self.unfinished -= 1;
+        } else {
+            segment.queue.push(ready, group);
+        }
+        self.count(now, done, &running);
+        Some(running)
+    }
+
+    fn count(&mut self, now: Timestamp, done: &PartialReady, running: &Running) {
+        let range = self.range(done.segment.index);
+        let work = Duration::from_nanos(done.counters.task_ns);
+        *self.tasks_per_worker.entry(running.executor.rank).or_default() += 1;
+        self.bytes_moved += done.counters.fetched_bytes;
+        self.working += work;
+        self.fetching += Duration::from_nanos(done.counters.fetch_ns);
+        if let Some(trace) = &mut self.trace {
+            let others = running.partials.iter().filter(|ready| ready.process != running.executor);
+            let own = running.partials.iter().find(|ready| ready.process == running.executor);
+            let end = now.since(self.started);
+            trace.push(TaskRecord {
+                executor: running.executor.rank,
+                segment: done.segment.index,
+                range,
+                own: own.map(|ready| ready.path.clone()).unwrap_or_default(),
+                sources: others.map(|ready| (ready.process.rank, ready.path.clone())).collect(),
+                start: end.saturating_sub(work),
+                end,
+            });
+        }
+    }
+
+    /// What is told about the reduction once it is over.
+    pub fn report(&mut self, now: Timestamp) -> Report {
+        Report {
+            contributors: self.arrived.clone(),
+            tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
+            bytes_moved: self.bytes_moved,
+            phases: Phases {
+                arriving: self.last_arrival.since(self.started),
+                folding: now.since(self.last_arrival),
+                working: self.working,
+                fetching: self.fetching,
+            },
+            trace: self.trace.take().unwrap_or_default(),
+        }
+    }
+
+    /// Where the finished segments lie; neighbouring ones in one window are one piece.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
+            let Some(result) = &segment.result else { continue };
+            let range = self.range(index);
+            match pieces.last_mut() {
+                Some(last) if last.process == result.process && last.data == result.data => {
+                    last.range.len += range.len;
+                }
+                _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
+            }
+        }
+        pieces
+    }
+
+    /// Verifies I1.
+    ///
+    /// # Panics
+    /// If a contribution is missing or counted twice.
+    pub fn check(&self) {
+        for (index, segment) in self.segments.iter().enumerate() {
+            let parts = segment
+                .queue
+                .iter()
+                .chain(&segment.held_root)
+                .chain(&segment.result)
+                .map(|ready| &ready.path)
+                .chain(&segment.planned)
+                .chain(segment.running.iter().map(|running| &running.path));
+            let union = parts.fold(Path::empty(), |all, path| {
+                all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
+            });
+            assert_eq!(union, self.arrived, "I1: segment {index} lost or invented a contribution");
+        }
+    }
+}

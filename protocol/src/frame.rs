@@ -1,0 +1,215 @@
+//! How a batch of messages looks on the wire.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      4  magic "evfd"
+//!      4      2  version
+//!      6      2  reserved, zero
+//!      8      4  length of the payload in bytes
+//!     12      8  xxh3 of the payload
+//!     20      …  payload: header and messages, encoded by `codec`
+//! ```
+//! All integers are little-endian. A reader checks magic and version before it believes the length, the length
+//! before it allocates, and the checksum before it decodes.
+
+use serde::{Serialize, de::DeserializeOwned};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::codec::{self, CodecError};
+
+/// First bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"evfd";
+/// Version of everything on the wire. Two versions never talk to each other.
+pub const VERSION: u16 = 1;
+/// Bytes before the payload.
+pub const PRELUDE_BYTES: usize = 20;
+
+/// Why bytes are not a frame. The connection they came from cannot be used any further.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Something else talks to this port.
+    #[error("not an everfold frame: it starts with {0:02x?}")]
+    Magic([u8; 4]),
+    /// The peer was built from another version of everfold.
+    #[error("the peer speaks version {0} of the protocol, this process version {VERSION}; use one build for a job")]
+    Version(u16),
+    /// A bit that must be zero is not.
+    #[error("reserved bits of the frame are {0:#06x}")]
+    Reserved(u16),
+    /// The frame is longer than the limit.
+    #[error("a frame of {bytes} bytes is over the limit of {limit}")]
+    TooLong {
+        /// Announced or actual length of the payload.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The bytes were damaged on the way.
+    #[error("the frame's checksum is {found:#018x}, its header says {announced:#018x}")]
+    Checksum {
+        /// From the frame's prelude.
+        announced: u64,
+        /// Of the payload.
+        found: u64,
+    },
+    /// The payload is no batch of messages.
+    #[error(transparent)]
+    Payload(#[from] CodecError),
+}
+
+/// The part of a frame before its payload, checked as far as it can be alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prelude {
+    /// Length of the payload in bytes.
+    pub payload_bytes: u32,
+    checksum: u64,
+}
+
+impl Prelude {
+    /// Reads and checks the first bytes of a frame.
+    ///
+    /// # Errors
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Reserved`], or [`FrameError::TooLong`] if the
+    /// payload would have more than `limit` bytes.
+    pub fn parse(bytes: &[u8; PRELUDE_BYTES], limit: u64) -> Result<Self, FrameError> {
+        let [m0, m1, m2, m3, v0, v1, r0, r1, l0, l1, l2, l3, c @ ..] = *bytes;
+        let magic = [m0, m1, m2, m3];
+        if magic != MAGIC {
+            return Err(FrameError::Magic(magic));
+        }
+        let version = u16::from_le_bytes([v0, v1]);
+        if version != VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let reserved = u16::from_le_bytes([r0, r1]);
+        if reserved != 0 {
+            return Err(FrameError::Reserved(reserved));
+        }
+        let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]);
+        if u64::from(payload_bytes) > limit {
+            return Err(FrameError::TooLong { bytes: payload_bytes.into(), limit });
+        }
+        Ok(Self { payload_bytes, checksum: u64::from_le_bytes(c) })
+    }
+
+    /// Decodes the payload that follows this prelude.
+    ///
+    /// # Errors
+    /// [`FrameError::Checksum`] or [`FrameError::Payload`].
+    pub fn decode<T: DeserializeOwned>(self, payload: &[u8]) -> Result<T, FrameError> {
+        let found = xxh3_64(payload);
+        if found != self.checksum {
+            return Err(FrameError::Checksum { announced: self.checksum, found });
+        }
+        Ok(codec::decode(payload)?)
+    }
+}
+
+/// Appends `value` to `out` as one frame.
+///
+/// # Errors
+/// [`FrameError::TooLong`] or [`FrameError::Payload`]; `out` is then as it was.
+pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let start = out.len();
+    out.resize(start + PRELUDE_BYTES, 0);
+    let encoded = codec::encode_into(value, out).map_err(FrameError::from).and_then(|()| {
+        let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
+        let limit = limit.min(u32::MAX.into());
+        if bytes > limit { Err(FrameError::TooLong { bytes, limit }) } else { Ok(bytes as u32) }
+    });
+    let payload_bytes = match encoded {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            out.truncate(start);
+            return Err(error);
+        }
+    };
+    let (prelude, payload) = out[start..].split_at_mut(PRELUDE_BYTES);
+    prelude[0..4].copy_from_slice(&MAGIC);
+    prelude[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    prelude[8..12].copy_from_slice(&payload_bytes.to_le_bytes());
+    prelude[12..20].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+    Ok(())
+}
+
+/// Decodes exactly one frame from all of `bytes`.
+///
+/// # Errors
+/// Any [`FrameError`]; `Ok(None)` if the frame is truncated.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<Option<T>, FrameError> {
+    let Some((prelude, payload)) = bytes.split_first_chunk::<PRELUDE_BYTES>() else { return Ok(None) };
+    let prelude = Prelude::parse(prelude, limit)?;
+    match payload.get(..prelude.payload_bytes as usize) {
+        Some(payload) => prelude.decode(payload).map(Some),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: u64 = 1 << 20;
+
+    fn frame(words: &[String]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_into(&words.to_vec(), LIMIT, &mut bytes).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(words: Vec<String>) {
+            let bytes = frame(&words);
+            prop_assert_eq!(decode::<Vec<String>>(&bytes, LIMIT).unwrap(), Some(words));
+        }
+
+        #[test]
+        fn a_truncated_frame_is_incomplete(words: Vec<String>, cut: prop::sample::Index) {
+            let bytes = frame(&words);
+            let cut = cut.index(bytes.len());
+            prop_assert!(decode::<Vec<String>>(&bytes[..cut], LIMIT).unwrap().is_none());
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found(words: Vec<String>, bit: prop::sample::Index) {
+            let mut bytes = frame(&words);
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let decoded = decode::<Vec<String>>(&bytes, LIMIT);
+            // A longer announced length only makes the frame incomplete.
+            prop_assert!(!matches!(decoded, Ok(Some(_))), "{decoded:?}");
+        }
+
+        #[test]
+        fn garbage_is_refused(bytes: Vec<u8>) {
+            prop_assume!(!bytes.starts_with(&MAGIC));
+            prop_assert!(!matches!(decode::<Vec<String>>(&bytes, LIMIT), Ok(Some(_))));
+        }
+    }
+
+    #[test]
+    fn each_kind_of_bad_prelude_has_its_error() {
+        let good = frame(&["x".to_owned()]);
+        let with = |at: usize, value: &[u8]| {
+            let mut bytes = good.clone();
+            bytes[at..at + value.len()].copy_from_slice(value);
+            decode::<Vec<String>>(&bytes, LIMIT).unwrap_err()
+        };
+        assert!(matches!(with(0, b"HTTP"), FrameError::Magic(m) if &m == b"HTTP"));
+        assert!(matches!(with(4, &[2, 0]), FrameError::Version(2)));
+        assert!(matches!(with(6, &[1, 0]), FrameError::Reserved(1)));
+        assert!(matches!(with(8, &[255; 4]), FrameError::TooLong { bytes, limit: LIMIT } if bytes == u32::MAX.into()));
+        assert!(matches!(with(12, &[0; 8]), FrameError::Checksum { announced: 0, .. }));
+    }
+
+    #[test]
+    fn a_batch_over_the_limit_is_refused_and_nothing_is_written() {
+        let mut out = vec![1, 2, 3];
+        let error = encode_into(&vec![0u8; 100], 50, &mut out).unwrap_err();
+        assert!(matches!(error, FrameError::TooLong { limit: 50, .. }));
+        assert_eq!(out, [1, 2, 3]);
+    }
+}

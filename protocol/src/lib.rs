@@ -1,0 +1,32 @@
+//! The words of everfold as types: who, what, when, and the messages between them.
+//!
+//! Pure: no sockets, threads, clocks, files, randomness or hash-ordered iteration. Time comes in as a
+//! [`Timestamp`], bytes come in as slices.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`id`] | ranks, incarnations, epochs, names of reductions, segments, tasks and windows |
+//! | [`path`](mod@path) | the set of ranks folded into a partial, as sorted intervals |
+//! | [`spec`] | what the ranks of one reduction must agree on |
+//! | [`message`] | everything that travels between master and worker |
+//! | [`report`] | what is told about a finished reduction, and why one was refused |
+//! | [`frame`] | how a batch of messages looks on the wire |
+//! | [`codec`] | the only place that knows the serialisation format |
+//! | [`time`] | opaque points in time and durations |
+
+pub mod codec;
+pub mod frame;
+pub mod id;
+pub mod message;
+pub mod path;
+pub mod report;
+pub mod spec;
+pub mod time;
+
+pub use id::{
+    Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
+    TaskId, WindowId,
+};
+pub use path::Path;
+pub use spec::ReductionSpec;
+pub use time::Timestamp;

@@ -1,0 +1,279 @@
+//! Everything that travels between a worker and the master.
+//!
+//! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
+//! recognised as stale by its header, its task or its path; ARCHITECTURE.md has the table.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{
+        Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, TaskId, WindowId,
+    },
+    path::Path,
+    report::{Refusal, Report},
+    spec::{Limits, ReductionSpec},
+};
+
+/// Who speaks, in which job, and what membership it knew when it spoke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// A frame of another job is refused.
+    pub job: JobId,
+    /// The sender's epoch.
+    pub epoch: Epoch,
+    /// The sender and its life.
+    pub sender: ProcessId,
+}
+
+/// Where bytes can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Data {
+    /// Right here: the body was small enough to travel.
+    Inline(Bytes),
+    /// In a window of the process that sent this.
+    Window(WindowRef),
+    /// Nowhere but at its owner, which folds it itself: the root's own contribution.
+    Private,
+}
+
+impl Data {
+    /// Bytes that can be read here, if any can.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Window(window) => window.bytes,
+            Self::Private => 0,
+        }
+    }
+
+    /// Whether nothing can be read here.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Memory that peers may read one-sidedly, as its owner published it.
+///
+/// The bytes do not change until the owner releases the window; `generation` tells a reader that it came too late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowRef {
+    /// The window at its owner.
+    pub window: WindowId,
+    /// Value of the owner's generation counter while the window is valid.
+    pub generation: Generation,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// xxh3 of the whole window, where the publisher held the bytes in cache anyway (encoded objects). Arrays
+    /// have none: a pass over them to make it would cost as much as folding them.
+    pub checksum: Option<u64>,
+    /// How a process on the same host reaches it without asking.
+    pub place: Place,
+}
+
+/// How a process on the same host reaches a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// In the owner's region of shared memory, which peers map.
+    Region(RegionOffset),
+    /// At this address of the owner's private memory, which peers read with `process_vm_readv`.
+    Memory(u64),
+    /// Only the owner's server hands it out.
+    Served,
+}
+
+/// What peers must know of a process to read from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Which process.
+    pub process: ProcessId,
+    /// Equal for processes that can share memory: same machine, same namespace of process ids, same user.
+    pub host: u64,
+    /// Process id on that host.
+    pub pid: u32,
+    /// Its region of shared memory: file descriptor in that process and length in bytes.
+    pub region: Option<(i32, u64)>,
+    /// Where its server listens, `host:port`.
+    pub address: String,
+}
+
+/// What a worker says to the master.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToMaster {
+    /// Takes the sender into the job.
+    Join(Peer),
+    /// The sender's original is readable: the first reduction message of a reduction (DR §2 def. 4).
+    Contribute(Contribution),
+    /// A task is done: the executor's partial with the larger path is readable.
+    PartialReady(PartialReady),
+    /// A task could not be done; the executor's partial is as it was.
+    TaskFailed(TaskFailed),
+    /// The sender has copied the whole result out of the others' windows.
+    Collected {
+        /// Of which reduction.
+        reduction: ReductionId,
+    },
+    /// The sender starts no more reductions and no longer serves windows.
+    Leave,
+}
+
+/// One rank's entry into a reduction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// The name behind the id.
+    pub name: String,
+    /// What the caller believes that all agreed on.
+    pub spec: ReductionSpec,
+    /// Where the original is readable.
+    pub data: Data,
+}
+
+/// A task is done and its result readable.
+///
+/// `process`'s window keeps unchanged until the reduction ends. Duplicates are harmless: a task is completed once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartialReady {
+    /// The task that made it.
+    pub task: TaskId,
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// What is folded into it.
+    pub path: Path,
+    /// Where it is readable.
+    pub data: Data,
+    /// Perf counters of the task.
+    pub counters: TaskCounters,
+}
+
+/// What a worker observed while it did a task (DR §1, performance counters).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCounters {
+    /// From taking the task up to having its data ready, in nanoseconds.
+    pub task_ns: u64,
+    /// Of these, spent on reading peers.
+    pub fetch_ns: u64,
+    /// Bytes read from peers.
+    pub fetched_bytes: u64,
+}
+
+/// A task could not be done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskFailed {
+    /// Which task.
+    pub task: TaskId,
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// Whose data could not be read or combined.
+    pub culprit: ProcessId,
+    /// What went wrong, for people.
+    pub reason: String,
+}
+
+/// What the master says to a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Everybody is here.
+    Welcome {
+        /// All processes of the job, by rank.
+        peers: Vec<Peer>,
+        /// What holds in this job.
+        limits: Limits,
+    },
+    /// Not everybody came in time; there will be no job.
+    Incomplete {
+        /// Who is missing.
+        missing: Path,
+    },
+    /// Read those partials and fold them into yours.
+    Task(Task),
+    /// The reduction ended well.
+    Finished(Finished),
+    /// The reduction ended in an error, or this rank's part in it was refused.
+    Refused {
+        /// Which reduction.
+        reduction: ReductionId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Everyone has collected the result: windows may go.
+    Release {
+        /// Of which reduction.
+        reduction: ReductionId,
+    },
+    /// Processes that no longer take part; the frame's epoch is the new one.
+    Departed {
+        /// Declared failed: fenced from now on.
+        failed: Vec<ProcessId>,
+    },
+    /// The sender may disconnect.
+    Farewell,
+}
+
+/// Read those partials and fold them into yours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Identifies the task in its answer.
+    pub task: TaskId,
+    /// Which segment of which reduction.
+    pub segment: SegmentId,
+    /// Where the segment lies in the body; meaningless for objects, which are one piece.
+    pub range: ByteRange,
+    /// What the executor's own partial is believed to hold.
+    pub own: Path,
+    /// What to fold into it.
+    pub sources: Vec<Source>,
+}
+
+/// A partial to read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// Whose.
+    pub process: ProcessId,
+    /// What it holds.
+    pub path: Path,
+    /// Where it is readable.
+    pub data: Data,
+}
+
+/// A contiguous part of a body, in bytes; whole elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByteRange {
+    /// First byte.
+    pub start: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl ByteRange {
+    /// The byte after the last.
+    pub fn end(self) -> u64 {
+        self.start + self.len
+    }
+}
+
+/// The reduction ended well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// Where the result lies, segment by segment: for those who are to have it and do not hold it.
+    pub result: Vec<Piece>,
+    /// What happened.
+    pub report: Report,
+}
+
+/// A finished segment of a result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Piece {
+    /// Where it belongs in the body.
+    pub range: ByteRange,
+    /// Who holds it.
+    pub process: ProcessId,
+    /// Where it is readable.
+    pub data: Data,
+}
+
+/// Rank of the process that hosts the master.
+pub const MASTER_RANK: Rank = Rank(0);

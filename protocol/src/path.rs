@@ -1,0 +1,280 @@
+//! The set of ranks whose originals are folded into a partial (DR §2, def. 5).
+//!
+//! # Invariant
+//! Intervals are half-open, not empty, sorted, and never touch: each set has exactly one form, so equality of
+//! sets is equality of bytes. Decoding checks it, because a path decides what counts.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use smallvec::{SmallVec, smallvec};
+
+use crate::id::Rank;
+
+/// Half-open interval of ranks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+struct Interval {
+    start: u32,
+    end: u32,
+}
+
+/// A set of ranks as sorted, disjoint, maximal intervals.
+///
+/// ```
+/// use everfold_protocol::{Path, Rank};
+///
+/// let left = Path::range(0, 3);
+/// let right = Path::single(Rank(3));
+/// assert_eq!(left.union(&right), Ok(Path::range(0, 4)));
+/// assert!(left.union(&left).is_err(), "nothing is counted twice");
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(transparent)]
+pub struct Path {
+    intervals: SmallVec<[Interval; 2]>,
+}
+
+/// Two paths share ranks; their union would count those twice.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("both paths contain rank {0}")]
+pub struct Overlap(pub Rank);
+
+impl Path {
+    /// The empty set.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// One rank.
+    pub fn single(rank: Rank) -> Self {
+        Self::range(rank.0, rank.0 + 1)
+    }
+
+    /// The ranks `start..end`; empty if `end <= start`.
+    pub fn range(start: u32, end: u32) -> Self {
+        if start < end { Self { intervals: smallvec![Interval { start, end }] } } else { Self::default() }
+    }
+
+    /// Number of ranks.
+    pub fn len(&self) -> usize {
+        self.intervals.iter().map(|i| (i.end - i.start) as usize).sum()
+    }
+
+    /// Whether no rank is in it.
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
+    /// The smallest rank.
+    pub fn first(&self) -> Option<Rank> {
+        self.intervals.first().map(|i| Rank(i.start))
+    }
+
+    /// The largest rank.
+    pub fn last(&self) -> Option<Rank> {
+        self.intervals.last().map(|i| Rank(i.end - 1))
+    }
+
+    /// Whether `rank` is in the set.
+    pub fn contains(&self, rank: Rank) -> bool {
+        self.position(rank).is_some()
+    }
+
+    /// How many smaller ranks the set has, if it holds `rank`: the rank's index within the group.
+    pub fn position(&self, rank: Rank) -> Option<usize> {
+        let mut before = 0;
+        for interval in &self.intervals {
+            if rank.0 < interval.start {
+                return None;
+            }
+            if rank.0 < interval.end {
+                return Some(before + (rank.0 - interval.start) as usize);
+            }
+            before += (interval.end - interval.start) as usize;
+        }
+        None
+    }
+
+    /// All ranks in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.intervals.iter().flat_map(|i| (i.start..i.end).map(Rank))
+    }
+
+    /// The union of two disjoint sets.
+    ///
+    /// # Errors
+    /// [`Overlap`] names the smallest shared rank; a union is refused rather than silently deduplicated.
+    pub fn union(&self, other: &Self) -> Result<Self, Overlap> {
+        let mut merged: SmallVec<[Interval; 2]> = SmallVec::with_capacity(self.intervals.len() + other.intervals.len());
+        let (mut a, mut b) = (self.intervals.as_slice(), other.intervals.as_slice());
+        while let Some(next) = take_smaller(&mut a, &mut b) {
+            match merged.last_mut() {
+                Some(last) if next.start < last.end => return Err(Overlap(Rank(next.start))),
+                Some(last) if next.start == last.end => last.end = next.end,
+                _ => merged.push(next),
+            }
+        }
+        Ok(Self { intervals: merged })
+    }
+
+    /// The ranks of `self` that `other` does not hold.
+    pub fn difference(&self, other: &Self) -> Self {
+        let mut rest = Self::default();
+        let mut holes = other.intervals.iter().peekable();
+        for interval in &self.intervals {
+            let mut start = interval.start;
+            while let Some(hole) = holes.peek() {
+                if hole.end <= start {
+                    holes.next();
+                    continue;
+                }
+                if hole.start >= interval.end {
+                    break;
+                }
+                if start < hole.start {
+                    rest.intervals.push(Interval { start, end: hole.start });
+                }
+                start = hole.end;
+                if start >= interval.end {
+                    break;
+                }
+            }
+            if start < interval.end {
+                rest.intervals.push(Interval { start, end: interval.end });
+            }
+        }
+        rest
+    }
+
+    /// Whether no rank is in both sets.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.union(other).is_ok()
+    }
+
+    /// Whether every rank of `self` is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+}
+
+/// Takes the interval that starts first off the front of the slice that has it.
+fn take_smaller<'a>(a: &mut &'a [Interval], b: &mut &'a [Interval]) -> Option<Interval> {
+    let from = match (a.first(), b.first()) {
+        (Some(x), Some(y)) if y.start < x.start => b,
+        (Some(_), _) => a,
+        (None, _) => b,
+    };
+    let (first, rest) = from.split_first()?;
+    *from = rest;
+    Some(*first)
+}
+
+impl FromIterator<Rank> for Path {
+    /// Collects ranks in any order; repeated ones count once.
+    fn from_iter<I: IntoIterator<Item = Rank>>(ranks: I) -> Self {
+        let mut ranks: Vec<u32> = ranks.into_iter().map(|rank| rank.0).collect();
+        ranks.sort_unstable();
+        let mut path = Self::default();
+        for rank in ranks {
+            match path.intervals.last_mut() {
+                Some(last) if rank < last.end => {}
+                Some(last) if rank == last.end => last.end += 1,
+                _ => path.intervals.push(Interval { start: rank, end: rank + 1 }),
+            }
+        }
+        path
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let intervals: SmallVec<[Interval; 2]> = Deserialize::deserialize(deserializer)?;
+        let sorted = intervals.windows(2).all(|pair| pair[0].end < pair[1].start);
+        let filled = intervals.iter().all(|interval| interval.start < interval.end);
+        if sorted && filled { Ok(Self { intervals }) } else { Err(D::Error::custom("path is not in normal form")) }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, interval) in self.intervals.iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            match interval.end - interval.start {
+                1 => write!(f, "{comma}{}", interval.start)?,
+                _ => write!(f, "{comma}{}-{}", interval.start, interval.end - 1)?,
+            }
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec;
+
+    fn ranks() -> impl Strategy<Value = BTreeSet<u32>> {
+        prop::collection::btree_set(0u32..60, 0..40)
+    }
+
+    fn path(set: &BTreeSet<u32>) -> Path {
+        set.iter().copied().map(Rank).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_is_the_set_it_was_made_from(a in ranks()) {
+            let p = path(&a);
+            prop_assert_eq!(p.iter().map(|r| r.0).collect::<BTreeSet<_>>(), a.clone());
+            prop_assert_eq!(p.len(), a.len());
+            for r in 0..60 {
+                prop_assert_eq!(p.position(Rank(r)), a.contains(&r).then(|| a.range(..r).count()));
+            }
+        }
+
+        #[test]
+        fn union_refuses_exactly_the_overlapping(a in ranks(), b in ranks()) {
+            let union = path(&a).union(&path(&b));
+            match a.intersection(&b).next() {
+                Some(_) => prop_assert!(matches!(union, Err(Overlap(r)) if a.contains(&r.0) && b.contains(&r.0))),
+                None => prop_assert_eq!(union, Ok(path(&a.union(&b).copied().collect()))),
+            }
+        }
+
+        #[test]
+        fn difference_is_set_difference(a in ranks(), b in ranks()) {
+            prop_assert_eq!(path(&a).difference(&path(&b)), path(&a.difference(&b).copied().collect()));
+            prop_assert_eq!(path(&a).is_subset(&path(&b)), a.is_subset(&b));
+        }
+
+        #[test]
+        fn paths_survive_the_wire(a in ranks()) {
+            let bytes = codec::encode(&path(&a)).unwrap();
+            prop_assert_eq!(codec::decode::<Path>(&bytes).unwrap(), path(&a));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_not_in_normal_form_is_refused() {
+        let touching = [Interval { start: 0, end: 2 }, Interval { start: 2, end: 3 }];
+        let bytes = codec::encode(&touching.to_vec()).unwrap();
+        assert!(codec::decode::<Path>(&bytes).is_err());
+    }
+
+    #[test]
+    fn paths_print_as_intervals() {
+        let path: Path = [0, 1, 2, 5, 9, 10].into_iter().map(Rank).collect();
+        assert_eq!(path.to_string(), "{0-2,5,9-10}");
+    }
+}

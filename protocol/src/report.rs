@@ -1,0 +1,183 @@
+//! What is told about a reduction once it has ended.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{Rank, SegmentIndex},
+    message::ByteRange,
+    path::Path,
+    spec::Aspect,
+};
+
+/// What happened in a reduction that ended well.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Whose originals are in the result.
+    pub contributors: Path,
+    /// Number of tasks each rank executed, for the ranks that executed any.
+    pub tasks_per_worker: Vec<(Rank, u64)>,
+    /// Bytes that executors read from other processes' data.
+    pub bytes_moved: u64,
+    /// Where the time went.
+    pub phases: Phases,
+    /// Every task in order of completion, if the caller asked for it.
+    pub trace: Vec<TaskRecord>,
+}
+
+/// Where the time went, by the master's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases {
+    /// From the first contribution to the last: how unevenly the ranks arrived.
+    pub arriving: Duration,
+    /// From the last contribution to the last fold. Folding starts with the second contribution already; this is what
+    /// was left to do.
+    pub folding: Duration,
+    /// The sum of what all tasks took at their executors; over several processes it may exceed the wall clock.
+    pub working: Duration,
+    /// Of `working`, the time spent on reading peers.
+    pub fetching: Duration,
+}
+
+/// One task, for timelines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// Who executed it.
+    pub executor: Rank,
+    /// Which segment.
+    pub segment: SegmentIndex,
+    /// Which bytes of the body.
+    pub range: ByteRange,
+    /// What the executor held before.
+    pub own: Path,
+    /// What it read, and from whom.
+    pub sources: Vec<(Rank, Path)>,
+    /// Start, counted from the first contribution.
+    pub start: Duration,
+    /// End, counted from the first contribution.
+    pub end: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tasks: u64 = self.tasks_per_worker.iter().map(|(_, tasks)| tasks).sum();
+        write!(
+            f,
+            "{} contributors {}, {tasks} tasks on {} workers, {} bytes moved; arriving {:.1?}, folding {:.1?}",
+            self.contributors.len(),
+            self.contributors,
+            self.tasks_per_worker.len(),
+            self.bytes_moved,
+            self.phases.arriving,
+            self.phases.folding,
+        )
+    }
+}
+
+/// Why a reduction ended without a value. Nothing of it is counted anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Two ranks called the same reduction with different arguments. All ranks hear it.
+    #[error(
+        "ranks disagree on {aspect} of reduction {name:?} (call {sequence}): rank {first} says {first_says}, \
+         rank {other} says {other_says}; give every rank the same arguments, and different reductions different names"
+    )]
+    Mismatch {
+        /// Name of the reduction.
+        name: String,
+        /// How often that name was used before.
+        sequence: u64,
+        /// What differs.
+        aspect: Aspect,
+        /// The rank that came first.
+        first: Rank,
+        /// Its value.
+        first_says: String,
+        /// The rank that differs from it.
+        other: Rank,
+        /// Its value.
+        other_says: String,
+    },
+    /// The root would never receive the result.
+    #[error("root {root} is not in the group {group}")]
+    RootOutsideGroup {
+        /// The root.
+        root: Rank,
+        /// The group.
+        group: Path,
+    },
+    /// The caller is not in the group.
+    #[error("rank {rank} calls a reduction of the group {group}, which it does not belong to")]
+    CallerOutsideGroup {
+        /// The caller.
+        rank: Rank,
+        /// The group.
+        group: Path,
+    },
+    /// The group has ranks that this job does not have.
+    #[error("the group {group} has ranks that this job of {size} does not have")]
+    UnknownRanks {
+        /// The group.
+        group: Path,
+        /// Number of ranks in the job.
+        size: u32,
+    },
+    /// Nobody would contribute.
+    #[error("the group is empty")]
+    EmptyGroup,
+    /// There is nothing to reduce.
+    #[error("the body of rank {rank} has no elements")]
+    EmptyBody {
+        /// Whose body.
+        rank: Rank,
+    },
+    /// The body is over the job's limit.
+    #[error("the body of rank {rank} has {bytes} bytes; the limit of this job is {limit}")]
+    BodyTooLarge {
+        /// Whose body.
+        rank: Rank,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The rank has too many reductions in flight.
+    #[error("rank {rank} has {limit} reductions in flight, which is the limit; await some of them first")]
+    TooManyReductions {
+        /// Who.
+        rank: Rank,
+        /// The limit.
+        limit: u64,
+    },
+    /// Processes of the group died; what they contributed, or would have, is lost.
+    #[error("processes of the group died: ranks {ranks}; a group of the others can go on")]
+    ProcessFailed {
+        /// Who.
+        ranks: Path,
+    },
+    /// Ranks of the group closed their sessions without contributing.
+    #[error("ranks {ranks} left the job without contributing")]
+    RanksLeft {
+        /// Who.
+        ranks: Path,
+    },
+    /// The deadline passed.
+    #[error("the deadline of {deadline:?} passed; no contribution from ranks {missing}")]
+    DeadlineExceeded {
+        /// The deadline, from the first contribution.
+        deadline: Duration,
+        /// Who had not contributed; empty if all had and folding took too long.
+        missing: Path,
+    },
+    /// A body could not be read or combined.
+    #[error("rank {executor} could not fold the contribution of ranks {path}: {reason}")]
+    FoldFailed {
+        /// Who tried.
+        executor: Rank,
+        /// What it tried to fold.
+        path: Path,
+        /// What went wrong.
+        reason: String,
+    },
+}

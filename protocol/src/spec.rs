@@ -1,0 +1,296 @@
+//! What all ranks of one reduction must agree on, and the limits that hold for all of them.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{id::Rank, path::Path};
+
+/// The agreement behind one reduction. Each rank sends its own; the master compares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReductionSpec {
+    /// Who takes part.
+    pub group: Path,
+    /// Who receives the result.
+    pub delivery: Delivery,
+    /// What is reduced, and how.
+    pub kind: BodyKind,
+    /// Whether operands may change places.
+    pub commutative: bool,
+    /// How long the reduction may take, counted from its first contribution. Without one it waits for every rank
+    /// that lives.
+    pub deadline: Option<Duration>,
+    /// Whether the report lists every task.
+    pub trace: bool,
+}
+
+/// Who receives the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivery {
+    /// One rank (`MPI_Reduce`).
+    Root(Rank),
+    /// Every rank of the group (`MPI_Allreduce`).
+    All,
+}
+
+impl Delivery {
+    /// The root, if there is one.
+    pub fn root(self) -> Option<Rank> {
+        match self {
+            Self::Root(rank) => Some(rank),
+            Self::All => None,
+        }
+    }
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(rank) => write!(f, "root {rank}"),
+            Self::All => f.write_str("all ranks"),
+        }
+    }
+}
+
+/// What a body is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BodyKind {
+    /// Elements that combine one by one: may be cut into segments and folded in place.
+    Array {
+        /// Type of an element.
+        element: ElementType,
+        /// What is done to two elements.
+        operation: Operation,
+        /// Number of elements; the same on all ranks.
+        length: u64,
+    },
+    /// A value of any serde type: one segment, carried encoded; its length may differ between ranks.
+    Object {
+        /// The type's name as the compiler gives it.
+        type_name: String,
+    },
+}
+
+impl BodyKind {
+    /// Bytes of the body and of one element, if its elements may be cut apart.
+    pub fn array_bytes(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Array { element, length, .. } => {
+                let element = element.size_bytes();
+                Some((element.saturating_mul(*length), element))
+            }
+            Self::Object { .. } => None,
+        }
+    }
+}
+
+/// Type of an array's elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum ElementType {
+    F32,
+    F64,
+    I32,
+    I64,
+    U32,
+    U64,
+    U8,
+    /// A value and where it was found, for min-loc and max-loc.
+    Located(Box<ElementType>),
+    /// A plain-old-data type of the application.
+    Custom {
+        name: String,
+        size_bytes: u32,
+    },
+}
+
+impl ElementType {
+    /// Size of one element in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::U8 => 1,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
+            // The location is as wide as the value.
+            Self::Located(value) => 2 * value.size_bytes(),
+            Self::Custom { size_bytes, .. } => u64::from(*size_bytes),
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::F32 => f.write_str("f32"),
+            Self::F64 => f.write_str("f64"),
+            Self::I32 => f.write_str("i32"),
+            Self::I64 => f.write_str("i64"),
+            Self::U32 => f.write_str("u32"),
+            Self::U64 => f.write_str("u64"),
+            Self::U8 => f.write_str("u8"),
+            Self::Located(value) => write!(f, "located {value}"),
+            Self::Custom { name, size_bytes } => write!(f, "{name} ({size_bytes} bytes)"),
+        }
+    }
+}
+
+/// What is done to two elements. Names follow the MPI standard's predefined operations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Sum,
+    Product,
+    Min,
+    Max,
+    BitAnd,
+    BitOr,
+    BitXor,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
+    MinLoc,
+    MaxLoc,
+    /// The application's own, known by its name.
+    Custom(String),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sum => "sum",
+            Self::Product => "product",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::BitAnd => "bitwise and",
+            Self::BitOr => "bitwise or",
+            Self::BitXor => "bitwise xor",
+            Self::LogicalAnd => "logical and",
+            Self::LogicalOr => "logical or",
+            Self::LogicalXor => "logical xor",
+            Self::MinLoc => "min-loc",
+            Self::MaxLoc => "max-loc",
+            Self::Custom(name) => name,
+        })
+    }
+}
+
+/// On what two ranks of one reduction disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Aspect {
+    /// The names differ although their hashes do not.
+    Name,
+    /// The set of ranks.
+    Group,
+    /// Root, or reduce against allreduce.
+    Delivery,
+    /// Array against object, or two types of object.
+    BodyType,
+    /// Type of an array's elements.
+    Element,
+    /// The operation.
+    Operation,
+    /// Number of elements.
+    Length,
+    /// Whether operands may change places.
+    Commutativity,
+    /// The deadline.
+    Deadline,
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Name => "the name",
+            Self::Group => "the group",
+            Self::Delivery => "who receives the result",
+            Self::BodyType => "the type of the body",
+            Self::Element => "the type of the elements",
+            Self::Operation => "the operation",
+            Self::Length => "the number of elements",
+            Self::Commutativity => "whether the operation commutes",
+            Self::Deadline => "the deadline",
+        })
+    }
+}
+
+impl ReductionSpec {
+    /// The first aspect on which `self` and `other` differ, with both values as text.
+    ///
+    /// `trace` is no such aspect: a rank that asks for the list of tasks asks for itself.
+    pub fn disagreement(&self, other: &Self) -> Option<(Aspect, String, String)> {
+        fn differ<T: PartialEq>(
+            aspect: Aspect,
+            a: &T,
+            b: &T,
+            show: impl Fn(&T) -> String,
+        ) -> Option<(Aspect, String, String)> {
+            (a != b).then(|| (aspect, show(a), show(b)))
+        }
+        let deadline = |d: &Option<Duration>| d.map_or("none".to_owned(), |d| format!("{d:?}"));
+        differ(Aspect::Group, &self.group, &other.group, Path::to_string)
+            .or_else(|| differ(Aspect::Delivery, &self.delivery, &other.delivery, Delivery::to_string))
+            .or_else(|| self.kind.disagreement(&other.kind))
+            .or_else(|| {
+                differ(Aspect::Commutativity, &self.commutative, &other.commutative, bool::to_string)
+            })
+            .or_else(|| differ(Aspect::Deadline, &self.deadline, &other.deadline, deadline))
+    }
+}
+
+impl BodyKind {
+    fn disagreement(&self, other: &Self) -> Option<(Aspect, String, String)> {
+        if self == other {
+            return None;
+        }
+        Some(match (self, other) {
+            (
+                Self::Array { element: e1, operation: o1, length: l1 },
+                Self::Array { element: e2, operation: o2, length: l2 },
+            ) => {
+                if e1 != e2 {
+                    (Aspect::Element, e1.to_string(), e2.to_string())
+                } else if o1 != o2 {
+                    (Aspect::Operation, o1.to_string(), o2.to_string())
+                } else {
+                    (Aspect::Length, l1.to_string(), l2.to_string())
+                }
+            }
+            _ => (Aspect::BodyType, self.to_string(), other.to_string()),
+        })
+    }
+}
+
+impl fmt::Display for BodyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Array { element, operation, length } => write!(f, "{operation} of {length} × {element}"),
+            Self::Object { type_name } => f.write_str(type_name),
+        }
+    }
+}
+
+/// Limits that every part of a job holds to.
+///
+/// They bound memory: what is over one is refused with an error that names it, never truncated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Largest body, in bytes.
+    pub body_bytes_max: u64,
+    /// Largest body that travels inside its reduction message, in bytes.
+    pub inline_bytes_max: u64,
+    /// Largest frame, in bytes.
+    pub frame_bytes_max: u64,
+    /// Most reductions that one rank may have in flight.
+    pub reductions_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 16 << 30,
+            inline_bytes_max: 16 << 10,
+            frame_bytes_max: 64 << 20,
+            reductions_max: 65_536,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Arrays in memory that the other processes of the host can map.
+
+use std::{
+    any::Any,
+    fmt,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+};
+
+use everfold_worker::{
+    kernel::Element,
+    memory::{buffer::Memory, region::Block},
+};
+
+/// An array in shared memory, made by [`Session::array`](crate::Session::array).
+///
+/// A reduction of it copies nothing: processes of the same host fold straight from here. A `Vec` works as well, at the
+/// price of one copy by whoever folds it. It derefs to a slice; its length is fixed.
+pub struct Array<T> {
+    memory: Box<dyn Memory>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Array<T> {
+    /// Takes `memory`, whose length is a multiple of the element's size.
+    pub(crate) fn new(memory: Box<dyn Memory>) -> Self {
+        Self { memory, element: PhantomData }
+    }
+
+    /// In shared memory if there is some, else in private memory.
+    pub(crate) fn allocate(block: Option<Block>, len: usize) -> Self {
+        match block {
+            Some(block) => Self::new(Box::new(block)),
+            None => Self::new(Box::new(vec![<T as bytemuck::Zeroable>::zeroed(); len])),
+        }
+    }
+
+    pub(crate) fn into_memory(self) -> Box<dyn Memory> {
+        self.memory
+    }
+}
+
+impl<T: Element> Deref for Array<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(self.memory.bytes())
+    }
+}
+
+impl<T: Element> DerefMut for Array<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.memory.bytes_mut())
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+// An array of another type never comes back: the element type is part of what the ranks agree on.
+impl<T> fmt::Display for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "array of {} bytes", self.memory.bytes().len())
+    }
+}
+
+/// The typed owner behind type-erased memory.
+pub(crate) fn downcast<T: Any>(memory: Box<dyn Memory>) -> Option<T> {
+    memory.into_any().downcast().ok().map(|owner| *owner)
+}

@@ -1,0 +1,84 @@
+//! What can go wrong, for the application.
+
+use std::{fmt, io};
+
+use everfold_protocol::report::Refusal;
+use everfold_worker::{
+    executor::ShareError,
+    runtime::{CallError, JoinError},
+};
+
+use crate::launch::LaunchError;
+
+/// Result with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Anything that ends an everfold program early.
+///
+/// `Debug` prints the message, so that `fn main() -> everfold::Result<()>` shows people what `Display` would.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// The processes of the job could not be started, or the environment describes no job.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// This process could not join its job.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// A reduction ended without a value.
+    #[error(transparent)]
+    Reduce(#[from] ReduceError),
+    /// Input or output of the application failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The application's own error.
+    #[error(transparent)]
+    Application(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// An error of the application's own, from an error or a message.
+    pub fn application(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Application(error.into())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a reduction ended without a value at this rank.
+#[derive(Debug, thiserror::Error)]
+pub enum ReduceError {
+    /// The reduction, or this rank's part in it, was refused. Nothing of it was counted anywhere.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The body cannot be serialised, or there is no window left for it. Nobody else has heard of the call.
+    #[error(transparent)]
+    Body(ShareError),
+    /// The process that hosts the master is gone: what was under way is lost.
+    #[error("the process that hosts the master (rank 0) is gone")]
+    MasterLost,
+    /// The session was closed before the call.
+    #[error("the session was closed before this call")]
+    SessionClosed,
+    /// The result exists, but could not be read from the rank that holds it.
+    #[error("the result could not be read: {reason}")]
+    ResultLost {
+        /// What went wrong, and at whom.
+        reason: String,
+    },
+}
+
+impl From<CallError> for ReduceError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(refusal) => Self::Refused(refusal),
+            CallError::Share(error) => Self::Body(error),
+            CallError::MasterLost => Self::MasterLost,
+            CallError::Closed => Self::SessionClosed,
+            CallError::ResultLost(error) => Self::ResultLost { reason: error.to_string() },
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Drives the master's machine in the process of rank 0.
+//!
+//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out what it
+//! decides, one write per worker and batch. A worker that reads slowly delays nobody else: each connection has
+//! its own queue and writer.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use everfold_master::{Action, Event, Master, Notice, Policy};
+use everfold_protocol::{
+    JobId, ProcessId,
+    message::{Header, MASTER_RANK, ToMaster, ToWorker},
+};
+use everfold_worker::{
+    runtime::timestamp,
+    transport::{
+        control::{Address, BoxStream, Listener, encode_batch, read_frame},
+        handshake::{self, HandshakeError, Key, Purpose},
+    },
+};
+use tokio::{
+    io::{AsyncWriteExt, ReadHalf, WriteHalf},
+    sync::{mpsc, oneshot},
+};
+
+/// The master of a job and the thread it lives on.
+#[derive(Debug)]
+pub(crate) struct Host {
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Host {
+    /// Waits until the master has nothing more to do; a panicking thread does not.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a master must know of its job.
+#[derive(Clone, Debug)]
+pub(crate) struct HostConfig {
+    pub(crate) job: JobId,
+    pub(crate) key: Key,
+    pub(crate) size: u32,
+    pub(crate) rendezvous: Address,
+    pub(crate) policy: Policy,
+}
+
+impl Host {
+    /// Listens at the rendezvous.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine.
+    pub(crate) fn start(config: HostConfig) -> io::Result<Self> {
+        let (ready, listening) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(host(config, ready)),
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { thread: Some(thread) })
+    }
+}
+
+/// Something a connection has to say.
+enum Input {
+    Connected { process: ProcessId, writer: WriteHalf<BoxStream>, accepted: oneshot::Sender<bool> },
+    Messages(Header, Vec<ToMaster>),
+    Disconnected(ProcessId),
+}
+
+async fn host(config: HostConfig, ready: std::sync::mpsc::Sender<io::Result<()>>) {
+    let listener = match Listener::bind(&config.rendezvous).await {
+        Ok(listener) => listener,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    let _ = ready.send(Ok(()));
+    let (input, inputs) = mpsc::unbounded_channel();
+    let config = Arc::new(config);
+    let accepting = tokio::spawn(accept(listener, config.clone(), input));
+    let connections = Driver::new(&config).drive(inputs).await;
+    accepting.abort();
+    // Farewells may still be on their way.
+    for Connection { outgoing, writer } in connections.into_values() {
+        drop(outgoing);
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, writer).await;
+    }
+}
+
+/// How long a last message to a worker may take.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The way to one worker.
+struct Connection {
+    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    writer: tokio::task::JoinHandle<()>,
+}
+
+struct Driver {
+    job: JobId,
+    origin: Instant,
+    frame_bytes_max: u64,
+    machine: Master,
+    connections: BTreeMap<ProcessId, Connection>,
+}
+
+impl Driver {
+    fn new(config: &HostConfig) -> Self {
+        let origin = Instant::now();
+        Self {
+            job: config.job,
+            origin,
+            frame_bytes_max: config.policy.limits.frame_bytes_max,
+            machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until the machine is done; returns the connections that are left.
+    async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
+        let mut batch = Vec::new();
+        loop {
+            if self.act() {
+                return self.connections;
+            }
+            let due = self.machine.poll_timeout();
+            let until = due.map(|due| tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos())));
+            let received = match until {
+                Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await,
+                None => Ok(inputs.recv_many(&mut batch, 1024).await),
+            };
+            if received.is_err() {
+                self.machine.handle_timeout(timestamp(self.origin));
+            }
+            for input in batch.drain(..) {
+                self.take(input);
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = timestamp(self.origin);
+        match input {
+            Input::Connected { process, writer, accepted } => {
+                let new = !self.connections.contains_key(&process);
+                if new {
+                    let (outgoing, frames) = mpsc::unbounded_channel();
+                    let writer = tokio::spawn(write(writer, frames));
+                    self.connections.insert(process, Connection { outgoing, writer });
+                }
+                let _ = accepted.send(new);
+            }
+            Input::Messages(header, messages) => {
+                for message in messages {
+                    self.machine.handle_event(now, Event::Message { header, message });
+                }
+            }
+            Input::Disconnected(process) => {
+                self.connections.remove(&process);
+                self.machine.handle_event(now, Event::Disconnected(process));
+            }
+        }
+    }
+
+    /// Does what the machine wants done. Returns true when it wants nothing more, ever.
+    fn act(&mut self) -> bool {
+        let mut done = false;
+        let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
+        let mut refused = Vec::new();
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
+                Action::Disconnect(process) => refused.push(process),
+                Action::Notice(notice) => tell(&notice),
+                Action::Done => done = true,
+            }
+        }
+        let sender = ProcessId::first(MASTER_RANK);
+        let header = Header { job: self.job, epoch: self.machine.epoch(), sender };
+        for (to, messages) in outgoing {
+            let Some(connection) = self.connections.get(&to) else { continue };
+            let mut bytes = Vec::new();
+            match encode_batch(&header, &messages, self.frame_bytes_max, &mut bytes) {
+                Ok(()) => drop(connection.outgoing.send(bytes)),
+                Err(error) => {
+                    // A message that cannot be sent must not leave its receiver waiting.
+                    tracing::error!(%to, %error, "cannot tell a worker; dropping its connection");
+                    refused.push(to);
+                }
+            }
+        }
+        for process in refused {
+            // Its writer ends, and the worker sees that nobody listens any more.
+            self.connections.remove(&process);
+        }
+        done
+    }
+}
+
+fn tell(notice: &Notice) {
+    match notice {
+        Notice::Failed(process) => tracing::warn!(%process, "process failed"),
+        Notice::Refused { reduction, ranks, refusal } => {
+            tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
+        }
+        Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
+        Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
+    }
+}
+
+async fn accept(listener: Listener, config: Arc<HostConfig>, input: mpsc::UnboundedSender<Input>) {
+    loop {
+        match listener.accept().await {
+            Ok(stream) => drop(tokio::spawn(connection(stream, config.clone(), input.clone()))),
+            Err(error) => {
+                // Out of descriptors, most likely: give those in use a chance to be closed.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// Serves one worker's connection from handshake to hang-up.
+async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc::UnboundedSender<Input>) {
+    let hello = match handshake::accept(&mut stream, &config.key, config.job).await {
+        Ok(hello) if hello.purpose == Purpose::Control && hello.process.rank.0 < config.size => hello,
+        Ok(hello) => return tracing::warn!(?hello, "dropped a connection that has no business here"),
+        Err(error) => return tracing::warn!(%error, "dropped a connection"),
+    };
+    let (reader, writer) = tokio::io::split(stream);
+    let (accepted, acceptance) = oneshot::channel();
+    let process = hello.process;
+    if input.send(Input::Connected { process, writer, accepted }).is_err() || acceptance.await != Ok(true) {
+        return tracing::warn!(%process, "dropped a second connection of one process");
+    }
+    let error = read(reader, process, &config, &input).await;
+    tracing::debug!(%process, %error, "connection ended");
+    let _ = input.send(Input::Disconnected(process));
+}
+
+/// Passes a worker's messages on until the connection ends; tells why.
+async fn read(
+    reader: ReadHalf<BoxStream>,
+    process: ProcessId,
+    config: &HostConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) -> HandshakeError {
+    let mut reader = tokio::io::BufReader::with_capacity(64 << 10, reader);
+    loop {
+        let frame: Result<(Header, Vec<ToMaster>), _> =
+            read_frame(&mut reader, config.policy.limits.frame_bytes_max).await;
+        match frame {
+            Ok((header, messages)) if header.sender == process => {
+                if input.send(Input::Messages(header, messages)).is_err() {
+                    return io::Error::from(io::ErrorKind::BrokenPipe).into();
+                }
+            }
+            Ok((header, _)) => return io::Error::other(format!("it speaks for {}", header.sender)).into(),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// Sends frames to one worker until the master lets go of it.
+async fn write(mut writer: WriteHalf<BoxStream>, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(frame) = frames.recv().await {
+        if writer.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+    let _ = writer.shutdown().await;
+}

@@ -1,0 +1,65 @@
+//! Reductions that finish.
+//!
+//! Every process of a job contributes data; everfold combines it pairwise wherever that is fastest and delivers
+//! the result to one process or to all. Nobody waits for a matching call of a neighbour: contributions are read
+//! one-sidedly while the application computes on, and any number of reductions runs at once.
+//!
+//! ```no_run
+//! use everfold::prelude::*;
+//!
+//! fn main() -> everfold::Result<()> {
+//!     everfold::launch(Launch::from_env_or_local(8), |session| async move {
+//!         let mine = Sum(vec![f64::from(session.rank()); 4]);
+//!         let outcome = session.reduce("sum", mine).await?;
+//!         if let Some(Sum(total)) = outcome.value {
+//!             println!("{total:?}: {}", outcome.report);
+//!         }
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | start processes, or join those that a launcher started | [`launch`], [`Launch`] |
+//! | reduce numeric arrays | [`Sum`], [`Min`], [`MaxLoc`] and their kin, [`ElementWise`] for operations of your own |
+//! | reduce a type of your own | [`ReducerBody`] |
+//! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
+//! | choose who takes part | [`Group`] |
+//! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
+
+mod array;
+mod body;
+mod error;
+mod group;
+mod host;
+pub mod launch;
+mod operations;
+mod reduction;
+mod session;
+
+pub use array::Array;
+pub use body::{Body, ReducerBody};
+pub use error::{Error, ReduceError, Result};
+pub use everfold_protocol::{
+    Path, Rank,
+    report::{Phases, Refusal, Report, TaskRecord},
+    spec::{Aspect, Limits},
+};
+pub use everfold_worker::kernel::{Element, Located};
+pub use group::Group;
+pub use launch::{Launch, launch};
+pub use operations::{
+    Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr, LogicalXor, Max,
+    MaxLoc, Min, MinLoc, Product, Sum,
+};
+pub use reduction::{Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
+pub use session::Session;
+
+/// What most programs need: `use everfold::prelude::*;`
+pub mod prelude {
+    pub use crate::{
+        Array, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank, ReduceError,
+        ReduceFuture, ReducerBody, Report, Session, Sum, launch,
+    };
+}

@@ -1,0 +1,197 @@
+//! A call of a reduction: what it is given, what it promises, what it yields.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    marker::PhantomData,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Path, Rank,
+    report::{Refusal, Report},
+    spec::{Delivery, ReductionSpec},
+};
+use everfold_worker::runtime::{Call, Pending};
+use futures::{FutureExt, future::BoxFuture};
+
+use crate::{body::Body, error::ReduceError, group::Group, session::Session};
+
+/// Marks a reduction whose result goes to one rank.
+#[derive(Debug)]
+pub enum ToRoot {}
+
+/// Marks a reduction whose result goes to every rank of the group.
+#[derive(Debug)]
+pub enum ToAll {}
+
+/// A reduction that is about to be called: made by [`Session::reduce`] and [`Session::allreduce`].
+///
+/// Await it, or [`start`](Self::start) it and compute on. Dropped before that, it is as if it had never been.
+#[must_use = "a reduction begins when it is awaited or started"]
+pub struct Reduction<B, D> {
+    session: Session,
+    name: String,
+    body: B,
+    delivery: Delivery,
+    group: Option<Group>,
+    deadline: Option<Duration>,
+    trace: bool,
+    to: PhantomData<D>,
+}
+
+impl<B: Body> Reduction<B, ToRoot> {
+    /// Delivers the result to `rank` of the job instead of rank 0.
+    pub fn root(mut self, rank: impl Into<Rank>) -> Self {
+        self.delivery = Delivery::Root(rank.into());
+        self
+    }
+}
+
+impl<B: Body, D> Reduction<B, D> {
+    pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
+        Self { session, name, body, delivery, group: None, deadline: None, trace: false, to: PhantomData }
+    }
+
+    /// Only these ranks take part; only they may call it.
+    pub fn group(mut self, group: Group) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    /// Ends the reduction with [`Refusal::DeadlineExceeded`] if it takes longer than this from its first
+    /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Lists every task in the report of the ranks that receive the result.
+    pub fn trace(mut self) -> Self {
+        self.trace = true;
+        self
+    }
+
+    /// Contributes, and returns at once with a future of the outcome.
+    ///
+    /// # Shape
+    /// Every rank of the group calls it with the same name, as often as the others; arrays have the same length on
+    /// all ranks.
+    /// # Errors
+    /// [`ReduceError::Refused`] if the arguments make no sense by themselves, or [`ReduceError::Body`]. The call then
+    /// does not count: nobody else has heard of it.
+    /// # Source
+    /// DR §1 Fig. 2, §2 (DR-2, DR-6).
+    pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
+        let Self { session, name, body, delivery, group, deadline, trace, .. } = self;
+        let contribution = body.contribute();
+        let group = group.unwrap_or_else(|| session.world());
+        let spec = ReductionSpec {
+            group: group.path().clone(),
+            delivery,
+            commutative: contribution.commutative,
+            kind: contribution.kind,
+            deadline,
+            trace,
+        };
+        check(&session, &spec)?;
+        let reduction = session.next_id(&name);
+        let call = Call { reduction, name, spec, body: contribution.body };
+        let pending = session.handle().call(call).map_err(ReduceError::Body)?;
+        Ok(ReduceFuture { pending, value: B::value })
+    }
+}
+
+/// Refuses what makes no sense whatever the other ranks say.
+fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
+    let rank = session.rank();
+    let size = session.size();
+    let group = || spec.group.clone();
+    if spec.group.is_empty() {
+        return Err(Refusal::EmptyGroup);
+    }
+    if !spec.group.is_subset(&Path::range(0, size)) {
+        return Err(Refusal::UnknownRanks { group: group(), size });
+    }
+    if let Some(root) = spec.delivery.root().filter(|root| !spec.group.contains(*root)) {
+        return Err(Refusal::RootOutsideGroup { root, group: group() });
+    }
+    if !spec.group.contains(rank) {
+        return Err(Refusal::CallerOutsideGroup { rank, group: group() });
+    }
+    let limit = session.handle().limits().body_bytes_max;
+    match spec.kind.array_bytes() {
+        Some((0, _)) => Err(Refusal::EmptyBody { rank }),
+        Some((bytes, _)) if bytes > limit => Err(Refusal::BodyTooLarge { rank, bytes, limit }),
+        _ => Ok(()),
+    }
+}
+
+impl<B: Body, D: 'static> IntoFuture for Reduction<B, D> {
+    type Output = Result<Outcome<B::Value>, ReduceError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let started = self.start();
+        async move { started?.await }.boxed()
+    }
+}
+
+impl<B, D> fmt::Debug for Reduction<B, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reduction").field("name", &self.name).field("delivery", &self.delivery).finish_non_exhaustive()
+    }
+}
+
+/// A reduction under way.
+///
+/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the contribution still counts.
+#[must_use = "dropping the future does not take the contribution back"]
+pub struct ReduceFuture<V> {
+    pending: Pending,
+    value: fn(everfold_worker::executor::Returned) -> Option<V>,
+}
+
+impl<V> ReduceFuture<V> {
+    /// Whether the outcome is there, so that awaiting would return at once.
+    pub fn is_done(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Blocks the thread until the outcome is there.
+    ///
+    /// # Errors
+    /// See [`ReduceError`].
+    pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        futures::executor::block_on(self)
+    }
+}
+
+impl<V> Future for ReduceFuture<V> {
+    type Output = Result<Outcome<V>, ReduceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // The sender is dropped without an answer only when the I/O thread is gone.
+        let completed = ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed)??;
+        let lost = || ReduceError::ResultLost { reason: "it came back as another type".to_owned() };
+        let value = completed.value.map(|returned| (self.value)(returned).ok_or_else(lost)).transpose()?;
+        Poll::Ready(Ok(Outcome { value, report: completed.report }))
+    }
+}
+
+impl<V> fmt::Debug for ReduceFuture<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReduceFuture").field("is_done", &self.is_done()).finish()
+    }
+}
+
+/// What a reduction yields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<V> {
+    /// The result: at the root, or everywhere for allreduce. `None` elsewhere.
+    pub value: Option<V>,
+    /// What happened.
+    pub report: Report,
+}

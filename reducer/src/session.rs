@@ -1,0 +1,98 @@
+//! A process's place in its job.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use everfold_protocol::{Rank, ReductionId, spec::Delivery};
+use everfold_worker::{kernel::Element, runtime::Handle};
+
+use crate::{
+    array::Array,
+    body::Body,
+    group::Group,
+    host::Host,
+    reduction::{Reduction, ToAll, ToRoot},
+};
+
+/// A process's place in its job, and the way to call reductions. Clones are the same session.
+///
+/// # Closing
+/// [`close`](Self::close) leaves the job in good order; [`launch`](crate::launch()) does it when the program's closure
+/// ends well. When the last clone is dropped without it, the same happens while the thread waits.
+#[derive(Clone, Debug)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    handle: Handle,
+    /// How often each name was used.
+    sequences: Mutex<HashMap<String, u64>>,
+    /// Dropped after the handle: the master outlives this process's own part in the job.
+    _host: Option<Host>,
+}
+
+impl Session {
+    pub(crate) fn new(handle: Handle, host: Option<Host>) -> Self {
+        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), _host: host }) }
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.inner.handle
+    }
+
+    /// This process's rank, `0..size`.
+    pub fn rank(&self) -> Rank {
+        self.handle().process().rank
+    }
+
+    /// Number of processes in the job.
+    pub fn size(&self) -> u32 {
+        self.handle().peers().len() as u32
+    }
+
+    /// All ranks of the job.
+    pub fn world(&self) -> Group {
+        Group::world(self.size())
+    }
+
+    /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).
+    ///
+    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it again.
+    /// The group is the world and the root rank 0 unless said otherwise; see [`Reduction`].
+    pub fn reduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToRoot> {
+        Reduction::new(self.clone(), name.into(), body, Delivery::Root(Rank(0)))
+    }
+
+    /// Reduces the group's bodies to one value everywhere (`MPI_Allreduce`, `MPI_Iallreduce`).
+    pub fn allreduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToAll> {
+        Reduction::new(self.clone(), name.into(), body, Delivery::All)
+    }
+
+    /// An array of `len` elements in memory that peers on this host can map, so that reducing it copies nothing.
+    ///
+    /// Its content is unspecified: usually zero, or what an earlier array left behind.
+    pub fn array<T: Element>(&self, len: usize) -> Array<T> {
+        let bytes = len.checked_mul(size_of::<T>());
+        let block = self.handle().region().zip(bytes).and_then(|(region, bytes)| region.allocate(bytes));
+        Array::allocate(block, len)
+    }
+
+    /// Waits until all reductions that this rank has called are over, and leaves the job. On the rank that hosts the
+    /// master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
+    pub async fn close(&self) {
+        self.handle().close().await;
+    }
+
+    /// The next reduction called `name`.
+    pub(crate) fn next_id(&self, name: &str) -> ReductionId {
+        let mut sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = sequences.entry(name.to_owned()).or_default();
+        let id = ReductionId::new(name, *next);
+        *next += 1;
+        id
+    }
+}

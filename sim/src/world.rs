@@ -1,0 +1,476 @@
+//! One master, some workers, and the messages between them.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    time::Duration,
+};
+
+use everfold_master as master;
+use everfold_protocol::{
+    Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
+    Timestamp, WindowId,
+    message::{
+        ByteRange, Contribution, Data, Header, MASTER_RANK, Peer, Piece, Place, Task, TaskCounters, ToMaster, ToWorker,
+        WindowRef,
+    },
+};
+use everfold_worker::machine::{Action, End, Event, Worker};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const JOB: JobId = JobId(1);
+const MASTER: ProcessId = ProcessId { rank: MASTER_RANK, incarnation: everfold_protocol::Incarnation(0) };
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Host of each rank; ranks of one host share memory. Empty: each its own.
+    pub hosts: Vec<u64>,
+    /// Decides every delay.
+    pub seed: u64,
+    /// Shortest and longest time a message takes.
+    pub latency: (Duration, Duration),
+    /// Time that a rank takes for a task; the default for those not listed is 100 µs.
+    pub task_time: BTreeMap<Rank, Duration>,
+    /// How the master schedules.
+    pub policy: master::Policy,
+}
+
+impl Settings {
+    /// `ranks` ranks on hosts of their own, with delays drawn from `seed`.
+    pub fn new(ranks: u32, seed: u64) -> Self {
+        Self {
+            ranks,
+            hosts: Vec::new(),
+            seed,
+            latency: (Duration::from_micros(1), Duration::from_micros(50)),
+            task_time: BTreeMap::new(),
+            policy: master::Policy::default(),
+        }
+    }
+}
+
+/// A rank's call of a reduction.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who calls.
+    pub rank: Rank,
+    /// The reduction's name.
+    pub name: String,
+    /// How often the rank called that name before.
+    pub sequence: u64,
+    /// What it believes that all agreed on.
+    pub spec: ReductionSpec,
+    /// Whether the body travels in the message.
+    pub inline: bool,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// How.
+    pub end: End,
+    /// The ranks folded into each segment, in order of folding, where this rank was to have the result.
+    pub value: Option<Vec<Vec<Rank>>>,
+}
+
+/// Something that was decided, for tests that follow a run step by step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The master queued a reduction message of this rank with this path.
+    Message(Rank, Path),
+    /// The master gave `executor` the task to fold the paths of `sources` into its own.
+    Task {
+        /// Who folds.
+        executor: Rank,
+        /// What it holds.
+        own: Path,
+        /// What it reads, and from whom.
+        sources: Vec<(Rank, Path)>,
+    },
+    /// The master broadcast the end.
+    End,
+}
+
+#[derive(Debug)]
+enum Happening {
+    Call(Box<Call>),
+    ToMaster(Header, Box<ToMaster>),
+    ToWorker(ProcessId, Header, Box<ToWorker>),
+    Execute(ProcessId, Box<Task>),
+    Collect(ProcessId, ReductionId, Vec<Piece>),
+    Die(ProcessId),
+    Close(Rank),
+    Timeout,
+}
+
+struct Due {
+    at: Timestamp,
+    order: u64,
+    what: Happening,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+type PartialKey = (Rank, SegmentId);
+
+/// A deterministic job.
+pub struct World {
+    now: Timestamp,
+    heap: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    random: ChaCha8Rng,
+    settings: Settings,
+    master: master::Master,
+    workers: BTreeMap<Rank, Worker>,
+    /// When the last message on a connection arrives: connections keep their order.
+    arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
+    /// What each rank's partial holds, in order of folding, where it is more than its own original.
+    partials: BTreeMap<PartialKey, Vec<Rank>>,
+    specs: BTreeMap<(Rank, ReductionId), ReductionSpec>,
+    results: BTreeMap<(Rank, ReductionId), Vec<Vec<Rank>>>,
+    ended: BTreeMap<(Rank, ReductionId), Ended>,
+    closed: Vec<Rank>,
+    dead: Vec<Rank>,
+    done: bool,
+    steps: Vec<Step>,
+    notices: Vec<master::Notice>,
+}
+
+impl World {
+    /// A job whose processes are about to join.
+    pub fn new(settings: Settings) -> Self {
+        let now = Timestamp::ZERO;
+        let mut world = Self {
+            now,
+            heap: BinaryHeap::new(),
+            order: 0,
+            random: ChaCha8Rng::seed_from_u64(settings.seed),
+            master: master::Master::new(now, JOB, settings.ranks, settings.policy),
+            workers: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            partials: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            results: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            closed: Vec::new(),
+            dead: Vec::new(),
+            done: false,
+            steps: Vec::new(),
+            notices: Vec::new(),
+            settings,
+        };
+        for rank in (0..world.settings.ranks).map(Rank) {
+            let host = world.settings.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63);
+            let process = ProcessId::first(rank);
+            let peer = Peer { process, host, pid: rank.0 + 1, region: None, address: String::new() };
+            world.workers.insert(rank, Worker::new(peer));
+        }
+        world.run_workers();
+        world
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What was decided so far.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// What the master told its watchers.
+    pub fn notices(&self) -> &[master::Notice] {
+        &self.notices
+    }
+
+    /// How `rank`'s call ended, if it has.
+    pub fn ended(&self, rank: Rank, name: &str, sequence: u64) -> Option<&Ended> {
+        self.ended.get(&(rank, ReductionId::new(name, sequence)))
+    }
+
+    /// Whether the master has nothing more to do.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Ranks that have left in good order.
+    pub fn closed(&self) -> &[Rank] {
+        &self.closed
+    }
+
+    /// Lets a rank call a reduction `after` now.
+    pub fn call(&mut self, after: Duration, call: Call) {
+        self.schedule(self.now + after, Happening::Call(Box::new(call)));
+    }
+
+    /// Lets a rank close its session `after` now.
+    pub fn close(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now + after, Happening::Close(rank));
+    }
+
+    /// Kills a process `after` now; the master sees its connection break.
+    pub fn kill(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now + after, Happening::Die(ProcessId::first(rank)));
+    }
+
+    /// Runs until nothing is under way any more. Checks the invariants after every event.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn run(&mut self) {
+        while let Some(Reverse(due)) = self.heap.pop() {
+            assert!(due.at >= self.now, "time never runs back");
+            self.now = due.at;
+            self.happen(due.what);
+            self.run_master();
+            self.run_workers();
+            self.master.check();
+        }
+    }
+
+    fn schedule(&mut self, at: Timestamp, what: Happening) {
+        self.order += 1;
+        self.heap.push(Reverse(Due { at, order: self.order, what }));
+    }
+
+    fn latency(&mut self) -> Duration {
+        let (shortest, longest) = self.settings.latency;
+        let range = shortest.as_nanos() as u64..=longest.as_nanos() as u64;
+        Duration::from_nanos(self.random.random_range(range))
+    }
+
+    /// When a message sent now on this connection arrives.
+    fn arrival(&mut self, from: ProcessId, to: ProcessId) -> Timestamp {
+        let at = self.now + self.latency();
+        let last = self.arrivals.entry((from, to)).or_default();
+        *last = at.max(*last);
+        *last
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Call(call) => self.happen_call(*call),
+            Happening::ToMaster(header, message) => {
+                self.record(&header, &message);
+                let event = master::Event::Message { header, message: *message };
+                self.master.handle_event(self.now, event);
+            }
+            Happening::ToWorker(to, header, message) => {
+                self.tell_worker(to.rank, Event::Master { header, message: *message });
+            }
+            Happening::Execute(process, task) => self.execute(process, *task),
+            Happening::Collect(process, reduction, pieces) => self.collect(process, reduction, &pieces),
+            Happening::Die(process) => {
+                self.workers.remove(&process.rank);
+                self.dead.push(process.rank);
+                self.master.handle_event(self.now, master::Event::Disconnected(process));
+            }
+            Happening::Close(rank) => self.tell_worker(rank, Event::Close),
+            Happening::Timeout => self.master.handle_timeout(self.now),
+        }
+    }
+
+    fn tell_worker(&mut self, rank: Rank, event: Event) {
+        if let Some(worker) = self.workers.get_mut(&rank) {
+            worker.handle_event(event);
+        }
+    }
+
+    fn record(&mut self, header: &Header, message: &ToMaster) {
+        let path = match message {
+            ToMaster::Contribute(_) => Path::single(header.sender.rank),
+            ToMaster::PartialReady(done) => done.path.clone(),
+            _ => return,
+        };
+        self.steps.push(Step::Message(header.sender.rank, path));
+    }
+
+    fn happen_call(&mut self, call: Call) {
+        let Call { rank, name, sequence, spec, inline } = call;
+        let reduction = ReductionId::new(&name, sequence);
+        let process = ProcessId::first(rank);
+        let data = if spec.delivery.root() == Some(rank) {
+            Data::Private
+        } else if inline {
+            Data::Inline(vec![0; 64].into())
+        } else {
+            window(process, spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes))
+        };
+        self.specs.insert((rank, reduction), spec.clone());
+        self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
+    }
+
+    fn run_master(&mut self) {
+        while let Some(action) = self.master.poll_action() {
+            match action {
+                master::Action::Send { to, message } => {
+                    match &message {
+                        ToWorker::Task(task) => self.steps.push(Step::Task {
+                            executor: to.rank,
+                            own: task.own.clone(),
+                            sources: task.sources.iter().map(|s| (s.process.rank, s.path.clone())).collect(),
+                        }),
+                        ToWorker::Finished(_) if self.steps.last() != Some(&Step::End) => self.steps.push(Step::End),
+                        _ => {}
+                    }
+                    let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
+                    let at = self.arrival(MASTER, to);
+                    self.schedule(at, Happening::ToWorker(to, header, Box::new(message)));
+                }
+                master::Action::Disconnect(process) => panic!("{process} was thrown out"),
+                master::Action::Notice(notice) => self.notices.push(notice),
+                master::Action::Done => self.done = true,
+            }
+        }
+        if let Some(due) = self.master.poll_timeout()
+            && !self.done
+        {
+            // An early or repeated wake-up is harmless.
+            self.schedule(due.max(self.now), Happening::Timeout);
+        }
+    }
+
+    fn run_workers(&mut self) {
+        for rank in (0..self.settings.ranks).map(Rank) {
+            while let Some(action) = self.workers.get_mut(&rank).and_then(Worker::poll_action) {
+                self.act(rank, action);
+            }
+        }
+    }
+
+    fn act(&mut self, rank: Rank, action: Action) {
+        let process = ProcessId::first(rank);
+        match action {
+            Action::Send(message) => {
+                let epoch = self.workers[&rank].epoch();
+                let at = self.arrival(process, MASTER);
+                self.schedule(at, Happening::ToMaster(Header { job: JOB, epoch, sender: process }, Box::new(message)));
+            }
+            Action::Execute(task) => {
+                let at = self.now + self.task_time(rank);
+                self.schedule(at, Happening::Execute(process, Box::new(task)));
+            }
+            Action::Collect { reduction, pieces } => {
+                let at = self.now + self.latency();
+                self.schedule(at, Happening::Collect(process, reduction, pieces));
+            }
+            Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
+            Action::Closed => self.closed.push(rank),
+            Action::Meet { .. } | Action::Incomplete { .. } | Action::Release(_) | Action::Departed(_) => {}
+        }
+    }
+
+    fn task_time(&self, rank: Rank) -> Duration {
+        self.settings.task_time.get(&rank).copied().unwrap_or(Duration::from_micros(100))
+    }
+
+    /// What `rank`'s partial holds, in order of folding.
+    fn partial(&self, rank: Rank, segment: SegmentId) -> Vec<Rank> {
+        self.partials.get(&(rank, segment)).cloned().unwrap_or_else(|| vec![rank])
+    }
+
+    fn execute(&mut self, process: ProcessId, task: Task) {
+        let rank = process.rank;
+        let Some(spec) = self.specs.get(&(rank, task.segment.reduction)).cloned() else { return };
+        let mut operands = vec![(rank, task.own.clone())];
+        operands.extend(task.sources.iter().map(|source| (source.process.rank, source.path.clone())));
+        if !spec.commutative {
+            operands.sort_by_key(|(_, path)| path.first());
+        }
+        let mut folded = Vec::new();
+        for (holder, path) in operands {
+            let held = self.partial(holder, task.segment);
+            let set: Path = held.iter().copied().collect();
+            assert_eq!(set, path, "rank {holder}'s window holds what the task says");
+            assert_eq!(set.len(), held.len(), "nothing is in it twice");
+            folded.extend(held);
+        }
+        self.partials.insert((rank, task.segment), folded);
+        let data = if spec.delivery.root() == Some(rank) { Data::Private } else { window(process, task.range.len) };
+        let counters = TaskCounters {
+            task_ns: self.task_time(rank).as_nanos() as u64,
+            fetch_ns: 0,
+            fetched_bytes: task.range.len * task.sources.len() as u64,
+        };
+        self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
+    }
+
+    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: &[Piece]) {
+        let mut at = 0;
+        for piece in pieces {
+            assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
+            at = piece.range.end();
+        }
+        let value = self.value(reduction, |index| {
+            let holds = |piece: &&Piece| contains(piece.range, self.segment_range(process.rank, reduction, index));
+            pieces.iter().find(holds).expect("each segment has its piece").process.rank
+        }, process.rank);
+        self.results.insert((process.rank, reduction), value);
+        self.tell_worker(process.rank, Event::Collected { reduction, result: Ok(()) });
+    }
+
+    fn segment_range(&self, rank: Rank, reduction: ReductionId, index: SegmentIndex) -> ByteRange {
+        let spec = &self.specs[&(rank, reduction)];
+        let len = self.settings.policy.segment_len(&spec.kind);
+        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let start = u64::from(index.0) * len;
+        ByteRange { start, len: len.min(bytes - start) }
+    }
+
+    fn value(&self, reduction: ReductionId, holder: impl Fn(SegmentIndex) -> Rank, rank: Rank) -> Vec<Vec<Rank>> {
+        let spec = &self.specs[&(rank, reduction)];
+        let segment_bytes = self.settings.policy.segment_len(&spec.kind);
+        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let count = if segment_bytes == 0 { 1 } else { bytes.div_ceil(segment_bytes) };
+        let segments = (0..count as u32).map(SegmentIndex);
+        segments.map(|index| self.partial(holder(index), SegmentId { reduction, index })).collect()
+    }
+
+    fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
+        let root = self.specs[&(rank, reduction)].delivery.root();
+        let value = match end {
+            End::Finished(_) if root == Some(rank) => Some(self.value(reduction, |_| rank, rank)),
+            End::Finished(_) if root.is_none() => self.results.get(&(rank, reduction)).cloned(),
+            _ => None,
+        };
+        let before = self.ended.insert((rank, reduction), Ended { end, value });
+        assert!(before.is_none(), "a future ends once");
+    }
+}
+
+fn contains(outer: ByteRange, inner: ByteRange) -> bool {
+    outer.start <= inner.start && inner.end() <= outer.end()
+}
+
+fn window(process: ProcessId, bytes: u64) -> Data {
+    Data::Window(WindowRef {
+        window: WindowId(u64::from(process.rank)),
+        generation: Generation(1),
+        bytes,
+        checksum: None,
+        place: Place::Served,
+    })
+}

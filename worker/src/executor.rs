@@ -1,0 +1,532 @@
+//! One rank's share of a reduction, and what is done with it: fold, publish, collect.
+//!
+//! Reading peers is asynchronous; folding runs on the runtime's threads for blocking work, never on the thread that
+//! serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use everfold_protocol::{
+    Path, ProcessId, Rank,
+    message::{ByteRange, Data, Peer, Piece, Source, Task, TaskCounters, WindowRef},
+    spec::{Limits, ReductionSpec},
+};
+use futures::future::try_join_all;
+
+use crate::{
+    body::{Body, BodyError, Object},
+    kernel::{self, Accumulate, Own},
+    machine::ExecutionError,
+    memory::{
+        buffer::{Buffer, Memory},
+        region::Region,
+        window::{Content, Windows},
+    },
+    transport::{Fetched, OneSidedRead, ReadError, shm::Shm, tcp::Tcp},
+};
+
+/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
+const ON_THE_SPOT_BYTES: usize = 128 << 10;
+
+/// Reads windows of any peer, by the shortest way.
+#[derive(Debug)]
+pub struct Peers {
+    me: ProcessId,
+    host: u64,
+    known: DashMap<ProcessId, Peer>,
+    windows: Arc<Windows>,
+    shm: Shm,
+    tcp: Tcp,
+}
+
+impl Peers {
+    /// Knows nobody yet.
+    pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
+        Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
+    }
+
+    /// Learns of processes.
+    pub fn meet(&self, peers: Vec<Peer>) {
+        for peer in peers {
+            self.known.insert(peer.process, peer);
+        }
+    }
+
+    /// Forgets a process that died.
+    pub fn forget(&self, process: ProcessId) {
+        self.known.remove(&process);
+        self.shm.forget(process);
+        self.tcp.forget(process);
+    }
+
+    /// Reads `range` of `data`, or all of it.
+    async fn fetch(
+        &self,
+        owner: ProcessId,
+        data: &Data,
+        range: Option<ByteRange>,
+    ) -> Result<Fetched, ExecutionError> {
+        let failed = |error: &dyn std::fmt::Display| ExecutionError { culprit: owner, reason: error.to_string() };
+        let window = match data {
+            Data::Inline(bytes) => return Ok(Fetched::Inline(bytes.clone())),
+            Data::Window(window) => window,
+            Data::Private => return Err(failed(&"its data is private")),
+        };
+        let range = range.unwrap_or(ByteRange { start: 0, len: window.bytes });
+        let fetched = self.read(owner, window, range).await.map_err(|error| failed(&error))?;
+        let whole = range.start == 0 && range.len == window.bytes;
+        match window.checksum {
+            Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
+                Err(failed(&ReadError::Checksum))
+            }
+            _ => Ok(fetched),
+        }
+    }
+
+    async fn read(&self, owner: ProcessId, window: &WindowRef, range: ByteRange) -> Result<Fetched, ReadError> {
+        if owner == self.me {
+            let held = self.windows.read(window.window, window.generation, range);
+            return held.map(Fetched::Own).map_err(|_| ReadError::Released);
+        }
+        let unknown = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "it is not in the job"));
+        let peer = self.known.get(&owner).map(|peer| peer.clone()).ok_or_else(unknown)?;
+        if peer.host == self.host {
+            match self.shm.read(&peer, window, range).await {
+                // Reading other processes' memory is forbidden here; their servers still answer.
+                Err(ReadError::Unreachable(error)) => tracing::debug!(%owner, %error, "falling back to tcp"),
+                result => return result,
+            }
+        }
+        self.tcp.read(&peer, window, range).await
+    }
+}
+
+/// What this rank put into a reduction and what has become of it.
+#[derive(Debug)]
+pub struct Share {
+    me: ProcessId,
+    group: Path,
+    commutative: bool,
+    /// Whether partials stay in this process: at the root, where the result arrives.
+    private: bool,
+    shown: Shown,
+    kind: Kind,
+}
+
+/// What of a share peers can read.
+#[derive(Debug)]
+struct Shown {
+    windows: Arc<Windows>,
+    open: Mutex<Vec<WindowRef>>,
+    inline_bytes_max: u64,
+}
+
+impl Shown {
+    fn publish(&self, content: Content) -> Result<Data, NoWindow> {
+        let window = self.windows.publish(content).ok_or(NoWindow)?;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(window.clone());
+        Ok(Data::Window(window))
+    }
+
+    fn publish_encoded(&self, bytes: Vec<u8>) -> Result<Data, NoWindow> {
+        if bytes.len() as u64 <= self.inline_bytes_max {
+            Ok(Data::Inline(bytes.into()))
+        } else {
+            self.publish(Content::Encoded(bytes.into()))
+        }
+    }
+
+    /// Closes the windows that `which` accepts.
+    fn release(&self, which: impl Fn(&WindowRef) -> bool) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|window| {
+            let release = which(window);
+            if release {
+                self.windows.release(window);
+            }
+            !release
+        });
+    }
+}
+
+/// The body; it is taken out when the application's future ends.
+enum Kind {
+    Array(Array),
+    Object(Mutex<Option<Box<dyn Object>>>),
+}
+
+struct Array {
+    original: Mutex<Option<Arc<Buffer>>>,
+    bytes: usize,
+    /// Where partials grow, unless they do in the original itself.
+    partial: Mutex<Option<(Arc<Buffer>, Data)>>,
+    /// Whether partials grow in the original, because nobody else reads it.
+    in_place: bool,
+    element_bytes: usize,
+    accumulate: Accumulate,
+}
+
+impl Array {
+    fn original(&self) -> Result<Arc<Buffer>, BodyError> {
+        let original = self.original.lock().unwrap_or_else(PoisonError::into_inner);
+        original.clone().ok_or_else(handed_back)
+    }
+}
+
+fn handed_back() -> BodyError {
+    BodyError("it was handed back to the application".to_owned())
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Array(array) => write!(f, "array of {} bytes", array.bytes),
+            Self::Object(_) => f.write_str("object"),
+        }
+    }
+}
+
+/// There are too many windows open, or too little memory for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many reductions are in flight: there is no window left for another one")]
+pub struct NoWindow;
+
+/// Why a body cannot be contributed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// See [`NoWindow`].
+    #[error(transparent)]
+    NoWindow(#[from] NoWindow),
+    /// See [`BodyError`].
+    #[error(transparent)]
+    Body(#[from] BodyError),
+}
+
+impl Share {
+    /// Makes `body` this rank's original: readable for peers unless this rank is the root.
+    ///
+    /// # Errors
+    /// The body cannot be encoded, or no window is free.
+    pub fn new(
+        me: ProcessId,
+        spec: &ReductionSpec,
+        body: Body,
+        windows: &Arc<Windows>,
+        limits: &Limits,
+    ) -> Result<(Self, Data), ShareError> {
+        let private = spec.delivery.root() == Some(me.rank);
+        let inline_bytes_max = limits.inline_bytes_max;
+        let shown = Shown { windows: windows.clone(), open: Mutex::default(), inline_bytes_max };
+        let (kind, data) = match body {
+            Body::Array { memory, element_bytes, accumulate } => {
+                let inline = memory.bytes().len() as u64 <= inline_bytes_max;
+                let copy = (inline && !private).then(|| Bytes::copy_from_slice(memory.bytes()));
+                let original = Buffer::new(memory);
+                let data = match copy {
+                    Some(bytes) => Data::Inline(bytes),
+                    None if private => Data::Private,
+                    None => shown.publish(Content::Buffer(original.clone()))?,
+                };
+                let array = Array {
+                    bytes: original.len(),
+                    original: Mutex::new(Some(original)),
+                    partial: Mutex::default(),
+                    in_place: private || inline,
+                    element_bytes,
+                    accumulate,
+                };
+                (Kind::Array(array), data)
+            }
+            Body::Object(object) => {
+                let data = if private { Data::Private } else { shown.publish_encoded(object.encode()?)? };
+                (Kind::Object(Mutex::new(Some(object))), data)
+            }
+        };
+        let (group, commutative) = (spec.group.clone(), spec.commutative);
+        Ok((Self { me, group, commutative, private, shown, kind }, data))
+    }
+
+    /// Closes all windows of this share.
+    pub fn release(&self) {
+        self.shown.release(|_| true);
+    }
+
+    /// Does `task`: reads its sources and folds them into this rank's partial.
+    ///
+    /// # Errors
+    /// [`ExecutionError`] names whose data it was; the partial is as it was.
+    pub async fn execute(
+        self: &Arc<Self>,
+        peers: &Peers,
+        mut task: Task,
+    ) -> Result<(Data, TaskCounters), ExecutionError> {
+        let started = Instant::now();
+        let own_first = task.own.first();
+        if !self.commutative {
+            task.sources.sort_by_key(|source| source.path.first());
+        }
+        let left = task.sources.iter().filter(|source| source.path.first() < own_first).count();
+        let own_position = if self.commutative { 0 } else { left };
+        let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
+        let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
+        let fetched = try_join_all(fetches).await?;
+        let fetch_ns = started.elapsed().as_nanos() as u64;
+        let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();
+        let share = self.clone();
+        let fold = move || share.fold(&task, &fetched, own_position);
+        let data = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
+            fold()
+        } else {
+            let me = self.me;
+            let folded = tokio::task::spawn_blocking(fold).await;
+            folded.unwrap_or_else(|error| Err(blame(me, format!("combining panicked: {error}"))))
+        }?;
+        let counters = TaskCounters {
+            task_ns: started.elapsed().as_nanos() as u64,
+            fetch_ns,
+            fetched_bytes: bytes as u64,
+        };
+        Ok((data, counters))
+    }
+
+    fn fold(&self, task: &Task, fetched: &[Fetched], own_position: usize) -> Result<Data, ExecutionError> {
+        match &self.kind {
+            Kind::Array(array) => self.fold_array(array, task, fetched, own_position),
+            Kind::Object(object) => {
+                let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
+                let object = object.as_mut().ok_or_else(|| blame(self.me, handed_back()))?;
+                fold_object(object, &task.sources, fetched, own_position)?;
+                if self.private {
+                    return Ok(Data::Private);
+                }
+                let encoded = object.encode().map_err(|error| blame(self.me, error))?;
+                self.shown.publish_encoded(encoded).map_err(|error| blame(self.me, error))
+            }
+        }
+    }
+
+    fn fold_array(
+        &self,
+        array: &Array,
+        task: &Task,
+        fetched: &[Fetched],
+        own_position: usize,
+    ) -> Result<Data, ExecutionError> {
+        let ByteRange { start, len } = task.range;
+        for (source, bytes) in task.sources.iter().zip(fetched) {
+            if bytes.len() as u64 != len {
+                let reason = format!("it has {} bytes where {len} are needed", bytes.len());
+                return Err(blame(source.process, reason));
+            }
+        }
+        let original = array.original().map_err(|error| blame(self.me, error))?;
+        let (target, data) = if array.in_place {
+            (original.clone(), None)
+        } else {
+            let (partial, data) = self.partial(array).map_err(|error| blame(self.me, error))?;
+            (partial, Some(data))
+        };
+        let first = !array.in_place && task.own == Path::single(self.me.rank);
+        let own_bytes;
+        let own = if first {
+            own_bytes = original.read(start, len).map_err(|error| blame(self.me, error))?;
+            Own::From(&own_bytes)
+        } else {
+            Own::InPlace
+        };
+        let mut target = target.write(start, len).map_err(|error| blame(self.me, error))?;
+        let sources: Vec<&[u8]> = fetched.iter().map(|bytes| &**bytes).collect();
+        kernel::fold(&mut target, own, &sources, own_position, array.element_bytes, &array.accumulate);
+        if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
+            return Err(blame(task.sources[torn].process, ReadError::Released));
+        }
+        Ok(match data {
+            Some(data) => data,
+            None if self.private => Data::Private,
+            None => Data::Inline(Bytes::copy_from_slice(&target)),
+        })
+    }
+
+    /// The buffer in which this rank's partials grow, made and published at the first use.
+    fn partial(&self, array: &Array) -> Result<(Arc<Buffer>, Data), NoWindow> {
+        let mut partial = array.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(partial) = &*partial {
+            return Ok(partial.clone());
+        }
+        let buffer = Buffer::new(scratch(self.shown.windows.region(), array.bytes));
+        let data = self.shown.publish(Content::Buffer(buffer.clone()))?;
+        Ok(partial.insert((buffer, data)).clone())
+    }
+
+    /// Copies a finished result into this rank's body.
+    ///
+    /// # Errors
+    /// A piece could not be read; the body is then of no use.
+    pub async fn collect(self: &Arc<Self>, peers: &Peers, pieces: Vec<Piece>) -> Result<(), ExecutionError> {
+        if self.group.len() == 1 {
+            return Ok(());
+        }
+        match &self.kind {
+            Kind::Array(array) => {
+                let original = array.original().map_err(|error| blame(self.me, error))?;
+                // All originals are folded; nobody reads this one any more.
+                self.shown.release(|window| self.shown.windows.shows(window, &original));
+                for piece in pieces {
+                    self.collect_piece(peers, array, &original, piece).await?;
+                }
+                Ok(())
+            }
+            Kind::Object(_) => {
+                for piece in pieces.iter().filter(|piece| piece.process != self.me) {
+                    let bytes = peers.fetch(piece.process, &piece.data, None).await?;
+                    let share = self.clone();
+                    let replaced = tokio::task::spawn_blocking(move || share.replace(&bytes)).await;
+                    replaced
+                        .unwrap_or_else(|error| Err(BodyError(format!("decoding panicked: {error}"))))
+                        .map_err(|error| blame(piece.process, error))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the decoded `bytes` in the place of this rank's object.
+    fn replace(&self, bytes: &[u8]) -> Result<(), BodyError> {
+        if let Kind::Object(object) = &self.kind {
+            let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
+            let object = object.as_mut().ok_or_else(handed_back)?;
+            *object = object.decode(bytes)?;
+        }
+        Ok(())
+    }
+
+    async fn collect_piece(
+        &self,
+        peers: &Peers,
+        array: &Array,
+        original: &Arc<Buffer>,
+        piece: Piece,
+    ) -> Result<(), ExecutionError> {
+        let Piece { range, process, data } = piece;
+        if process == self.me && array.in_place {
+            return Ok(());
+        }
+        let inline = matches!(data, Data::Inline(_));
+        // Long pieces come in parts, so that staging stays short and peers are read in turn.
+        let part_bytes = (1 << 20) / array.element_bytes.max(1) as u64 * array.element_bytes.max(1) as u64;
+        let part_bytes = if inline { range.len } else { part_bytes.max(array.element_bytes as u64) };
+        for start in (range.start..range.end()).step_by(part_bytes as usize) {
+            let part = ByteRange { start, len: part_bytes.min(range.end() - start) };
+            let bytes = peers.fetch(process, &data, Some(part)).await?;
+            let original = original.clone();
+            let copy = move || {
+                let mut target = original.write(part.start, part.len).map_err(|error| blame(process, error))?;
+                if bytes.len() != target.len() {
+                    return Err(blame(process, ReadError::Released));
+                }
+                target.copy_from_slice(&bytes);
+                if bytes.is_still_valid() { Ok(()) } else { Err(blame(process, ReadError::Released)) }
+            };
+            if part.len as usize <= ON_THE_SPOT_BYTES {
+                copy()?;
+            } else {
+                let copied = tokio::task::spawn_blocking(copy).await;
+                copied.unwrap_or_else(|error| Err(blame(process, error)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the body out: the result, where this rank was to have it. Partials stay readable.
+    ///
+    /// # Errors
+    /// Someone still reads or writes it.
+    pub fn take_body(&self) -> Result<Returned, ExecutionError> {
+        let busy = || blame(self.me, "the body is still in use");
+        match &self.kind {
+            Kind::Array(array) => {
+                let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let original = original.ok_or_else(|| blame(self.me, handed_back()))?;
+                self.shown.release(|window| self.shown.windows.shows(window, &original));
+                original.into_owner().map(Returned::Array).map_err(|_| busy())
+            }
+            Kind::Object(object) => {
+                let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
+                object.map(Returned::Object).ok_or_else(|| blame(self.me, handed_back()))
+            }
+        }
+    }
+}
+
+/// A body on its way back to the application.
+pub enum Returned {
+    /// The memory it came in.
+    Array(Box<dyn Memory>),
+    /// The object.
+    Object(Box<dyn Object>),
+}
+
+/// Memory for a partial: shared if possible, so that peers can map it.
+fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
+    match region.and_then(|region| region.allocate(len)) {
+        Some(block) => Box::new(block),
+        None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),
+    }
+}
+
+/// Private memory, aligned for every element type.
+struct Words {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Memory for Words {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len]
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+/// Folds encoded operands into `object`; `own_position` of them stand left of it.
+///
+/// All are decoded before the first is combined, so that a bad one changes nothing (I4).
+fn fold_object(
+    object: &mut Box<dyn Object>,
+    sources: &[Source],
+    fetched: &[Fetched],
+    own_position: usize,
+) -> Result<(), ExecutionError> {
+    let decode = |(source, bytes): (&Source, &Fetched)| {
+        object.decode(bytes).map_err(|error| blame(source.process, error))
+    };
+    let mut left: Vec<_> = sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
+    let right = left.split_off(own_position);
+    for operand in left.into_iter().rev() {
+        let own = std::mem::replace(object, operand);
+        object.combine(own);
+    }
+    for operand in right {
+        object.combine(operand);
+    }
+    Ok(())
+}
+
+fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> ExecutionError {
+    ExecutionError { culprit, reason: reason.to_string() }
+}
+
+/// Whether `rank` is to have the result.
+pub fn receives(spec: &ReductionSpec, rank: Rank) -> bool {
+    spec.delivery.root().is_none_or(|root| root == rank)
+}

@@ -1,0 +1,210 @@
+//! The predefined element types and operations (MPI 4.1 §6.9.2 and §6.9.4).
+
+use bytemuck::{Pod, Zeroable};
+use everfold_protocol::spec::{ElementType, Operation};
+
+/// A type that arrays may have as elements and that predefined operations know.
+pub trait Element: Pod + Send + Sync {
+    /// Its name on the wire.
+    fn element_type() -> ElementType;
+}
+
+/// A value and where it was found: the element of min-loc and max-loc.
+///
+/// Of equal values the smaller location wins, as in MPI, which makes the operation commutative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+#[repr(C)]
+pub struct Located<T: Value> {
+    /// The value.
+    pub value: T,
+    /// Where it was found: a rank, an index, whatever the application counts. As wide as the value.
+    pub location: T::Location,
+}
+
+/// A value that min-loc and max-loc compare.
+pub trait Value: Pod + PartialOrd + Send + Sync {
+    /// Unsigned integer of the same size and alignment.
+    type Location: Pod + Ord + Send + Sync;
+}
+
+macro_rules! elements {
+    ($($type:ty => $name:ident),*) => {$(
+        impl Element for $type {
+            fn element_type() -> ElementType {
+                ElementType::$name
+            }
+        }
+    )*};
+}
+
+elements!(f32 => F32, f64 => F64, i32 => I32, i64 => I64, u32 => U32, u64 => U64, u8 => U8);
+
+macro_rules! located {
+    ($($type:ty, $location:ty);*) => {$(
+        impl Value for $type {
+            type Location = $location;
+        }
+
+        // SAFETY: all zeros is a valid value of both fields.
+        unsafe impl Zeroable for Located<$type> {}
+        // SAFETY: `repr(C)` with two fields of equal size and alignment has no padding, and both are plain old data.
+        unsafe impl Pod for Located<$type> {}
+
+        impl Element for Located<$type> {
+            fn element_type() -> ElementType {
+                ElementType::Located(Box::new(<$type>::element_type()))
+            }
+        }
+    )*};
+}
+
+located!(f32, u32; f64, u64; i32, u32; i64, u64; u32, u32; u64, u64);
+
+/// Applies `combine` to each pair of elements.
+///
+/// The loop has a known trip count, no bounds checks and no exits: this is what gets vectorised.
+#[inline(always)]
+fn each<T: Pod>(left: &mut [u8], right: &[u8], combine: impl Fn(T, T) -> T) {
+    let left: &mut [T] = bytemuck::cast_slice_mut(left);
+    if let Ok(right) = bytemuck::try_cast_slice::<u8, T>(right) {
+        for (left, right) in left.iter_mut().zip(right) {
+            *left = combine(*left, *right);
+        }
+    } else {
+        // Inlined bodies lie wherever their frame put them.
+        for (left, right) in left.iter_mut().zip(right.chunks_exact(size_of::<T>())) {
+            *left = combine(*left, bytemuck::pod_read_unaligned(right));
+        }
+    }
+}
+
+macro_rules! kernel {
+    ($type:ty, $combine:expr) => {
+        Some(|left: &mut [u8], right: &[u8]| each::<$type>(left, right, $combine))
+    };
+}
+
+macro_rules! float {
+    ($type:ty, $operation:expr) => {
+        match $operation {
+            Operation::Sum => kernel!($type, |a, b| a + b),
+            Operation::Product => kernel!($type, |a, b| a * b),
+            // As IEEE 754 minNum and maxNum: a NaN loses against a number, on either side.
+            Operation::Min => kernel!($type, |a, b| a.min(b)),
+            Operation::Max => kernel!($type, |a, b| a.max(b)),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ty, $operation:expr) => {
+        match $operation {
+            // On overflow the result is the low bits, the same whatever the order.
+            Operation::Sum => kernel!($type, |a, b| a.wrapping_add(b)),
+            Operation::Product => kernel!($type, |a, b| a.wrapping_mul(b)),
+            Operation::Min => kernel!($type, |a, b| a.min(b)),
+            Operation::Max => kernel!($type, |a, b| a.max(b)),
+            Operation::BitAnd => kernel!($type, |a, b| a & b),
+            Operation::BitOr => kernel!($type, |a, b| a | b),
+            Operation::BitXor => kernel!($type, |a, b| a ^ b),
+            Operation::LogicalAnd => kernel!($type, |a, b| <$type>::from(a != 0 && b != 0)),
+            Operation::LogicalOr => kernel!($type, |a, b| <$type>::from(a | b != 0)),
+            Operation::LogicalXor => kernel!($type, |a, b| <$type>::from((a != 0) ^ (b != 0))),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! locate {
+    ($type:ty, $operation:expr) => {
+        match $operation {
+            Operation::MinLoc => kernel!(Located<$type>, |a, b| {
+                if b.value < a.value || (b.value == a.value && b.location < a.location) { b } else { a }
+            }),
+            Operation::MaxLoc => kernel!(Located<$type>, |a, b| {
+                if b.value > a.value || (b.value == a.value && b.location < a.location) { b } else { a }
+            }),
+            _ => None,
+        }
+    };
+}
+
+/// The kernel for `operation` on elements of type `element`, if MPI defines it.
+pub(super) fn lookup(element: &ElementType, operation: &Operation) -> Option<fn(&mut [u8], &[u8])> {
+    match element {
+        ElementType::F32 => float!(f32, operation),
+        ElementType::F64 => float!(f64, operation),
+        ElementType::I32 => integer!(i32, operation),
+        ElementType::I64 => integer!(i64, operation),
+        ElementType::U32 => integer!(u32, operation),
+        ElementType::U64 => integer!(u64, operation),
+        ElementType::U8 => integer!(u8, operation),
+        ElementType::Located(value) => match **value {
+            ElementType::F32 => locate!(f32, operation),
+            ElementType::F64 => locate!(f64, operation),
+            ElementType::I32 => locate!(i32, operation),
+            ElementType::I64 => locate!(i64, operation),
+            ElementType::U32 => locate!(u32, operation),
+            ElementType::U64 => locate!(u64, operation),
+            _ => None,
+        },
+        ElementType::Custom { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply<T: Element>(operation: Operation, left: &[T], right: &[T]) -> Vec<T> {
+        let mut left = left.to_vec();
+        let kernel = lookup(&T::element_type(), &operation).expect("defined");
+        kernel(bytemuck::cast_slice_mut(&mut left), bytemuck::cast_slice(right));
+        left
+    }
+
+    #[test]
+    fn arithmetic() {
+        assert_eq!(apply(Operation::Sum, &[1.5f32, -2.0], &[0.25, 2.0]), [1.75, 0.0]);
+        assert_eq!(apply(Operation::Product, &[3i64, i64::MAX], &[-2, 2]), [-6, -2]);
+        assert_eq!(apply(Operation::Sum, &[250u8], &[10]), [4], "wraps");
+        assert_eq!(apply(Operation::Min, &[1.0f64, f64::NAN], &[f64::NAN, 2.0]), [1.0, 2.0]);
+        assert_eq!(apply(Operation::Max, &[-1i32, 7], &[-5, 9]), [-1, 9]);
+    }
+
+    #[test]
+    fn bits_and_truth() {
+        assert_eq!(apply(Operation::BitAnd, &[0b1100u32], &[0b1010]), [0b1000]);
+        assert_eq!(apply(Operation::BitOr, &[0b1100u64], &[0b1010]), [0b1110]);
+        assert_eq!(apply(Operation::BitXor, &[0b1100u8], &[0b1010]), [0b0110]);
+        assert_eq!(apply(Operation::LogicalAnd, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 0, 1, 0]);
+        assert_eq!(apply(Operation::LogicalOr, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 1, 1]);
+        assert_eq!(apply(Operation::LogicalXor, &[0u8, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn locations_break_ties_downwards() {
+        let at = |value: f64, location| Located { value, location };
+        let left = [at(1.0, 5), at(2.0, 9), at(3.0, 0)];
+        let right = [at(1.0, 3), at(7.0, 1), at(-3.0, 4)];
+        assert_eq!(apply(Operation::MinLoc, &left, &right), [at(1.0, 3), at(2.0, 9), at(-3.0, 4)]);
+        assert_eq!(apply(Operation::MaxLoc, &left, &right), [at(1.0, 3), at(7.0, 1), at(3.0, 0)]);
+    }
+
+    #[test]
+    fn an_operand_may_lie_anywhere() {
+        let bytes: Vec<u8> = [0u8].into_iter().chain(bytemuck::cast_slice(&[1.0f64, 2.0]).iter().copied()).collect();
+        let mut left = [10.0f64, 20.0];
+        let kernel = lookup(&ElementType::F64, &Operation::Sum).unwrap();
+        kernel(bytemuck::cast_slice_mut(&mut left), &bytes[1..]);
+        assert_eq!(left, [11.0, 22.0]);
+    }
+
+    #[test]
+    fn what_mpi_does_not_define_is_not_defined() {
+        assert!(lookup(&ElementType::F32, &Operation::BitAnd).is_none());
+        assert!(lookup(&ElementType::U8, &Operation::MinLoc).is_none());
+        assert!(lookup(&ElementType::Custom { name: "x".into(), size_bytes: 4 }, &Operation::Sum).is_none());
+    }
+}

@@ -1,0 +1,22 @@
+//! The doing part of everfold: holds data, reads peers one-sidedly, folds, reports.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`machine`] | the bookkeeping of one rank; pure |
+//! | [`kernel`] | how two blocks of elements become one |
+//! | [`memory`] | shared memory, buffers lent out by segment, windows |
+//! | [`body`] | what the application contributes, seen from here |
+//! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
+//! | [`executor`] | does a task: fetch, fold, publish |
+//! | [`runtime`] | drives the machine with sockets, threads and memory |
+//!
+//! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
+//! other.
+
+pub mod body;
+pub mod executor;
+pub mod kernel;
+pub mod machine;
+pub mod memory;
+pub mod runtime;
+pub mod transport;

@@ -1,0 +1,353 @@
+//! The worker's bookkeeping as a pure machine: what this rank holds, works on and waits for.
+//!
+//! Bodies and bytes stand behind the driver ([`crate::runtime`], or the simulator); this machine knows them by
+//! reduction and segment only. It answers for two things: that a task is done exactly on the partial the master
+//! believes is here (I1), and that every call of the application ends (I6).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use everfold_protocol::{
+    Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId,
+    message::{
+        Contribution, Data, Finished, Header, PartialReady, Peer, Piece, Task, TaskCounters, TaskFailed, ToMaster,
+        ToWorker,
+    },
+    report::{Refusal, Report},
+    spec::{Limits, ReductionSpec},
+};
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The application calls a reduction; its original is readable.
+    Call(Contribution),
+    /// The master said something.
+    Master {
+        /// Who, and at which epoch.
+        header: Header,
+        /// What.
+        message: ToWorker,
+    },
+    /// A task is done; the partial is readable as `Data`.
+    Executed {
+        /// Which task.
+        task: TaskId,
+        /// Where the partial is readable, and what doing it cost.
+        result: Result<(Data, TaskCounters), ExecutionError>,
+    },
+    /// The result of a reduction was copied here, or could not be.
+    Collected {
+        /// Which reduction.
+        reduction: ReductionId,
+        /// Whether it worked.
+        result: Result<(), ExecutionError>,
+    },
+    /// The application calls no more reductions.
+    Close,
+    /// The connection to the master broke.
+    MasterLost,
+}
+
+/// Why a task was not done. The partial it was to grow is as it was (I4).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("data of {culprit}: {reason}")]
+pub struct ExecutionError {
+    /// Whose data could not be read or combined.
+    pub culprit: ProcessId,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// Something is to be done.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Tell the master.
+    Send(ToMaster),
+    /// Everyone has joined: connect to them.
+    Meet {
+        /// All processes of the job, by rank.
+        peers: Vec<Peer>,
+        /// What holds in this job.
+        limits: Limits,
+    },
+    /// The job did not come about.
+    Incomplete {
+        /// Who did not come.
+        missing: Path,
+    },
+    /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
+    Execute(Task),
+    /// Copy these pieces into this rank's body; answer with [`Event::Collected`].
+    Collect {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// What lies where.
+        pieces: Vec<Piece>,
+    },
+    /// The application's future ends.
+    Resolve {
+        /// Which call.
+        reduction: ReductionId,
+        /// How.
+        end: End,
+    },
+    /// Nobody reads this reduction's windows any more.
+    Release(ReductionId),
+    /// Those processes died.
+    Departed(Vec<ProcessId>),
+    /// This rank has left the job.
+    Closed,
+}
+
+/// How a reduction ended for this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// Well; this rank's body is the result if it was to have it.
+    Finished(Report),
+    /// Refused.
+    Refused(Refusal),
+    /// The process that hosts the master is gone.
+    MasterLost,
+    /// The session was closed before.
+    Closed,
+    /// The result exists, but could not be copied here.
+    ResultLost(ExecutionError),
+}
+
+/// What this rank knows of one of its reductions.
+#[derive(Debug)]
+struct Local {
+    spec: ReductionSpec,
+    /// What this rank's partial holds, where that is more than its own original.
+    held: BTreeMap<SegmentIndex, Path>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The future is open.
+    Running,
+    /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
+    Collecting { report: Report, announce: bool },
+    /// The future has ended; peers may still read this rank's windows.
+    Serving,
+}
+
+/// One rank's bookkeeping.
+#[derive(Debug)]
+pub struct Worker {
+    process: ProcessId,
+    epoch: Epoch,
+    limits: Limits,
+    reductions: BTreeMap<ReductionId, Local>,
+    tasks: BTreeMap<TaskId, Task>,
+    busy: BTreeSet<(ReductionId, SegmentIndex)>,
+    phase: Phase,
+    actions: VecDeque<Action>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Leaves once its reductions have ended.
+    Closing,
+    /// Waits for the master's farewell.
+    Leaving,
+    Closed,
+}
+
+impl Worker {
+    /// A worker that says hello as `peer`.
+    pub fn new(peer: Peer) -> Self {
+        let mut worker = Self {
+            process: peer.process,
+            epoch: Epoch(0),
+            limits: Limits::default(),
+            reductions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            phase: Phase::Open,
+            actions: VecDeque::new(),
+        };
+        worker.send(ToMaster::Join(peer));
+        worker
+    }
+
+    /// The membership view this worker knows; goes into the header of everything sent.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Takes in one event.
+    pub fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Call(contribution) => self.call(contribution),
+            Event::Master { header, message } => {
+                self.epoch = self.epoch.max(header.epoch);
+                self.hear(message);
+            }
+            Event::Executed { task, result } => self.executed(task, result),
+            Event::Collected { reduction, result } => self.collected(reduction, result),
+            Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
+            Event::Close => {}
+            Event::MasterLost => self.end_all(&End::MasterLost),
+        }
+        if self.phase == Phase::Closing && self.reductions.is_empty() {
+            self.phase = Phase::Leaving;
+            self.send(ToMaster::Leave);
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn call(&mut self, contribution: Contribution) {
+        let reduction = contribution.reduction;
+        let limit = self.limits.reductions_max;
+        if self.phase != Phase::Open {
+            let end = if self.phase == Phase::Closed { End::MasterLost } else { End::Closed };
+            self.refuse_call(reduction, end);
+        } else if self.reductions.len() as u64 >= limit {
+            let refusal = Refusal::TooManyReductions { rank: self.process.rank, limit };
+            self.refuse_call(reduction, End::Refused(refusal));
+        } else {
+            let spec = contribution.spec.clone();
+            let local = Local { spec, held: BTreeMap::new(), state: State::Running };
+            let before = self.reductions.insert(reduction, local);
+            assert!(before.is_none(), "each call has its own sequence number");
+            self.send(ToMaster::Contribute(contribution));
+        }
+    }
+
+    fn refuse_call(&mut self, reduction: ReductionId, end: End) {
+        self.actions.push_back(Action::Resolve { reduction, end });
+        self.actions.push_back(Action::Release(reduction));
+    }
+
+    fn hear(&mut self, message: ToWorker) {
+        match message {
+            ToWorker::Welcome { peers, limits } => {
+                self.limits = limits;
+                self.actions.push_back(Action::Meet { peers, limits });
+            }
+            ToWorker::Incomplete { missing } => self.actions.push_back(Action::Incomplete { missing }),
+            ToWorker::Task(task) => self.task(task),
+            ToWorker::Finished(finished) => self.finished(finished),
+            ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
+            ToWorker::Release { reduction } => {
+                if let Some(Local { state: State::Serving, .. }) = self.reductions.get(&reduction) {
+                    self.release(reduction);
+                }
+            }
+            ToWorker::Departed { failed } => self.actions.push_back(Action::Departed(failed)),
+            ToWorker::Farewell => {
+                self.phase = Phase::Closed;
+                self.actions.push_back(Action::Closed);
+            }
+        }
+    }
+
+    fn task(&mut self, task: Task) {
+        let (reduction, index) = (task.segment.reduction, task.segment.index);
+        let own = Path::single(self.process.rank);
+        let held = match self.reductions.get(&reduction) {
+            Some(Local { held, state: State::Running, .. }) => held.get(&index).unwrap_or(&own),
+            // It ended here while the task was under way; the master hears the same.
+            _ => return,
+        };
+        if *held != task.own || !self.busy.insert((reduction, index)) {
+            let reason = format!("the task expects a partial of {}, this rank holds {held}", task.own);
+            let culprit = self.process;
+            self.send(ToMaster::TaskFailed(TaskFailed { task: task.task, segment: task.segment, culprit, reason }));
+            return;
+        }
+        self.tasks.insert(task.task, task.clone());
+        self.actions.push_back(Action::Execute(task));
+    }
+
+    fn executed(&mut self, id: TaskId, result: Result<(Data, TaskCounters), ExecutionError>) {
+        let task = self.tasks.remove(&id).expect("only tasks under way are executed");
+        let segment = task.segment;
+        self.busy.remove(&(segment.reduction, segment.index));
+        let Some(local) = self.reductions.get_mut(&segment.reduction) else { return };
+        let message = match result {
+            Ok((data, counters)) => {
+                let path = task.sources.iter().fold(task.own, |path, source| {
+                    path.union(&source.path).expect("I1: the paths of a task are disjoint")
+                });
+                local.held.insert(segment.index, path.clone());
+                ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
+            }
+            Err(ExecutionError { culprit, reason }) => {
+                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, reason })
+            }
+        };
+        self.send(message);
+    }
+
+    fn finished(&mut self, Finished { reduction, result, report }: Finished) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        if result.is_empty() {
+            self.end(reduction, End::Finished(report));
+            return;
+        }
+        let in_windows = result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        let announce = in_windows && local.spec.group.len() > 1;
+        local.state = State::Collecting { report, announce };
+        self.actions.push_back(Action::Collect { reduction, pieces: result });
+    }
+
+    fn collected(&mut self, reduction: ReductionId, result: Result<(), ExecutionError>) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        let State::Collecting { report, announce } = std::mem::replace(&mut local.state, State::Serving) else {
+            unreachable!("only a reduction that is being collected is collected");
+        };
+        let end = match result {
+            Ok(()) => End::Finished(report),
+            Err(error) => End::ResultLost(error),
+        };
+        self.actions.push_back(Action::Resolve { reduction, end });
+        if announce {
+            self.send(ToMaster::Collected { reduction });
+        } else {
+            self.release(reduction);
+        }
+    }
+
+    /// Ends the application's future, if it is still open, and releases the windows.
+    fn end(&mut self, reduction: ReductionId, end: End) {
+        let Some(local) = self.reductions.get(&reduction) else { return };
+        if !matches!(local.state, State::Serving) {
+            self.actions.push_back(Action::Resolve { reduction, end });
+        }
+        self.release(reduction);
+    }
+
+    fn release(&mut self, reduction: ReductionId) {
+        self.reductions.remove(&reduction);
+        self.actions.push_back(Action::Release(reduction));
+    }
+
+    fn end_all(&mut self, end: &End) {
+        let reductions: Vec<_> = self.reductions.keys().copied().collect();
+        for reduction in reductions {
+            self.end(reduction, end.clone());
+        }
+        if self.phase != Phase::Closed {
+            self.phase = Phase::Closed;
+            self.actions.push_back(Action::Closed);
+        }
+    }
+
+    fn send(&mut self, message: ToMaster) {
+        self.actions.push_back(Action::Send(message));
+    }
+
+    /// What this rank's partial of a segment holds; the simulator compares it with the master's belief.
+    pub fn held(&self, reduction: ReductionId, index: SegmentIndex) -> Option<Path> {
+        let local = self.reductions.get(&reduction)?;
+        Some(local.held.get(&index).cloned().unwrap_or_else(|| Path::single(self.process.rank)))
+    }
+}

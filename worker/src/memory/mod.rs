@@ -1,0 +1,11 @@
+//! Where bodies and partials live.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`region`] | one region of shared memory per process, which peers map |
+//! | [`buffer`] | the bytes of one body or partial, lent out segment by segment |
+//! | [`window`] | which buffers peers may read, and until when |
+
+pub mod buffer;
+pub mod region;
+pub mod window;

@@ -1,0 +1,277 @@
+//! Connections for control messages: ordered, reliable streams of frames.
+//!
+//! Processes on one host meet at a Unix socket in the abstract namespace, which leaves no file behind; across hosts
+//! they use TCP. Whatever the socket, both ends have passed the [handshake](super::handshake) before a frame counts.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener, UnixStream as StdUnixStream},
+    },
+    str::FromStr,
+    time::Duration,
+};
+
+use everfold_protocol::{
+    frame::{self, FrameError, PRELUDE_BYTES, Prelude},
+    message::Header,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host},
+    time::Instant,
+};
+
+use super::handshake::HandshakeError;
+
+/// A connection of any kind.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// Where a listener can be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// `tcp:HOST:PORT`
+    Tcp(String),
+    /// `unix:@NAME`, in the abstract namespace.
+    Unix(String),
+}
+
+/// The text is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an address; write tcp:HOST:PORT or unix:@NAME")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let refuse = || AddressError(text.to_owned());
+        match text.split_once(':') {
+            Some(("unix", name)) => match name.strip_prefix('@') {
+                Some(name) if (1..100).contains(&name.len()) => Ok(Self::Unix(name.to_owned())),
+                _ => Err(refuse()),
+            },
+            Some(("tcp", place)) => match place.rsplit_once(':') {
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                    Ok(Self::Tcp(place.to_owned()))
+                }
+                _ => Err(refuse()),
+            },
+            _ => Err(refuse()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(place) => write!(f, "tcp:{place}"),
+            Self::Unix(name) => write!(f, "unix:@{name}"),
+        }
+    }
+}
+
+/// Accepts connections at an [`Address`].
+#[derive(Debug)]
+pub enum Listener {
+    /// Over TCP.
+    Tcp(TcpListener),
+    /// Over a Unix socket.
+    Unix(UnixListener),
+}
+
+/// A connection at an [`Address`].
+pub type BoxStream = Box<dyn Stream>;
+
+impl Listener {
+    /// Listens at `address`. Port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine.
+    pub async fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(place) => {
+                let address = resolve(place).await?;
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                // Whoever started this job may hold the port for it, without listening.
+                socket.set_reuseport(true)?;
+                socket.set_reuseaddr(true)?;
+                socket.bind(address)?;
+                Ok(Self::Tcp(socket.listen(1024)?))
+            }
+            Address::Unix(name) => {
+                let listener = StdUnixListener::bind_addr(&UnixAddr::from_abstract_name(name)?)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(UnixListener::from_std(listener)?))
+            }
+        }
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// What the system says; the listener stays usable.
+    pub async fn accept(&self) -> io::Result<BoxStream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Some),
+            Self::Unix(_) => Ok(None),
+        }
+    }
+}
+
+async fn resolve(place: &str) -> io::Result<SocketAddr> {
+    let found = lookup_host(place).await?.next();
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}")))
+}
+
+/// Connects once.
+///
+/// # Errors
+/// Nobody listens there.
+pub async fn connect(address: &Address) -> io::Result<BoxStream> {
+    match address {
+        Address::Tcp(place) => {
+            let stream = TcpStream::connect(resolve(place).await?).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream))
+        }
+        Address::Unix(name) => {
+            let stream = StdUnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?)?;
+            stream.set_nonblocking(true)?;
+            Ok(Box::new(UnixStream::from_std(stream)?))
+        }
+    }
+}
+
+/// Connects to a listener that may not be there yet, until `deadline`.
+///
+/// # Errors
+/// What the last attempt said.
+pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match connect(address).await {
+            Err(_) if Instant::now() + pause < deadline => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Writes one value as a frame.
+///
+/// # Errors
+/// The value is over `limit`, or the connection broke.
+pub async fn write_frame<T: Serialize>(
+    stream: &mut (impl AsyncWrite + Unpin),
+    value: &T,
+    limit: u64,
+) -> Result<(), HandshakeError> {
+    let mut bytes = Vec::new();
+    frame::encode_into(value, limit, &mut bytes)?;
+    stream.write_all(&bytes).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+/// Reads one frame.
+///
+/// # Errors
+/// It is not a valid frame, or the connection broke.
+pub async fn read_frame<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+    limit: u64,
+) -> Result<T, HandshakeError> {
+    let mut prelude = [0; PRELUDE_BYTES];
+    stream.read_exact(&mut prelude).await?;
+    let prelude = Prelude::parse(&prelude, limit)?;
+    let mut payload = vec![0; prelude.payload_bytes as usize];
+    stream.read_exact(&mut payload).await?;
+    Ok(prelude.decode(&payload)?)
+}
+
+/// Most bytes of messages that are put into one frame, as far as single messages allow.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Appends `messages` to `out`, all behind the same header, in as few frames as are reasonable.
+///
+/// # Errors
+/// A single message is over `limit`.
+pub fn encode_batch<M: Serialize>(
+    header: &Header,
+    messages: &[M],
+    limit: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    let before = out.len();
+    let batch = frame::encode_into(&(header, messages), limit.min(BATCH_BYTES as u64), out);
+    match batch {
+        Err(FrameError::TooLong { .. }) if messages.len() > 1 => {
+            out.truncate(before);
+            let (first, second) = messages.split_at(messages.len() / 2);
+            encode_batch(header, first, limit, out)?;
+            encode_batch(header, second, limit, out)
+        }
+        Err(FrameError::TooLong { .. }) => frame::encode_into(&(header, messages), limit, out),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in ["tcp:localhost:80", "tcp:10.0.0.1:0", "tcp:[::1]:9", "unix:@everfold-12"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "tcp:", "tcp:host", "tcp::80", "tcp:h:70000", "unix:/tmp/x", "unix:@", "http://x:1"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_batches_become_several_frames() {
+        let header = Header { job: 1.into(), epoch: 0.into(), sender: everfold_protocol::ProcessId::first(0) };
+        let messages: Vec<Vec<u64>> = (0..8).map(|n| vec![u64::MAX - n; 50_000]).collect();
+        let mut bytes = Vec::new();
+        encode_batch(&header, &messages, 64 << 20, &mut bytes).unwrap();
+        let mut found = Vec::new();
+        let mut rest = bytes.as_slice();
+        let mut frames = 0;
+        while let Some((prelude, _)) = rest.split_first_chunk::<PRELUDE_BYTES>() {
+            let len = PRELUDE_BYTES + Prelude::parse(prelude, u64::MAX).unwrap().payload_bytes as usize;
+            let (sender, batch): (Header, Vec<Vec<u64>>) = frame::decode(&rest[..len], u64::MAX).unwrap().unwrap();
+            assert_eq!(sender, header);
+            found.extend(batch);
+            rest = &rest[len..];
+            frames += 1;
+        }
+        assert_eq!(found, messages);
+        assert!(frames > 1);
+        assert!(encode_batch(&header, &messages, 1000, &mut Vec::new()).is_err());
+    }
+}

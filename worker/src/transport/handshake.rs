@@ -1,0 +1,174 @@
+//! Proof that both ends of a connection know the job's secret.
+//!
+//! ```text
+//! client                                server
+//!   │ Hello { job, process, purpose, nonce } │
+//!   │ ──────────────────────────────────────▶ │
+//!   │        Challenge { nonce, proof }       │   proof = keyed hash of "server", hello and nonce
+//!   │ ◀────────────────────────────────────── │
+//!   │              Proof                      │   proof = keyed hash of "client", hello and nonce
+//!   │ ──────────────────────────────────────▶ │
+//!   │             Verdict                     │
+//!   │ ◀────────────────────────────────────── │
+//! ```
+//! The secret never travels; both nonces are fresh, so a recorded conversation proves nothing. Both sides prove
+//! themselves, so a worker does not hand its data to whoever happens to listen.
+
+use std::{fmt, io, time::Duration};
+
+use everfold_protocol::{JobId, ProcessId, frame::FrameError};
+use serde::{Deserialize, Serialize};
+
+use super::control::{Stream, read_frame, write_frame};
+
+/// Largest frame that a stranger may send, in bytes.
+const STRANGER_BYTES_MAX: u64 = 1 << 10;
+/// How long a stranger may take.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The key that all processes of a job share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key(pub [u8; 32]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(secret)")
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Messages between worker and master.
+    Control,
+    /// Reads of windows.
+    Data,
+}
+
+/// Who connects, to what job, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The job that the client belongs to.
+    pub job: JobId,
+    /// Who it is.
+    pub process: ProcessId,
+    /// What it wants.
+    pub purpose: Purpose,
+    nonce: [u8; 32],
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Challenge {
+    Prove { nonce: [u8; 32], proof: [u8; 32] },
+    ForeignJob { job: JobId },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Proof([u8; 32]);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Verdict {
+    Welcome,
+    WrongSecret,
+}
+
+/// Why two processes do not talk to each other.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    /// The connection broke, or the other side hung up.
+    #[error("the connection broke during the handshake: {0}")]
+    Io(#[from] io::Error),
+    /// The other side does not speak this protocol, or another version of it.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The other side belongs to another job.
+    #[error("the other side belongs to {theirs:?}, this process to {ours:?}; check EVERFOLD_JOB and the address")]
+    ForeignJob {
+        /// Its job.
+        theirs: JobId,
+        /// Ours.
+        ours: JobId,
+    },
+    /// The two sides have different secrets.
+    #[error("the other side does not know this job's secret; check EVERFOLD_SECRET on both")]
+    WrongSecret,
+    /// The other side was silent for too long.
+    #[error("the other side did not finish the handshake in {TIMEOUT:?}")]
+    TimedOut,
+}
+
+fn nonce() -> io::Result<[u8; 32]> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    Ok(nonce)
+}
+
+/// The proof of knowing `key` for one conversation. Comparing two of them takes the same time wherever they differ.
+fn prove(key: &Key, side: &str, hello: &Hello, nonce: &[u8; 32]) -> Result<blake3::Hash, FrameError> {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    hasher.update(side.as_bytes());
+    hasher.update(&everfold_protocol::codec::encode(hello)?);
+    hasher.update(nonce);
+    Ok(hasher.finalize())
+}
+
+/// The client's part.
+///
+/// # Errors
+/// Any [`HandshakeError`]; the connection is then of no use.
+pub async fn connect(
+    stream: &mut impl Stream,
+    key: &Key,
+    job: JobId,
+    process: ProcessId,
+    purpose: Purpose,
+) -> Result<(), HandshakeError> {
+    let conversation = async {
+        let hello = Hello { job, process, purpose, nonce: nonce()? };
+        write_frame(stream, &hello, STRANGER_BYTES_MAX).await?;
+        let (nonce, proof) = match read_frame(stream, STRANGER_BYTES_MAX).await? {
+            Challenge::Prove { nonce, proof } => (nonce, proof),
+            Challenge::ForeignJob { job: theirs } => return Err(HandshakeError::ForeignJob { theirs, ours: job }),
+        };
+        if prove(key, "server", &hello, &nonce)? != blake3::Hash::from(proof) {
+            return Err(HandshakeError::WrongSecret);
+        }
+        let proof = prove(key, "client", &hello, &nonce)?;
+        write_frame(stream, &Proof(proof.into()), STRANGER_BYTES_MAX).await?;
+        match read_frame(stream, STRANGER_BYTES_MAX).await? {
+            Verdict::Welcome => Ok(()),
+            Verdict::WrongSecret => Err(HandshakeError::WrongSecret),
+        }
+    };
+    tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
+}
+
+/// The server's part. Tells who has connected.
+///
+/// # Errors
+/// Any [`HandshakeError`]; the connection is then to be closed.
+pub async fn accept(stream: &mut impl Stream, key: &Key, job: JobId) -> Result<Hello, HandshakeError> {
+    let conversation = async {
+        let hello: Hello = match read_frame(stream, STRANGER_BYTES_MAX).await {
+            Err(error @ HandshakeError::Frame(FrameError::Version(_))) => {
+                // Any frame of ours tells the other side which version we speak.
+                write_frame(stream, &Verdict::WrongSecret, STRANGER_BYTES_MAX).await?;
+                return Err(error);
+            }
+            other => other?,
+        };
+        if hello.job != job {
+            write_frame(stream, &Challenge::ForeignJob { job }, STRANGER_BYTES_MAX).await?;
+            return Err(HandshakeError::ForeignJob { theirs: hello.job, ours: job });
+        }
+        let nonce = nonce()?;
+        let proof = prove(key, "server", &hello, &nonce)?.into();
+        write_frame(stream, &Challenge::Prove { nonce, proof }, STRANGER_BYTES_MAX).await?;
+        let Proof(proof) = read_frame(stream, STRANGER_BYTES_MAX).await?;
+        let genuine = prove(key, "client", &hello, &nonce)? == blake3::Hash::from(proof);
+        let verdict = if genuine { Verdict::Welcome } else { Verdict::WrongSecret };
+        write_frame(stream, &verdict, STRANGER_BYTES_MAX).await?;
+        if genuine { Ok(hello) } else { Err(HandshakeError::WrongSecret) }
+    };
+    tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
+}

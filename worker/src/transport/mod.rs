@@ -1,0 +1,129 @@
+//! How processes reach each other: one-sided reads of windows, and connections for control messages.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`control`] | connections for control messages: addresses, frames, over Unix sockets and TCP |
+//! | [`handshake`] | proof that both ends of a connection know the job's secret |
+//! | [`shm`] | one-sided reads on the same host |
+//! | [`tcp`] | one-sided reads from anywhere, and the server that answers them |
+//! | [`conformance`] | what every implementation has to pass |
+
+use std::{fmt, io, ops::Deref, sync::Arc};
+
+use bytes::Bytes;
+use everfold_protocol::message::{ByteRange, Peer, WindowRef};
+use futures::future::BoxFuture;
+
+use crate::memory::{region::PeerRegion, window::Held};
+
+pub mod conformance;
+pub mod control;
+pub mod handshake;
+pub mod shm;
+pub mod staging;
+pub mod tcp;
+
+/// Reads windows of peers, whose application is not involved (DR-4).
+pub trait OneSidedRead: Send + Sync {
+    /// Reads `range` of `window`, which belongs to `peer`.
+    ///
+    /// The result is only what was published: a read that meets a release, a crash or a damaged byte ends in an error
+    /// (I3, I4).
+    fn read<'a>(
+        &'a self,
+        peer: &'a Peer,
+        window: &'a WindowRef,
+        range: ByteRange,
+    ) -> BoxFuture<'a, Result<Fetched, ReadError>>;
+}
+
+/// Why a read failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The owner has released the window, or started anew.
+    #[error("the window was released")]
+    Released,
+    /// The range is outside the window.
+    #[error("bytes {start}..{end} are outside the window")]
+    Range {
+        /// First byte.
+        start: u64,
+        /// Byte after the last.
+        end: u64,
+    },
+    /// The bytes were damaged on the way.
+    #[error("the bytes that arrived are not those that were sent")]
+    Checksum,
+    /// The owner cannot be reached this way.
+    #[error("the owner cannot be reached: {0}")]
+    Unreachable(#[from] io::Error),
+    /// The owner is not who it should be, or does not speak this protocol.
+    #[error(transparent)]
+    Handshake(#[from] handshake::HandshakeError),
+}
+
+/// Bytes of a partial, wherever they are.
+pub enum Fetched {
+    /// They came in the message.
+    Inline(Bytes),
+    /// They are this process's own.
+    Own(Held),
+    /// They lie in the peer's memory.
+    Mapped(Mapped),
+    /// They were copied here.
+    Staged(staging::Staging),
+}
+
+/// Bytes in a peer's memory.
+pub struct Mapped {
+    region: Arc<PeerRegion>,
+    offset: u64,
+    len: u64,
+    slot: usize,
+    generation: u64,
+}
+
+impl Fetched {
+    /// Whether the bytes were valid all the time from the read until now.
+    ///
+    /// Only bytes that still lie at the peer can have become invalid.
+    pub fn is_still_valid(&self) -> bool {
+        match self {
+            Self::Mapped(mapped) => mapped.region.generation(mapped.slot) == mapped.generation,
+            _ => true,
+        }
+    }
+}
+
+impl Deref for Fetched {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes) => bytes,
+            Self::Own(held) => held,
+            Self::Mapped(mapped) => {
+                mapped.region.bytes(mapped.offset, mapped.len).expect("the range was checked when it was mapped")
+            }
+            Self::Staged(staging) => staging,
+        }
+    }
+}
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Inline(_) => "inline",
+            Self::Own(_) => "own",
+            Self::Mapped(_) => "mapped",
+            Self::Staged(_) => "staged",
+        };
+        write!(f, "{} bytes, {kind}", self.len())
+    }
+}
+
+/// Refuses a range that is not inside `window`.
+fn check_range(window: &WindowRef, range: ByteRange) -> Result<(), ReadError> {
+    let end = range.start.saturating_add(range.len);
+    if end <= window.bytes { Ok(()) } else { Err(ReadError::Range { start: range.start, end }) }
+}
