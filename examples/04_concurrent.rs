@@ -103,35 +103,35 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
     let byte = |rank: u32, i: usize| ((rank as usize + i) % 256) as u8;
     match index % 6 {
         0 => {
-            let body = Sum((0..elements).map(|i| f64::from(factor * base(i))).collect());
+            let body = Sum((0..elements).map(|i| f64::from(factor * base(i))).collect::<Vec<_>>());
             let right = move |i| f64::from(factors * base(i));
             check_later(session, index, "f64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         1 => {
-            let body = Sum((0..elements).map(|i| (factor * base(i)) as f32).collect());
+            let body = Sum((0..elements).map(|i| (factor * base(i)) as f32).collect::<Vec<_>>());
             let right = move |i| (factors * base(i)) as f32;
             check_later(session, index, "f32 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         2 => {
-            let body = Sum((0..elements).map(|i| -i64::from(factor * base(i))).collect());
+            let body = Sum((0..elements).map(|i| -i64::from(factor * base(i))).collect::<Vec<_>>());
             let right = move |i| -i64::from(factors * base(i));
             check_later(session, index, "i64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         3 => {
-            let body = Max((0..elements).map(|i| byte(rank, i)).collect());
+            let body = Max((0..elements).map(|i| byte(rank, i)).collect::<Vec<_>>());
             let right = move |i| (0..ranks).map(|rank| byte(rank, i)).fold(u8::MIN, u8::max);
             check_later(session, index, "u8 max", body, elements, move |Max(found)| {
                 equal(found, elements, right)
             })
         }
         4 => {
-            let body = Min((0..elements).map(|i| f64::from(byte(rank, i))).collect());
+            let body = Min((0..elements).map(|i| f64::from(byte(rank, i))).collect::<Vec<_>>());
             let right = move |i| {
                 (0..ranks)
                     .map(|rank| f64::from(byte(rank, i)))
@@ -163,7 +163,7 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
 }
 
 /// Starts the reduction now. The future that is returned awaits it and checks its value on the root.
-fn check_later<B: ReducerBody>(
+fn check_later<B: Body<Value = B>>(
     session: &Session,
     index: usize,
     kind: &str,

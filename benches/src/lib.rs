@@ -1,1 +1,1 @@
-//! benches
+//! Criterion benchmarks live in `benches/`; run them with `make bench`.

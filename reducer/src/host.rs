@@ -32,7 +32,15 @@ use tokio::{
 /// The master of a job and the thread it lives on.
 #[derive(Debug)]
 pub(crate) struct Host {
+    input: mpsc::UnboundedSender<Input>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Ends the master at once. Every worker learns it from its broken connection.
+    pub(crate) fn abandon(&self) {
+        let _ = self.input.send(Input::Abandon);
+    }
 }
 
 impl Drop for Host {
@@ -63,15 +71,17 @@ impl Host {
     /// The address is taken, or not of this machine.
     pub(crate) fn start(config: HostConfig) -> io::Result<Self> {
         let (ready, listening) = std::sync::mpsc::channel();
+        let (input, inputs) = mpsc::unbounded_channel();
+        let from_connections = input.clone();
         let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(host(config, ready)),
+                Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
                 Err(error) => drop(ready.send(Err(error))),
             }
         })?;
         listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { thread: Some(thread) })
+        Ok(Self { input, thread: Some(thread) })
     }
 }
 
@@ -80,15 +90,20 @@ enum Input {
     Connected { process: ProcessId, writer: WriteHalf<BoxStream>, accepted: oneshot::Sender<bool> },
     Messages(Header, Vec<ToMaster>),
     Disconnected(ProcessId),
+    Abandon,
 }
 
-async fn host(config: HostConfig, ready: std::sync::mpsc::Sender<io::Result<()>>) {
+async fn host(
+    config: HostConfig,
+    ready: std::sync::mpsc::Sender<io::Result<()>>,
+    input: mpsc::UnboundedSender<Input>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+) {
     let listener = match Listener::bind(&config.rendezvous).await {
         Ok(listener) => listener,
         Err(error) => return drop(ready.send(Err(error))),
     };
     let _ = ready.send(Ok(()));
-    let (input, inputs) = mpsc::unbounded_channel();
     let config = Arc::new(config);
     let accepting = tokio::spawn(accept(listener, config.clone(), input));
     let connections = Driver::new(&config).drive(inputs).await;
@@ -145,6 +160,9 @@ impl Driver {
             if received.is_err() {
                 self.machine.handle_timeout(timestamp(self.origin));
             }
+            if batch.iter().any(|input| matches!(input, Input::Abandon)) {
+                return BTreeMap::new();
+            }
             for input in batch.drain(..) {
                 self.take(input);
             }
@@ -172,6 +190,7 @@ impl Driver {
                 self.connections.remove(&process);
                 self.machine.handle_event(now, Event::Disconnected(process));
             }
+            Input::Abandon => {}
         }
     }
 

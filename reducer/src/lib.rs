@@ -59,7 +59,7 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank, ReduceError,
+        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank, ReduceError,
         ReduceFuture, ReducerBody, Report, Session, Sum, launch,
     };
 }

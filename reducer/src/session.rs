@@ -32,12 +32,12 @@ struct Inner {
     /// How often each name was used.
     sequences: Mutex<HashMap<String, u64>>,
     /// Dropped after the handle: the master outlives this process's own part in the job.
-    _host: Option<Host>,
+    host: Option<Host>,
 }
 
 impl Session {
     pub(crate) fn new(handle: Handle, host: Option<Host>) -> Self {
-        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), _host: host }) }
+        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), host }) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -85,6 +85,16 @@ impl Session {
     /// master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
     pub async fn close(&self) {
         self.handle().close().await;
+    }
+
+    /// Leaves the job at once, as if this process had died; whoever waits for it learns it.
+    ///
+    /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
+    pub fn abandon(&self) {
+        self.handle().abandon();
+        if let Some(host) = &self.inner.host {
+            host.abandon();
+        }
     }
 
     /// The next reduction called `name`.

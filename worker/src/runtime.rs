@@ -153,6 +153,7 @@ enum Input {
     Executed { task: TaskId, result: Result<(Data, TaskCounters), ExecutionError> },
     Collected { reduction: ReductionId, result: Result<(), ExecutionError> },
     Close,
+    Abandon,
 }
 
 /// Talks to a worker's I/O thread.
@@ -209,6 +210,13 @@ impl Handle {
         let mut closed = self.closed.clone();
         // An error means that the thread has ended, which is as good.
         let _ = closed.wait_for(|closed| *closed).await;
+    }
+}
+
+impl Handle {
+    /// Ends this worker at once, as if its process had died: the others learn it from the broken connection.
+    pub fn abandon(&self) {
+        let _ = self.input.send(Input::Abandon);
     }
 }
 
@@ -340,6 +348,9 @@ impl Driver {
             if inputs.recv_many(&mut batch, 256).await == 0 {
                 break;
             }
+            if batch.iter().any(|input| matches!(input, Input::Abandon)) {
+                break;
+            }
             for input in batch.drain(..) {
                 self.take(input);
             }
@@ -364,6 +375,7 @@ impl Driver {
             Input::Executed { task, result } => Event::Executed { task, result },
             Input::Collected { reduction, result } => Event::Collected { reduction, result },
             Input::Close => Event::Close,
+            Input::Abandon => return,
         };
         self.machine.handle_event(event);
     }

@@ -21,7 +21,7 @@ pub fn predefined(element: &ElementType, operation: &Operation) -> Option<Accumu
 
 /// Bytes of one block: small enough that the block being folded into stays in the first-level cache while the
 /// sources stream by.
-const BLOCK_BYTES: usize = 16 << 10;
+const BLOCK_BYTES: usize = 32 << 10;
 
 /// What a fold starts from.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,152 @@
+//! Reduction messages per second that the master's machine handles on one core.
+
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use everfold_master::{Action, Event, Master, Policy, queue::Queue, queue::Ready};
+use everfold_protocol::{
+    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, Timestamp, WindowId,
+    message::{
+        Contribution, Data, Header, PartialReady, Peer, Place, Task, TaskCounters, ToMaster, ToWorker, WindowRef,
+    },
+    spec::{BodyKind, Delivery, ElementType, Operation},
+};
+
+const JOB: JobId = JobId(1);
+const MEBIBYTE: u64 = 1 << 20;
+
+fn window(rank: Rank) -> Data {
+    Data::Window(WindowRef {
+        window: WindowId(rank.into()),
+        generation: Generation(1),
+        bytes: MEBIBYTE,
+        checksum: None,
+        place: Place::Region(RegionOffset(0)),
+    })
+}
+
+/// A master that all ranks, each on a host of its own, have joined.
+fn master(ranks: u32) -> Master {
+    let mut master = Master::new(Timestamp::ZERO, JOB, ranks, Policy::default());
+    for rank in (0..ranks).map(Rank) {
+        let process = ProcessId::first(rank);
+        let peer = Peer { process, host: rank.into(), pid: 0, region: None, address: String::new() };
+        master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
+    }
+    while master.poll_action().is_some() {}
+    master
+}
+
+fn message(rank: Rank, message: ToMaster) -> Event {
+    Event::Message { header: Header { job: JOB, epoch: Epoch(0), sender: ProcessId::first(rank) }, message }
+}
+
+fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
+    let spec = ReductionSpec {
+        group: Path::range(0, ranks),
+        delivery: Delivery::Root(Rank(0)),
+        kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: MEBIBYTE / 4 },
+        commutative: true,
+        deadline: None,
+        trace: false,
+    };
+    let data = if rank == 0 { Data::Private } else { window(rank) };
+    let reduction = ReductionId::new("bench", sequence);
+    message(rank, ToMaster::Contribute(Contribution { reduction, name: "bench".to_owned(), spec, data }))
+}
+
+/// The answer of an executor that did its task.
+fn done(executor: ProcessId, task: &Task) -> Event {
+    let path = task.sources.iter().fold(task.own.clone(), |path, source| path.union(&source.path).expect("disjoint"));
+    let counters = TaskCounters { task_ns: 50_000, fetch_ns: 10_000, fetched_bytes: MEBIBYTE };
+    let data = if executor.rank == 0 { Data::Private } else { window(executor.rank) };
+    let (task, segment) = (task.task, task.segment);
+    message(executor.rank, ToMaster::PartialReady(PartialReady { task, segment, path, data, counters }))
+}
+
+/// Runs `reductions` at once to their ends. Returns the number of reduction messages and the time they took.
+///
+/// The time is that of the master alone: the workers' answers are prepared outside of it.
+fn run(master: &mut Master, ranks: u32, first: u64, reductions: u64) -> (u64, Duration) {
+    let mut events: Vec<Event> =
+        (first..first + reductions).flat_map(|n| (0..ranks).map(move |r| contribution(Rank(r), ranks, n))).collect();
+    let (mut messages, mut taken) = (0, Duration::ZERO);
+    let mut actions = Vec::new();
+    while !events.is_empty() {
+        messages += events.len() as u64;
+        let start = Instant::now();
+        for event in events.drain(..) {
+            master.handle_event(Timestamp::ZERO, event);
+        }
+        while let Some(action) = master.poll_action() {
+            actions.push(action);
+        }
+        taken += start.elapsed();
+        for action in actions.drain(..) {
+            if let Action::Send { to, message: ToWorker::Task(task) } = action {
+                events.push(done(to, &task));
+            }
+        }
+    }
+    assert_eq!(master.reductions().count(), 0, "all reductions have ended");
+    (messages, taken)
+}
+
+fn messages(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("master/reduction messages");
+    group.sample_size(20);
+    for (ranks, reductions) in [(8, 1), (8, 100), (64, 16), (200, 4), (200, 500)] {
+        let mut master = master(ranks);
+        let mut next = 0;
+        let per_run = u64::from(ranks) * reductions + u64::from(ranks - 1) * reductions;
+        group.throughput(Throughput::Elements(per_run));
+        group.bench_function(format!("{ranks} ranks, {reductions} at once"), |bencher| {
+            bencher.iter_custom(|iterations| {
+                let mut total = Duration::ZERO;
+                for _ in 0..iterations {
+                    let (messages, taken) = run(&mut master, ranks, next, reductions);
+                    assert_eq!(messages, per_run);
+                    next += reductions;
+                    total += taken;
+                }
+                total
+            });
+        });
+    }
+}
+
+/// Pairing costs the same however many partials wait.
+fn pairing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("master/queue and pairing");
+    group.throughput(Throughput::Elements(1));
+    for (order, commutative) in [("arrival", true), ("neighbours", false)] {
+        for waiting in [10u32, 1_000, 100_000] {
+            // Every other rank waits, so that neighbours never meet until the missing one comes.
+            let all = Path::range(0, 2 * waiting + 2);
+            let mut queue = Queue::new(commutative);
+            let ready = |rank: u32| Ready {
+                process: ProcessId::first(rank),
+                path: Path::single(Rank(rank)),
+                data: Data::Private,
+            };
+            for rank in 0..waiting {
+                queue.push(ready(2 * rank), &all);
+            }
+            let mut at = 0;
+            group.bench_function(format!("{order}, {waiting} waiting"), |bencher| {
+                bencher.iter(|| {
+                    at = (at + 1) % (waiting - 1);
+                    queue.push(ready(2 * at + 1), &all);
+                    let pair = queue.take(2).expect("there is a partner");
+                    let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
+                    // The even one waits again, as a fold of both would.
+                    let rank = lower.process.rank.0;
+                    queue.push(ready(if commutative { rank } else { rank & !1 }), &all);
+                });
+            });
+        }
+    }
+}
+
+criterion_group!(benches, messages, pairing);
+criterion_main!(benches);

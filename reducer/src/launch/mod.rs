@@ -1,0 +1,182 @@
+//! How the processes of a job come about.
+//!
+//! A program that is started alone starts its own workers: copies of itself on this machine, supervised by
+//! [`local`]. A program that finds a job in its [`environment`] joins it, whoever started it: the embedded
+//! supervisor, `everfold run`, `mpirun`, `srun` or a script.
+
+pub mod environment;
+pub mod local;
+mod output;
+
+use std::{future::Future, time::Duration};
+
+use everfold_master::Policy;
+use everfold_protocol::{ProcessId, message::MASTER_RANK};
+use everfold_worker::{
+    runtime::{self, Transport as WorkerTransport},
+    transport::{
+        control::{Address, AddressError},
+        handshake::Key,
+    },
+};
+
+pub use self::{
+    environment::{Environment, EnvironmentError, Transport},
+    local::{Local, LocalError},
+};
+use crate::{
+    error::Error,
+    host::{Host, HostConfig},
+    session::Session,
+};
+
+/// How long a process waits for the others of its job.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why a job could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The environment describes a job that makes no sense.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The rendezvous is no address.
+    #[error("EVERFOLD_RENDEZVOUS: {0}")]
+    Rendezvous(#[from] AddressError),
+    /// The workers could not be started.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// Rank 0 cannot listen at the rendezvous.
+    #[error("rank 0 cannot listen at {address}: {source}")]
+    Listen {
+        /// The rendezvous.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// This program does not know its own path.
+    #[error("this program cannot find itself to start copies: {0}")]
+    NoProgram(std::io::Error),
+}
+
+/// How a program becomes a job.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    ranks: u32,
+    transport: Transport,
+}
+
+impl Launch {
+    /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on this
+    /// machine, with the same arguments.
+    pub fn from_env_or_local(ranks: u32) -> Self {
+        Self { ranks, transport: Transport::Auto }
+    }
+
+    /// How locally started copies read each other's memory.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+}
+
+/// Runs `program` in every process of the job, and ends the session when it has ended.
+///
+/// In a program that was started alone, `program` runs in the copies only. The process that the user started
+/// supervises them: it forwards their output with rank prefixes, takes them along when it is interrupted or killed, and
+/// returns when all have ended well. If some have not, it exits with the exit code of the one that failed first.
+///
+/// # Errors
+/// In the copies whatever `program` returns; everywhere what keeps the job from starting, see [`LaunchError`].
+/// # Source
+/// DR §1 (DR-1, DR-2).
+pub fn launch<P, F, E>(launch: Launch, program: P) -> Result<(), E>
+where
+    P: FnOnce(Session) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: From<Error>,
+{
+    show_logs();
+    let environment = environment::detect(|name| std::env::var(name).ok()).map_err(|error| Error::from(LaunchError::from(error)))?;
+    match environment {
+        Some(environment) => run(&environment, program),
+        None => supervise(&launch).map_err(|error| Error::from(error).into()),
+    }
+}
+
+/// Logs go to standard error, and only if `RUST_LOG` asks for them.
+fn show_logs() {
+    use tracing_subscriber::EnvFilter;
+    if std::env::var_os("RUST_LOG").is_some() {
+        // The application may have its own subscriber.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::from_default_env())
+            .with_writer(std::io::stderr)
+            .try_init();
+    }
+}
+
+fn supervise(launch: &Launch) -> Result<(), LaunchError> {
+    let program = std::env::current_exe().map_err(LaunchError::NoProgram)?;
+    let mut local = Local::new(launch.ranks, program);
+    local.arguments = std::env::args_os().skip(1).collect();
+    local.transport = launch.transport;
+    match local.run()? {
+        0 => Ok(()),
+        code => std::process::exit(code.into()),
+    }
+}
+
+fn run<P, F, E>(environment: &Environment, program: P) -> Result<(), E>
+where
+    P: FnOnce(Session) -> F,
+    F: Future<Output = Result<(), E>>,
+    E: From<Error>,
+{
+    let session = Session::join(environment)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::from)?;
+    let ended = runtime.block_on(program(session.clone()));
+    if ended.is_ok() {
+        runtime.block_on(session.close());
+    } else {
+        session.abandon();
+    }
+    ended
+}
+
+impl Session {
+    /// Joins the job that `environment` describes and waits until all its processes have.
+    ///
+    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master.
+    ///
+    /// # Errors
+    /// [`LaunchError`] if the rendezvous makes no sense or rank 0 cannot listen there, and [`Error::Join`] if the job
+    /// does not come about.
+    pub fn join(environment: &Environment) -> Result<Self, Error> {
+        let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
+        let Environment { rank, incarnation, size, job, .. } = *environment;
+        let key = Key(*environment.secret.bytes());
+        let process = ProcessId { rank, incarnation };
+        let host = if process.rank == MASTER_RANK {
+            let policy = Policy { join_timeout: JOIN_TIMEOUT, ..Policy::default() };
+            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy };
+            let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
+            Some(Host::start(config).map_err(listen)?)
+        } else {
+            None
+        };
+        let handle = runtime::start(runtime::Config {
+            process,
+            job,
+            key,
+            rendezvous,
+            transport: match environment.transport {
+                Transport::Auto | Transport::Shm => WorkerTransport::Auto,
+                Transport::Tcp => WorkerTransport::Tcp,
+            },
+            join_timeout: JOIN_TIMEOUT,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        })?;
+        Ok(Self::new(handle, host))
+    }
+}
