@@ -40,7 +40,9 @@ fn main() -> everfold::Result<()> {
 async fn run(session: Session, elements: usize) -> everfold::Result<()> {
     // Element i of rank r is (r + 1) · (i mod 1000).
     let factor = f64::from(session.rank()) + 1.0;
-    let mine = Sum((0..elements).map(|i| factor * (i % MODULUS) as f64).collect::<Vec<_>>());
+    let mine = Sum((0..elements)
+        .map(|i| factor * (i % MODULUS) as f64)
+        .collect::<Vec<_>>());
 
     let started = Instant::now();
     let future = session.reduce("array", mine).root(0).start()?;

@@ -103,21 +103,27 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
     let byte = |rank: u32, i: usize| ((rank as usize + i) % 256) as u8;
     match index % 6 {
         0 => {
-            let body = Sum((0..elements).map(|i| f64::from(factor * base(i))).collect::<Vec<_>>());
+            let body = Sum((0..elements)
+                .map(|i| f64::from(factor * base(i)))
+                .collect::<Vec<_>>());
             let right = move |i| f64::from(factors * base(i));
             check_later(session, index, "f64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         1 => {
-            let body = Sum((0..elements).map(|i| (factor * base(i)) as f32).collect::<Vec<_>>());
+            let body = Sum((0..elements)
+                .map(|i| (factor * base(i)) as f32)
+                .collect::<Vec<_>>());
             let right = move |i| (factors * base(i)) as f32;
             check_later(session, index, "f32 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         2 => {
-            let body = Sum((0..elements).map(|i| -i64::from(factor * base(i))).collect::<Vec<_>>());
+            let body = Sum((0..elements)
+                .map(|i| -i64::from(factor * base(i)))
+                .collect::<Vec<_>>());
             let right = move |i| -i64::from(factors * base(i));
             check_later(session, index, "i64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
@@ -131,7 +137,9 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
             })
         }
         4 => {
-            let body = Min((0..elements).map(|i| f64::from(byte(rank, i))).collect::<Vec<_>>());
+            let body = Min((0..elements)
+                .map(|i| f64::from(byte(rank, i)))
+                .collect::<Vec<_>>());
             let right = move |i| {
                 (0..ranks)
                     .map(|rank| f64::from(byte(rank, i)))

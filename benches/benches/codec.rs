@@ -2,15 +2,19 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use everfold_protocol::{
-    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex, TaskId, WindowId,
-    frame,
+    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
+    TaskId, WindowId, frame,
     message::{Data, Header, PartialReady, Place, TaskCounters, ToMaster, WindowRef},
 };
 
 const LIMIT: u64 = 64 << 20;
 
 fn batch(messages: u64) -> (Header, Vec<ToMaster>) {
-    let header = Header { job: JobId(1), epoch: Epoch(0), sender: ProcessId::first(3) };
+    let header = Header {
+        job: JobId(1),
+        epoch: Epoch(0),
+        sender: ProcessId::first(3),
+    };
     let message = |number: u64| {
         ToMaster::PartialReady(PartialReady {
             task: TaskId(number),
@@ -26,7 +30,11 @@ fn batch(messages: u64) -> (Header, Vec<ToMaster>) {
                 checksum: None,
                 place: Place::Region(RegionOffset(number << 20)),
             }),
-            counters: TaskCounters { task_ns: 123_456, fetch_ns: 23_456, fetched_bytes: 1 << 20 },
+            counters: TaskCounters {
+                task_ns: 123_456,
+                fetch_ns: 23_456,
+                fetched_bytes: 1 << 20,
+            },
         })
     };
     (header, (0..messages).map(message).collect())
@@ -39,13 +47,16 @@ fn codec(criterion: &mut Criterion) {
         let mut bytes = Vec::new();
         frame::encode_into(&batch, LIMIT, &mut bytes).expect("a small batch");
         group.throughput(Throughput::Elements(messages));
-        group.bench_function(format!("encode {messages} reduction messages ({} bytes)", bytes.len()), |bencher| {
-            let mut out = Vec::with_capacity(bytes.len());
-            bencher.iter(|| {
-                out.clear();
-                frame::encode_into(&batch, LIMIT, &mut out)
-            });
-        });
+        group.bench_function(
+            format!("encode {messages} reduction messages ({} bytes)", bytes.len()),
+            |bencher| {
+                let mut out = Vec::with_capacity(bytes.len());
+                bencher.iter(|| {
+                    out.clear();
+                    frame::encode_into(&batch, LIMIT, &mut out)
+                });
+            },
+        );
         group.bench_function(format!("decode {messages} reduction messages"), |bencher| {
             bencher.iter_batched(
                 || (),

@@ -36,7 +36,9 @@ fn kernels(criterion: &mut Criterion) {
 
 fn table() -> Vec<(ElementType, Operation)> {
     use ElementType::{F32, F64, I32, I64, Located, U8, U32, U64};
-    use Operation::{BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum};
+    use Operation::{
+        BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
+    };
     let mut table = Vec::new();
     for element in [F32, F64, I32, I64, U32, U64, U8] {
         table.extend([Sum, Product, Min, Max].map(|operation| (element.clone(), operation)));
@@ -65,7 +67,16 @@ fn folds(criterion: &mut Criterion) {
         let sources: Vec<&[u8]> = copies.iter().map(|words| bytemuck::cast_slice(words)).collect();
         group.throughput(Throughput::Bytes((bytes * (sources.len() + 1)) as u64));
         group.bench_function(format!("{} operands", sources.len() + 1), |bencher| {
-            bencher.iter(|| fold(bytemuck::cast_slice_mut(&mut target), Own::From(source), &sources, 0, 4, &accumulate));
+            bencher.iter(|| {
+                fold(
+                    bytemuck::cast_slice_mut(&mut target),
+                    Own::From(source),
+                    &sources,
+                    0,
+                    4,
+                    &accumulate,
+                )
+            });
         });
     }
 }

@@ -84,8 +84,12 @@ impl Master {
             reduction.check();
         }
         let planned: usize = self.lanes.iter().map(|lane| lane.plans().count()).sum();
-        let known: usize =
-            self.reductions.values().flat_map(|r| &r.segments).map(|segment| segment.planned.len()).sum();
+        let known: usize = self
+            .reductions
+            .values()
+            .flat_map(|r| &r.segments)
+            .map(|segment| segment.planned.len())
+            .sum();
         assert_eq!(planned, known, "every plan belongs to a live segment");
     }
 
@@ -94,7 +98,9 @@ impl Master {
         match event {
             Event::Message { header, message } => match self.membership.classify(&header) {
                 Freshness::Current => self.handle_message(now, header.sender, message),
-                Freshness::Stale => self.stale(header.sender, "message of a process that is no longer in the job"),
+                Freshness::Stale => {
+                    self.stale(header.sender, "message of a process that is no longer in the job")
+                }
                 Freshness::Impossible => {
                     self.stale(header.sender, "message of another job or a future epoch");
                     self.actions.push_back(Action::Disconnect(header.sender));
@@ -111,7 +117,12 @@ impl Master {
             let missing = self.membership.ranks(|state| *state == State::Expected);
             let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
             for to in here {
-                self.send(to, ToWorker::Incomplete { missing: missing.clone() });
+                self.send(
+                    to,
+                    ToWorker::Incomplete {
+                        missing: missing.clone(),
+                    },
+                );
             }
             self.actions.push_back(Action::Done);
         }
@@ -119,8 +130,13 @@ impl Master {
             && due <= now
         {
             self.deadlines.pop_first();
-            let Some(reduction) = self.reductions.get(&id) else { continue };
-            let deadline = reduction.spec.deadline.expect("only reductions with a deadline are listed");
+            let Some(reduction) = self.reductions.get(&id) else {
+                continue;
+            };
+            let deadline = reduction
+                .spec
+                .deadline
+                .expect("only reductions with a deadline are listed");
             let missing = reduction.spec.group.difference(&reduction.arrived);
             self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
         }
@@ -144,7 +160,7 @@ impl Master {
     fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
         match message {
             ToMaster::Join(peer) => self.join(sender, peer),
-            ToMaster::Contribute(contribution) => self.contribute(now, sender, contribution),
+            ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
             ToMaster::PartialReady(done) => self.partial_ready(now, sender, &done),
             ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
             ToMaster::Collected { reduction } => self.collected(sender, reduction),
@@ -158,20 +174,34 @@ impl Master {
             self.actions.push_back(Action::Disconnect(sender));
             return;
         }
-        if self.membership.ranks(|state| *state == State::Expected).is_empty() {
+        if self
+            .membership
+            .ranks(|state| *state == State::Expected)
+            .is_empty()
+        {
             self.join_deadline = None;
             let peers: Vec<Peer> = self.membership.peers().cloned().collect();
             for peer in &peers {
-                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.policy.limits };
+                let welcome = ToWorker::Welcome {
+                    peers: peers.clone(),
+                    limits: self.policy.limits,
+                };
                 self.send(peer.process, welcome);
             }
-            self.notice(Notice::Complete { ranks: self.membership.size() });
+            self.notice(Notice::Complete {
+                ranks: self.membership.size(),
+            });
         }
     }
 
     fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
         let id = contribution.reduction;
-        if let Some(refusal) = self.refused.get(&id).cloned().or_else(|| self.unacceptable(sender, &contribution)) {
+        if let Some(refusal) = self
+            .refused
+            .get(&id)
+            .cloned()
+            .or_else(|| self.unacceptable(sender, &contribution))
+        {
             self.tell_refused(id, Path::single(sender.rank), refusal);
             return;
         }
@@ -200,7 +230,10 @@ impl Master {
             return;
         }
         for index in 0..reduction.segments.len() as u32 {
-            self.plan(SegmentId { reduction: id, index: SegmentIndex(index) });
+            self.plan(SegmentId {
+                reduction: id,
+                index: SegmentIndex(index),
+            });
         }
     }
 
@@ -210,7 +243,10 @@ impl Master {
         let rank = sender.rank;
         let group = || spec.group.clone();
         let limit = self.policy.limits.body_bytes_max;
-        let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
+        let bytes = spec
+            .kind
+            .array_bytes()
+            .map_or(contribution.data.len(), |(bytes, _)| bytes);
         let size = self.membership.size();
         if spec.group.is_empty() {
             Some(Refusal::EmptyGroup)
@@ -252,7 +288,9 @@ impl Master {
     fn expose_skipped(&mut self, rank: Rank, contribution: &Contribution) {
         let id = contribution.reduction;
         let oldest = ReductionId { sequence: 0, ..id };
-        let Some((&skipped, reduction)) = self.reductions.range(oldest..id).next() else { return };
+        let Some((&skipped, reduction)) = self.reductions.range(oldest..id).next() else {
+            return;
+        };
         if reduction.arrived.contains(rank) || !reduction.spec.group.contains(rank) {
             return;
         }
@@ -293,20 +331,35 @@ impl Master {
         let id = failed.segment.reduction;
         let running = self.reductions.get(&id).and_then(|reduction| {
             let segment = reduction.segments.get(failed.segment.index.0 as usize)?;
-            segment.running.iter().find(|running| running.task == failed.task && running.executor == sender)
+            segment
+                .running
+                .iter()
+                .find(|running| running.task == failed.task && running.executor == sender)
         });
         let Some(running) = running else {
             self.stale(sender, "failure of a task that nobody waits for");
             return;
         };
-        let of_culprit = running.partials.iter().find(|ready| ready.process == failed.culprit);
+        let of_culprit = running
+            .partials
+            .iter()
+            .find(|ready| ready.process == failed.culprit);
         let path = of_culprit.map_or_else(|| running.path.clone(), |ready| ready.path.clone());
-        self.refuse(id, Refusal::FoldFailed { executor: sender.rank, path, reason: failed.reason });
+        self.refuse(
+            id,
+            Refusal::FoldFailed {
+                executor: sender.rank,
+                path,
+                reason: failed.reason,
+            },
+        );
     }
 
     /// Makes plans of what waits in one segment, as long as it has partners.
     fn plan(&mut self, id: SegmentId) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
+            return;
+        };
         if reduction.holds_inline(&self.policy) {
             return;
         }
@@ -327,15 +380,23 @@ impl Master {
                 segment.queue.push(held.clone(), group);
                 segment.held_root = None;
             }
-            let Some(partials) = segment.queue.take(if inline { usize::MAX } else { 2 }) else { return };
+            let Some(partials) = segment.queue.take(if inline { usize::MAX } else { 2 }) else {
+                return;
+            };
             if inline {
                 reduction.held_bytes = 0;
             }
             let segment = &mut reduction.segments[id.index.0 as usize];
             segment.planned.push(union(&partials));
             let bytes = reduction.task_bytes(id.index, &partials);
-            let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)].process.rank;
-            self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
+            let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)]
+                .process
+                .rank;
+            self.lanes[executor.index()].plan(Plan {
+                segment: id,
+                partials,
+                bytes,
+            });
             self.touched.insert(executor);
         }
     }
@@ -348,14 +409,23 @@ impl Master {
     }
 
     fn grant_plan(&mut self, rank: Rank, plan: Plan) {
-        let Plan { segment: id, mut partials, .. } = plan;
-        let reduction = self.reductions.get_mut(&id.reduction).expect("plans of ended reductions are dropped");
+        let Plan {
+            segment: id,
+            mut partials,
+            ..
+        } = plan;
+        let reduction = self
+            .reductions
+            .get_mut(&id.reduction)
+            .expect("plans of ended reductions are dropped");
         let root = reduction.spec.delivery.root();
         let segment = &mut reduction.segments[id.index.0 as usize];
         let planned = union(&partials);
         segment.planned.retain(|path| *path != planned);
         if reduction.share_memory {
-            segment.queue.top_up(&mut partials, self.policy.fan_in_max, &reduction.spec.group);
+            segment
+                .queue
+                .top_up(&mut partials, self.policy.fan_in_max, &reduction.spec.group);
         }
         let path = union(&partials);
         let bytes = reduction.task_bytes(id.index, &partials);
@@ -364,13 +434,20 @@ impl Master {
             // The root came while the plan waited: the result has to arrive there.
             let root = root.expect("has_root");
             reduction.segments[id.index.0 as usize].planned.push(path);
-            self.lanes[root.index()].plan(Plan { segment: id, partials, bytes });
+            self.lanes[root.index()].plan(Plan {
+                segment: id,
+                partials,
+                bytes,
+            });
             self.touched.insert(root);
             return;
         }
         let task = TaskId(self.next_task);
         self.next_task += 1;
-        let own = partials.iter().find(|ready| ready.process.rank == rank).expect("a lane has its worker's plans");
+        let own = partials
+            .iter()
+            .find(|ready| ready.process.rank == rank)
+            .expect("a lane has its worker's plans");
         let executor = own.process;
         let others = partials.iter().filter(|ready| ready.process != executor);
         let source = |ready: &Ready| Source {
@@ -391,7 +468,13 @@ impl Master {
                 ready.data = Data::Private;
             }
         }
-        let running = Running { task, executor, partials, path, bytes };
+        let running = Running {
+            task,
+            executor,
+            partials,
+            path,
+            bytes,
+        };
         reduction.segments[id.index.0 as usize].running.push(running);
         self.lanes[rank.index()].grant(bytes);
         self.send(executor, message);
@@ -404,7 +487,11 @@ impl Master {
             self.deadlines.remove(&(due, id));
         }
         let root = reduction.spec.delivery.root();
-        let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
+        let result = if root.is_none() {
+            reduction.pieces()
+        } else {
+            Vec::new()
+        };
         let report = reduction.report(now);
         let group = reduction.spec.group.clone();
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
@@ -419,12 +506,22 @@ impl Master {
             if root.is_some_and(|root| root != peer.rank) {
                 report.trace = Vec::new();
             }
-            self.send(peer, ToWorker::Finished(Finished { reduction: id, result: result.clone(), report }));
+            self.send(
+                peer,
+                ToWorker::Finished(Finished {
+                    reduction: id,
+                    result: result.clone(),
+                    report,
+                }),
+            );
         }
     }
 
     fn collected(&mut self, sender: ProcessId, id: ReductionId) {
-        let collecting = self.reductions.get_mut(&id).and_then(|reduction| reduction.collecting.as_mut());
+        let collecting = self
+            .reductions
+            .get_mut(&id)
+            .and_then(|reduction| reduction.collecting.as_mut());
         match collecting {
             Some(waiting) => *waiting = waiting.difference(&Path::single(sender.rank)),
             None => self.stale(sender, "collected a result that nobody waits for"),
@@ -433,7 +530,9 @@ impl Master {
     }
 
     fn release_collected(&mut self, id: ReductionId) {
-        let Some(reduction) = self.reductions.get(&id) else { return };
+        let Some(reduction) = self.reductions.get(&id) else {
+            return;
+        };
         if reduction.collecting.as_ref().is_some_and(Path::is_empty) {
             let group = reduction.spec.group.clone();
             self.reductions.remove(&id);
@@ -464,7 +563,12 @@ impl Master {
         self.notice(Notice::Failed(process));
         let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
         for to in survivors {
-            self.send(to, ToWorker::Departed { failed: vec![process] });
+            self.send(
+                to,
+                ToWorker::Departed {
+                    failed: vec![process],
+                },
+            );
         }
         self.end_what_cannot_complete();
         self.end_if_empty();
@@ -475,7 +579,9 @@ impl Master {
         let hopeless: Vec<_> = self
             .reductions
             .iter()
-            .filter_map(|(&id, reduction)| Some((id, self.absent(&reduction.spec.group, &reduction.arrived)?)))
+            .filter_map(|(&id, reduction)| {
+                Some((id, self.absent(&reduction.spec.group, &reduction.arrived)?))
+            })
             .collect();
         for (id, refusal) in hopeless {
             match &mut self.reductions.get_mut(&id).expect("just listed").collecting {
@@ -494,7 +600,11 @@ impl Master {
         let others = self.membership.peers().count();
         let expected = self.membership.ranks(|state| *state == State::Expected);
         if others == 0 && expected.is_empty() {
-            if self.membership.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
+            if self
+                .membership
+                .ranks(|state| *state == State::Left)
+                .contains(MASTER_RANK)
+            {
                 self.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
             }
             self.actions.push_back(Action::Done);
@@ -503,7 +613,9 @@ impl Master {
 
     /// Ends a reduction in an error for everyone who has called it, and for those who will.
     fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
-        let Some(reduction) = self.reductions.remove(&id) else { return };
+        let Some(reduction) = self.reductions.remove(&id) else {
+            return;
+        };
         if let Some(due) = reduction.due() {
             self.deadlines.remove(&(due, id));
         }
@@ -525,13 +637,27 @@ impl Master {
 
     fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
         for to in self.peers_of(&ranks) {
-            self.send(to, ToWorker::Refused { reduction: id, refusal: refusal.clone() });
+            self.send(
+                to,
+                ToWorker::Refused {
+                    reduction: id,
+                    refusal: refusal.clone(),
+                },
+            );
         }
-        self.notice(Notice::Refused { reduction: id, ranks, refusal });
+        self.notice(Notice::Refused {
+            reduction: id,
+            ranks,
+            refusal,
+        });
     }
 
     fn peers_of(&self, group: &Path) -> Vec<ProcessId> {
-        group.iter().filter_map(|rank| self.membership.alive(rank)).map(|peer| peer.process).collect()
+        group
+            .iter()
+            .filter_map(|rank| self.membership.alive(rank))
+            .map(|peer| peer.process)
+            .collect()
     }
 
     fn send(&mut self, to: ProcessId, message: ToWorker) {
@@ -549,7 +675,8 @@ impl Master {
 
 fn union(partials: &[Ready]) -> Path {
     partials.iter().fold(Path::empty(), |all, ready| {
-        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
+        all.union(&ready.path)
+            .expect("I1: partials of one segment are disjoint")
     })
 }
 

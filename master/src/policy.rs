@@ -47,7 +47,9 @@ impl Policy {
     ///
     /// Zero for objects, which are one piece of any length.
     pub fn segment_len(&self, kind: &BodyKind) -> u64 {
-        let Some((body, element)) = kind.array_bytes() else { return 0 };
+        let Some((body, element)) = kind.array_bytes() else {
+            return 0;
+        };
         let target = self.segment_bytes.max(self.limits.inline_bytes_max);
         if body <= target {
             return body;

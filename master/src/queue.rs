@@ -40,7 +40,11 @@ pub struct Neighbours {
 impl Queue {
     /// An empty queue.
     pub fn new(commutative: bool) -> Self {
-        if commutative { Self::Arrival(VecDeque::new()) } else { Self::Neighbours(Neighbours::default()) }
+        if commutative {
+            Self::Arrival(VecDeque::new())
+        } else {
+            Self::Neighbours(Neighbours::default())
+        }
     }
 
     /// Adds a partial. `group` gives the order of neighbours.
@@ -92,7 +96,9 @@ impl Queue {
             }
             Self::Neighbours(queue) => {
                 while partials.len() < most {
-                    let next = partials.last().and_then(|last| queue.by_start.remove(&end(&last.path, group)));
+                    let next = partials
+                        .last()
+                        .and_then(|last| queue.by_start.remove(&end(&last.path, group)));
                     let Some(next) = next else { break };
                     partials.push(next);
                 }
@@ -117,7 +123,9 @@ impl Neighbours {
 
     fn take(&mut self, most: usize) -> Option<Vec<Ready>> {
         while let Some(start) = self.joints.pop_front() {
-            let Some(left) = self.by_start.get(&start) else { continue };
+            let Some(left) = self.by_start.get(&start) else {
+                continue;
+            };
             let mut next = start + left.path.len();
             if !self.by_start.contains_key(&next) {
                 continue;
@@ -146,13 +154,18 @@ impl Neighbours {
 
 /// Group index of the first rank of `path`.
 fn start(path: &Path, group: &Path) -> usize {
-    path.first().and_then(|rank| group.position(rank)).expect("a path is a non-empty part of its group")
+    path.first()
+        .and_then(|rank| group.position(rank))
+        .expect("a path is a non-empty part of its group")
 }
 
 /// Group index after the last rank of `path`.
 fn end(path: &Path, group: &Path) -> usize {
     let start = start(path, group);
-    debug_assert_eq!(path.last().and_then(|rank| group.position(rank)), Some(start + path.len() - 1));
+    debug_assert_eq!(
+        path.last().and_then(|rank| group.position(rank)),
+        Some(start + path.len() - 1)
+    );
     start + path.len()
 }
 
@@ -164,7 +177,11 @@ mod tests {
     use super::*;
 
     fn ready(path: Path) -> Ready {
-        Ready { process: ProcessId::first(path.first().unwrap()), path, data: Data::Private }
+        Ready {
+            process: ProcessId::first(path.first().unwrap()),
+            path,
+            data: Data::Private,
+        }
     }
 
     #[test]

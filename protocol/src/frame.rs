@@ -31,7 +31,9 @@ pub enum FrameError {
     #[error("not an everfold frame: it starts with {0:02x?}")]
     Magic([u8; 4]),
     /// The peer was built from another version of everfold.
-    #[error("the peer speaks version {0} of the protocol, this process version {VERSION}; use one build for a job")]
+    #[error(
+        "the peer speaks version {0} of the protocol, this process version {VERSION}; use one build for a job"
+    )]
     Version(u16),
     /// A bit that must be zero is not.
     #[error("reserved bits of the frame are {0:#06x}")]
@@ -87,9 +89,15 @@ impl Prelude {
         }
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]);
         if u64::from(payload_bytes) > limit {
-            return Err(FrameError::TooLong { bytes: payload_bytes.into(), limit });
+            return Err(FrameError::TooLong {
+                bytes: payload_bytes.into(),
+                limit,
+            });
         }
-        Ok(Self { payload_bytes, checksum: u64::from_le_bytes(c) })
+        Ok(Self {
+            payload_bytes,
+            checksum: u64::from_le_bytes(c),
+        })
     }
 
     /// Decodes the payload that follows this prelude.
@@ -99,7 +107,10 @@ impl Prelude {
     pub fn decode<T: DeserializeOwned>(self, payload: &[u8]) -> Result<T, FrameError> {
         let found = xxh3_64(payload);
         if found != self.checksum {
-            return Err(FrameError::Checksum { announced: self.checksum, found });
+            return Err(FrameError::Checksum {
+                announced: self.checksum,
+                found,
+            });
         }
         Ok(codec::decode(payload)?)
     }
@@ -112,11 +123,17 @@ impl Prelude {
 pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let start = out.len();
     out.resize(start + PRELUDE_BYTES, 0);
-    let encoded = codec::encode_into(value, out).map_err(FrameError::from).and_then(|()| {
-        let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
-        let limit = limit.min(u32::MAX.into());
-        if bytes > limit { Err(FrameError::TooLong { bytes, limit }) } else { Ok(bytes as u32) }
-    });
+    let encoded = codec::encode_into(value, out)
+        .map_err(FrameError::from)
+        .and_then(|()| {
+            let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
+            let limit = limit.min(u32::MAX.into());
+            if bytes > limit {
+                Err(FrameError::TooLong { bytes, limit })
+            } else {
+                Ok(bytes as u32)
+            }
+        });
     let payload_bytes = match encoded {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -137,7 +154,9 @@ pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Re
 /// # Errors
 /// Any [`FrameError`]; `Ok(None)` if the frame is truncated.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<Option<T>, FrameError> {
-    let Some((prelude, payload)) = bytes.split_first_chunk::<PRELUDE_BYTES>() else { return Ok(None) };
+    let Some((prelude, payload)) = bytes.split_first_chunk::<PRELUDE_BYTES>() else {
+        return Ok(None);
+    };
     let prelude = Prelude::parse(prelude, limit)?;
     match payload.get(..prelude.payload_bytes as usize) {
         Some(payload) => prelude.decode(payload).map(Some),
@@ -201,8 +220,13 @@ mod tests {
         assert!(matches!(with(0, b"HTTP"), FrameError::Magic(m) if &m == b"HTTP"));
         assert!(matches!(with(4, &[2, 0]), FrameError::Version(2)));
         assert!(matches!(with(6, &[1, 0]), FrameError::Reserved(1)));
-        assert!(matches!(with(8, &[255; 4]), FrameError::TooLong { bytes, limit: LIMIT } if bytes == u32::MAX.into()));
-        assert!(matches!(with(12, &[0; 8]), FrameError::Checksum { announced: 0, .. }));
+        assert!(
+            matches!(with(8, &[255; 4]), FrameError::TooLong { bytes, limit: LIMIT } if bytes == u32::MAX.into())
+        );
+        assert!(matches!(
+            with(12, &[0; 8]),
+            FrameError::Checksum { announced: 0, .. }
+        ));
     }
 
     #[test]

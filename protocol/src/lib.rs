@@ -24,8 +24,8 @@ pub mod spec;
 pub mod time;
 
 pub use id::{
-    Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
-    TaskId, WindowId,
+    Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
+    SegmentIndex, TaskId, WindowId,
 };
 pub use path::Path;
 pub use spec::ReductionSpec;

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{
-        Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, TaskId, WindowId,
-    },
+    id::{Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, TaskId, WindowId},
     path::Path,
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -103,7 +101,7 @@ pub enum ToMaster {
     /// Takes the sender into the job.
     Join(Peer),
     /// The sender's original is readable: the first reduction message of a reduction (DR §2 def. 4).
-    Contribute(Contribution),
+    Contribute(Box<Contribution>),
     /// A task is done: the executor's partial with the larger path is readable.
     PartialReady(PartialReady),
     /// A task could not be done; the executor's partial is as it was.

@@ -52,7 +52,13 @@ impl Path {
 
     /// The ranks `start..end`; empty if `end <= start`.
     pub fn range(start: u32, end: u32) -> Self {
-        if start < end { Self { intervals: smallvec![Interval { start, end }] } } else { Self::default() }
+        if start < end {
+            Self {
+                intervals: smallvec![Interval { start, end }],
+            }
+        } else {
+            Self::default()
+        }
     }
 
     /// Number of ranks.
@@ -105,7 +111,8 @@ impl Path {
     /// # Errors
     /// [`Overlap`] names the smallest shared rank; a union is refused rather than silently deduplicated.
     pub fn union(&self, other: &Self) -> Result<Self, Overlap> {
-        let mut merged: SmallVec<[Interval; 2]> = SmallVec::with_capacity(self.intervals.len() + other.intervals.len());
+        let mut merged: SmallVec<[Interval; 2]> =
+            SmallVec::with_capacity(self.intervals.len() + other.intervals.len());
         let (mut a, mut b) = (self.intervals.as_slice(), other.intervals.as_slice());
         while let Some(next) = take_smaller(&mut a, &mut b) {
             match merged.last_mut() {
@@ -132,7 +139,10 @@ impl Path {
                     break;
                 }
                 if start < hole.start {
-                    rest.intervals.push(Interval { start, end: hole.start });
+                    rest.intervals.push(Interval {
+                        start,
+                        end: hole.start,
+                    });
                 }
                 start = hole.end;
                 if start >= interval.end {
@@ -140,7 +150,10 @@ impl Path {
                 }
             }
             if start < interval.end {
-                rest.intervals.push(Interval { start, end: interval.end });
+                rest.intervals.push(Interval {
+                    start,
+                    end: interval.end,
+                });
             }
         }
         rest
@@ -179,7 +192,10 @@ impl FromIterator<Rank> for Path {
             match path.intervals.last_mut() {
                 Some(last) if rank < last.end => {}
                 Some(last) if rank == last.end => last.end += 1,
-                _ => path.intervals.push(Interval { start: rank, end: rank + 1 }),
+                _ => path.intervals.push(Interval {
+                    start: rank,
+                    end: rank + 1,
+                }),
             }
         }
         path
@@ -191,7 +207,11 @@ impl<'de> Deserialize<'de> for Path {
         let intervals: SmallVec<[Interval; 2]> = Deserialize::deserialize(deserializer)?;
         let sorted = intervals.windows(2).all(|pair| pair[0].end < pair[1].start);
         let filled = intervals.iter().all(|interval| interval.start < interval.end);
-        if sorted && filled { Ok(Self { intervals }) } else { Err(D::Error::custom("path is not in normal form")) }
+        if sorted && filled {
+            Ok(Self { intervals })
+        } else {
+            Err(D::Error::custom("path is not in normal form"))
+        }
     }
 }
 

@@ -50,8 +50,8 @@ pub use everfold_worker::kernel::{Element, Located};
 pub use group::Group;
 pub use launch::{Launch, launch};
 pub use operations::{
-    Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr, LogicalXor, Max,
-    MaxLoc, Min, MinLoc, Product, Sum,
+    Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,
+    LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
 };
 pub use reduction::{Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
 pub use session::Session;
@@ -59,7 +59,7 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank, ReduceError,
-        ReduceFuture, ReducerBody, Report, Session, Sum, launch,
+        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank,
+        ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
     };
 }

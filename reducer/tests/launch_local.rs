@@ -2,6 +2,7 @@
 //!
 //! The test binary is its own supervisor: each test starts it again with `EVERFOLD_TEST_RANKS` and a script of the
 //! shell, which every rank runs.
+#![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -266,6 +267,7 @@ fn the_port_of_the_rendezvous_is_kept_for_rank_0() {
     runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseport(true).unwrap();
+        socket.set_reuseaddr(true).unwrap();
         socket.bind(address).unwrap();
         let listener = socket.listen(8).unwrap();
         let (accepted, connected) = tokio::join!(listener.accept(), tokio::net::TcpStream::connect(address));

@@ -30,7 +30,7 @@ pub(super) const SECRET_FILE: &str = "EVERFOLD_SECRET_FILE";
 const TRANSPORT: &str = "EVERFOLD_TRANSPORT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 
-/// How a launcher tells a process its place. The variables of several may be set: the first one here is meant.
+/// How a launcher tells a process its place.
 struct Launcher {
     name: &'static str,
     /// Set in every process that it starts, and nowhere else.
@@ -40,6 +40,14 @@ struct Launcher {
     sizes: &'static [&'static str],
 }
 
+const OURS: Launcher = Launcher {
+    name: "everfold",
+    mark: RANK,
+    rank: RANK,
+    sizes: &[SIZE],
+};
+
+/// The first that fits is meant: a process of Open MPI under Slurm, for one, has the variables of both.
 const FOREIGN: [Launcher; 4] = [
     Launcher {
         name: "Open MPI",
@@ -47,7 +55,7 @@ const FOREIGN: [Launcher; 4] = [
         rank: "OMPI_COMM_WORLD_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE"],
     },
-    // PMIx itself has no variable for the size.
+    // PMIx has no variable for the size.
     Launcher {
         name: "PMIx",
         mark: "PMIX_RANK",
@@ -60,7 +68,7 @@ const FOREIGN: [Launcher; 4] = [
         rank: "PMI_RANK",
         sizes: &["PMI_SIZE"],
     },
-    // A batch script has SLURM_PROCID and SLURM_NTASKS too, yet it runs once.
+    // A batch script has SLURM_PROCID and SLURM_NTASKS too, yet it runs once. Only srun sets the third one.
     Launcher {
         name: "Slurm",
         mark: SLURM_STEP,
@@ -68,8 +76,6 @@ const FOREIGN: [Launcher; 4] = [
         sizes: &[SLURM_STEP, "SLURM_NTASKS"],
     },
 ];
-
-/// Only `srun` sets this.
 const SLURM_STEP: &str = "SLURM_STEP_NUM_TASKS";
 
 /// The job that a process was started for, and its place in it.
@@ -134,7 +140,7 @@ pub enum EnvironmentError {
         /// The variable that holds the rank.
         variable: &'static str,
         /// The rank.
-        rank: Rank,
+        rank: u32,
         /// Number of processes in the job.
         size: u32,
     },
@@ -185,95 +191,131 @@ pub enum EnvironmentError {
 /// # Errors
 /// The variables contradict each other, lack one, or one of them is malformed. Nothing is guessed then.
 pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Environment>, EnvironmentError> {
-    let filled = |name: &str| lookup(name).filter(|value| !value.is_empty());
-    match filled(RENDEZVOUS) {
-        Some(rendezvous) => Environment::read(&filled, rendezvous).map(Some),
-        None => refuse_half_a_job(&filled).map(|()| None),
+    let variables = Variables(lookup);
+    match variables.text(RENDEZVOUS) {
+        Some(rendezvous) => variables.job_at(rendezvous).map(Some),
+        None => variables.refuse_half_a_job().map(|()| None),
     }
 }
 
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// The variables as [`detect`] was told them.
+struct Variables<F>(F);
 
-/// A process without a rendezvous is alone only if nothing else says that it has siblings.
-fn refuse_half_a_job(lookup: Lookup<'_>) -> Result<(), EnvironmentError> {
-    if let Some(because) = [RANK, SIZE].into_iter().find(|name| lookup(name).is_some()) {
-        return Err(EnvironmentError::Missing {
-            variable: RENDEZVOUS,
-            because,
-        });
+impl<F: Fn(&str) -> Option<String>> Variables<F> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
     }
-    let Some(launcher) = FOREIGN.iter().find(|launcher| lookup(launcher.mark).is_some()) else {
-        return Ok(());
-    };
-    let Some(&variable) = launcher.sizes.iter().find(|name| lookup(name).is_some()) else {
-        return Ok(());
-    };
-    match number(lookup, variable)? {
-        Some(size) if size > 1 => Err(EnvironmentError::NoRendezvous {
-            launcher: launcher.name,
-            variable,
+
+    fn number(&self, name: &'static str) -> Result<Option<u32>, EnvironmentError> {
+        let parse = |value: String| {
+            value
+                .parse()
+                .map_err(|_| malformed(name, value, "a whole number from 0"))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    fn first_set(&self, names: &[&'static str]) -> Option<&'static str> {
+        names.iter().copied().find(|name| self.text(name).is_some())
+    }
+
+    /// A process without a rendezvous is alone only if nothing says that it has siblings.
+    fn refuse_half_a_job(&self) -> Result<(), EnvironmentError> {
+        if let Some(because) = self.first_set(&[RANK, SIZE]) {
+            return Err(missing(RENDEZVOUS, because));
+        }
+        if let Some(Launcher { name, sizes, .. }) =
+            FOREIGN.iter().find(|launcher| self.text(launcher.mark).is_some())
+            && let Some(variable) = self.first_set(sizes)
+            && let Some(size @ 2..) = self.number(variable)?
+        {
+            return Err(EnvironmentError::NoRendezvous {
+                launcher: name,
+                variable,
+                size,
+            });
+        }
+        Ok(())
+    }
+
+    fn job_at(&self, rendezvous: String) -> Result<Environment, EnvironmentError> {
+        let mut launchers = [&OURS].into_iter().chain(&FOREIGN);
+        let launcher = launchers
+            .find(|launcher| self.text(launcher.rank).is_some())
+            .unwrap_or(&OURS);
+        let (rank, size) = self.place(launcher)?;
+        let job = match self.text(JOB) {
+            Some(value) => u64::from_str_radix(&value, 16)
+                .map_err(|_| malformed(JOB, value, "up to 16 hexadecimal digits, alike for all processes"))?,
+            None if launcher.rank == RANK => return Err(missing(JOB, RANK)),
+            None => 0,
+        };
+        Ok(Environment {
+            rank,
+            incarnation: Incarnation(self.number(INCARNATION)?.unwrap_or(0)),
             size,
-        }),
-        _ => Ok(()),
+            job: JobId(job),
+            secret: self.secret()?,
+            rendezvous,
+            transport: self.transport()?,
+        })
+    }
+
+    fn place(&self, launcher: &Launcher) -> Result<(Rank, u32), EnvironmentError> {
+        let variable = launcher.rank;
+        let rank = self.number(variable)?.ok_or(missing(RANK, RENDEZVOUS))?;
+        // A size that was set for us alone is meant for us, whoever gave the rank.
+        let size_variable = self.first_set(&[SIZE]).or_else(|| self.first_set(launcher.sizes));
+        let size_variable = size_variable.ok_or(missing(SIZE, variable))?;
+        match self.number(size_variable)?.unwrap_or(0) {
+            0 => Err(malformed(size_variable, "0".to_owned(), "a whole number from 1")),
+            size if rank < size => Ok((Rank(rank), size)),
+            size => Err(EnvironmentError::RankTooLarge { variable, rank, size }),
+        }
+    }
+
+    fn transport(&self) -> Result<Transport, EnvironmentError> {
+        match self.text(TRANSPORT).as_deref() {
+            None | Some("auto") => Ok(Transport::Auto),
+            Some("shm") => Ok(Transport::Shm),
+            Some("tcp") => Ok(Transport::Tcp),
+            Some(other) => Err(malformed(TRANSPORT, other.to_owned(), "auto, shm or tcp")),
+        }
+    }
+
+    fn secret(&self) -> Result<Secret, EnvironmentError> {
+        let (variable, text) = match (self.text(SECRET), self.text(SECRET_FILE)) {
+            (Some(text), _) => (SECRET, text),
+            (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(text) => (SECRET_FILE, text),
+                Err(source) => {
+                    return Err(EnvironmentError::UnreadableSecret {
+                        path: path.into(),
+                        source,
+                    });
+                }
+            },
+            (None, None) => return Err(EnvironmentError::NoSecret),
+        };
+        let text = text.trim();
+        let characters = text.chars().count();
+        Secret::from_hex(text).ok_or(EnvironmentError::MalformedSecret { variable, characters })
+    }
+}
+
+fn missing(variable: &'static str, because: &'static str) -> EnvironmentError {
+    EnvironmentError::Missing { variable, because }
+}
+
+fn malformed(variable: &'static str, value: String, expected: &'static str) -> EnvironmentError {
+    EnvironmentError::Malformed {
+        variable,
+        value,
+        expected,
     }
 }
 
 impl Environment {
-    fn read(lookup: Lookup<'_>, rendezvous: String) -> Result<Self, EnvironmentError> {
-        let foreign = FOREIGN.iter().find(|launcher| lookup(launcher.rank).is_some());
-        let ours = lookup(RANK).is_some();
-        let (rank_variable, sizes) = match foreign {
-            Some(launcher) if !ours => (launcher.rank, launcher.sizes),
-            _ => (RANK, [].as_slice()),
-        };
-        let Some(rank) = number(lookup, rank_variable)? else {
-            return Err(EnvironmentError::Missing {
-                variable: RANK,
-                because: RENDEZVOUS,
-            });
-        };
-        // What was set for us alone is meant for us, whoever gave the rank.
-        let size_variable = [SIZE].iter().chain(sizes).find(|name| lookup(name).is_some());
-        let size_variable = *size_variable.unwrap_or(&SIZE);
-        let size = match number(lookup, size_variable)? {
-            None => {
-                return Err(EnvironmentError::Missing {
-                    variable: SIZE,
-                    because: rank_variable,
-                });
-            }
-            Some(0) => return Err(malformed(size_variable, "0".to_owned(), "a whole number from 1")),
-            Some(size) => size,
-        };
-        if rank >= size {
-            return Err(EnvironmentError::RankTooLarge {
-                variable: rank_variable,
-                rank: Rank(rank),
-                size,
-            });
-        }
-        let job = match lookup(JOB) {
-            Some(value) => u64::from_str_radix(&value, 16)
-                .map_err(|_| malformed(JOB, value, "up to 16 hexadecimal digits, alike for all processes"))?,
-            None if ours => {
-                return Err(EnvironmentError::Missing {
-                    variable: JOB,
-                    because: RANK,
-                });
-            }
-            None => 0,
-        };
-        Ok(Self {
-            rank: Rank(rank),
-            incarnation: Incarnation(number(lookup, INCARNATION)?.unwrap_or(0)),
-            size,
-            job: JobId(job),
-            secret: Secret::read(lookup)?,
-            rendezvous,
-            transport: Transport::read(lookup)?,
-        })
-    }
-
     /// The variables from which [`detect`] reads this again. One of them holds the secret.
     pub fn variables(&self) -> [(&'static str, String); 7] {
         [
@@ -285,36 +327,6 @@ impl Environment {
             (TRANSPORT, self.transport.to_string()),
             (INCARNATION, self.incarnation.to_string()),
         ]
-    }
-}
-
-fn number(lookup: Lookup<'_>, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
-    let Some(value) = lookup(variable) else {
-        return Ok(None);
-    };
-    value
-        .trim()
-        .parse()
-        .map(Some)
-        .map_err(|_| malformed(variable, value, "a whole number from 0"))
-}
-
-fn malformed(variable: &'static str, value: String, expected: &'static str) -> EnvironmentError {
-    EnvironmentError::Malformed {
-        variable,
-        value,
-        expected,
-    }
-}
-
-impl Transport {
-    fn read(lookup: Lookup<'_>) -> Result<Self, EnvironmentError> {
-        match lookup(TRANSPORT).as_deref() {
-            None | Some("auto") => Ok(Self::Auto),
-            Some("shm") => Ok(Self::Shm),
-            Some("tcp") => Ok(Self::Tcp),
-            Some(other) => Err(malformed(TRANSPORT, other.to_owned(), "auto, shm or tcp")),
-        }
     }
 }
 
@@ -341,14 +353,13 @@ impl Secret {
 
     /// Reads 64 hexadecimal digits; anything else is `None`.
     pub fn from_hex(text: &str) -> Option<Self> {
-        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let byte = |pair: &[u8]| u8::try_from(16 * digit(pair[0])? + digit(pair[1])?).ok();
+        if text.len() != 64 {
             return None;
         }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
-        }
-        Some(Self(bytes))
+        let bytes: Option<Vec<u8>> = text.as_bytes().chunks_exact(2).map(byte).collect();
+        bytes?.try_into().ok().map(Self)
     }
 
     /// The secret in plain, as 64 hexadecimal digits.
@@ -359,28 +370,6 @@ impl Secret {
     /// The secret in plain.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
-    }
-
-    fn read(lookup: Lookup<'_>) -> Result<Self, EnvironmentError> {
-        let (variable, text) = match (lookup(SECRET), lookup(SECRET_FILE)) {
-            (Some(text), _) => (SECRET, text),
-            (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(text) => (SECRET_FILE, text),
-                Err(source) => {
-                    return Err(EnvironmentError::UnreadableSecret {
-                        path: path.into(),
-                        source,
-                    });
-                }
-            },
-            (None, None) => return Err(EnvironmentError::NoSecret),
-        };
-        let text = text.trim();
-        let malformed = || EnvironmentError::MalformedSecret {
-            variable,
-            characters: text.chars().count(),
-        };
-        Self::from_hex(text).ok_or_else(malformed)
     }
 }
 

@@ -5,13 +5,13 @@
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second SIGINT kills
 //!   at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays ignored.
+//! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout open.
 //!
 //! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is that of
 //! the job.
 
 use std::{
     ffi::OsString,
-    fmt,
     future::poll_fn,
     io,
     mem::MaybeUninit,
@@ -179,7 +179,7 @@ impl Local {
                     Some(_) if signal == Signal::SIGINT => "SIGINT again",
                     Some(_) => continue,
                 },
-                () = reach(deadline) => "not ended in time",
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => "not ended in time",
                 () = &mut all_ended => break,
             };
             let current = *orders.borrow();
@@ -196,7 +196,7 @@ impl Local {
             deadline = Some(Instant::now() + GRACE);
         }
         Ok(match ended_by {
-            Some(signal) => code_of_signal(signal as i32),
+            Some(signal) => 128 + signal as u8,
             None => first_failure.get().copied().unwrap_or(0),
         })
     }
@@ -248,30 +248,29 @@ impl Local {
 
     fn start(&self, environment: &Environment, output: &Output) -> io::Result<Process> {
         let rank = environment.rank;
-        let (stdout, stdout_forwarder) = output.stdout.open(rank)?;
-        let (stderr, stderr_forwarder) = output.stderr.open(rank)?;
+        let (stdout, from_stdout) = output.stdout.open(rank)?;
+        let (stderr, from_stderr) = output.stderr.open(rank)?;
+        let stdin = if rank == 0 {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        };
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .envs(environment.variables())
             .env_remove(SECRET_FILE)
-            .stdin(if rank == 0 {
-                Stdio::inherit()
-            } else {
-                Stdio::null()
-            })
+            .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
             .kill_on_drop(true);
         let supervisor = getpid();
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
-        let child = command.spawn()?;
         Ok(Process {
             rank,
-            child,
-            stdout: stdout_forwarder,
-            stderr: stderr_forwarder,
+            child: command.spawn()?,
+            output: [from_stdout, from_stderr],
         })
     }
 }
@@ -348,19 +347,11 @@ fn is_ignored(signal: Signal) -> io::Result<bool> {
     Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
 }
 
-async fn reach(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// A process that was started.
 struct Process {
     rank: Rank,
     child: Child,
-    stdout: Forwarder,
-    stderr: Forwarder,
+    output: [Forwarder; 2],
 }
 
 impl Process {
@@ -371,33 +362,29 @@ impl Process {
         first_failure: Arc<OnceLock<u8>>,
         notices: Option<Sink>,
     ) {
-        let Self {
-            rank,
-            child,
-            stdout,
-            stderr,
-        } = self;
+        let [stdout, stderr] = self.output;
         let (alive, ended) = watch::channel(());
         let until_ended = || {
             let mut ended = ended.clone();
             async move { while ended.changed().await.is_ok() {} }
         };
         let process = async {
-            let end = wait(child, orders.clone()).await;
+            let end = wait(self.child, orders.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
-            if end.code() != 0 {
-                let _ = first_failure.set(end.code());
+            if end.code != 0 {
+                let _ = first_failure.set(end.code);
             }
             drop(alive);
             end
         };
         let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
-        let was_asked = orders.borrow().is_some();
+        let was_ordered = orders.borrow().is_some();
         if let Some(notices) = notices
-            && end.code() != 0
-            && !was_asked
+            && end.code != 0
+            && !was_ordered
         {
-            notices.send(format!("everfold: rank {rank} {end}\n")).await;
+            let notice = format!("everfold: rank {} {}\n", self.rank, end.in_words);
+            notices.send(notice).await;
         }
     }
 }
@@ -420,50 +407,22 @@ async fn wait(mut child: Child, mut orders: watch::Receiver<Option<Signal>>) -> 
 }
 
 /// How a process has ended.
-#[derive(Debug)]
-enum End {
-    Exited(u8),
-    Killed(i32),
-    Unknown(io::Error),
-}
-
-impl End {
-    fn code(&self) -> u8 {
-        match self {
-            Self::Exited(code) => *code,
-            Self::Killed(signal) => code_of_signal(*signal),
-            Self::Unknown(_) => 1,
-        }
-    }
-}
-
-/// Signals go up to 64.
-fn code_of_signal(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+struct End {
+    code: u8,
+    in_words: String,
 }
 
 impl From<io::Result<ExitStatus>> for End {
     fn from(status: io::Result<ExitStatus>) -> Self {
-        match status {
-            Ok(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => Self::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
-                (None, Some(signal)) => Self::Killed(signal),
-                (None, None) => Self::Unknown(io::Error::other(status.to_string())),
+        let (code, in_words) = match status.as_ref().map(|status| (status.code(), status.signal())) {
+            Ok((Some(code), _)) => (code, format!("exited with code {code}")),
+            Ok((None, Some(number))) => match Signal::try_from(number) {
+                Ok(signal) => (128 + number, format!("was killed by {signal}")),
+                Err(_) => (128 + number, format!("was killed by signal {number}")),
             },
-            Err(error) => Self::Unknown(error),
-        }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(code) => write!(f, "exited with code {code}"),
-            Self::Killed(signal) => match Signal::try_from(*signal) {
-                Ok(signal) => write!(f, "was killed by {signal}"),
-                Err(_) => write!(f, "was killed by signal {signal}"),
-            },
-            Self::Unknown(error) => write!(f, "ended in an unknown way: {error}"),
-        }
+            Ok((None, None)) | Err(_) => (1, format!("ended in an unknown way: {status:?}")),
+        };
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        Self { code, in_words }
     }
 }

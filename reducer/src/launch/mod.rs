@@ -69,7 +69,10 @@ impl Launch {
     /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on this
     /// machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
-        Self { ranks, transport: Transport::Auto }
+        Self {
+            ranks,
+            transport: Transport::Auto,
+        }
     }
 
     /// How locally started copies read each other's memory.
@@ -96,7 +99,8 @@ where
     E: From<Error>,
 {
     show_logs();
-    let environment = environment::detect(|name| std::env::var(name).ok()).map_err(|error| Error::from(LaunchError::from(error)))?;
+    let environment = environment::detect(|name| std::env::var(name).ok())
+        .map_err(|error| Error::from(LaunchError::from(error)))?;
     match environment {
         Some(environment) => run(&environment, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),
@@ -154,13 +158,31 @@ impl Session {
     /// does not come about.
     pub fn join(environment: &Environment) -> Result<Self, Error> {
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
-        let Environment { rank, incarnation, size, job, .. } = *environment;
+        let Environment {
+            rank,
+            incarnation,
+            size,
+            job,
+            ..
+        } = *environment;
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
         let host = if process.rank == MASTER_RANK {
-            let policy = Policy { join_timeout: JOIN_TIMEOUT, ..Policy::default() };
-            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy };
-            let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
+            let policy = Policy {
+                join_timeout: JOIN_TIMEOUT,
+                ..Policy::default()
+            };
+            let config = HostConfig {
+                job,
+                key,
+                size,
+                rendezvous: rendezvous.clone(),
+                policy,
+            };
+            let listen = |source| LaunchError::Listen {
+                address: environment.rendezvous.clone(),
+                source,
+            };
             Some(Host::start(config).map_err(listen)?)
         } else {
             None

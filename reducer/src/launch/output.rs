@@ -23,8 +23,10 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Longest line that is kept until its end is seen, and most that is read at once, in bytes.
+/// Longest line that is kept until its end is seen, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
+/// Most that is read at once, in bytes.
+const READ_BYTES_MAX: usize = 16 << 10;
 /// Blocks that may wait for being written.
 const BLOCKS_MAX: usize = 16;
 /// Between two attempts to write to a stream that someone has made non-blocking.
@@ -251,7 +253,7 @@ impl Lines {
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Option<(usize, Vec<u8>)>> {
         // On the stack, so that thousands of silent streams need no memory.
-        let mut bytes = [0; LINE_BYTES_MAX];
+        let mut bytes = [0; READ_BYTES_MAX];
         let count = read(&mut bytes)?;
         Ok((count > 0).then(|| (count, self.push(&bytes[..count]))))
     }
@@ -333,39 +335,28 @@ mod tests {
         ];
         for (input, expected) in cases {
             for step in 1..=input.len().max(1) {
+                let (marked, plain) = (through(Some("[3] "), input, step), through(None, input, step));
                 assert_eq!(
-                    through(Some("[3] "), input, step),
-                    expected,
-                    "{input:?} by {step}"
+                    (marked.as_slice(), plain.as_slice()),
+                    (expected, input),
+                    "by {step}"
                 );
-                assert_eq!(through(None, input, step), input, "{input:?} by {step}");
             }
         }
     }
 
     #[test]
     fn a_long_line_is_cut() {
-        for length in [
-            LINE_BYTES_MAX - 1,
-            LINE_BYTES_MAX,
-            LINE_BYTES_MAX + 1,
-            5 * LINE_BYTES_MAX / 2,
-        ] {
+        const MAX: usize = LINE_BYTES_MAX;
+        for length in [MAX - 1, MAX, MAX + 1, 5 * MAX / 2] {
             let mut input = vec![b'x'; length];
             input.push(b'\n');
-            for step in [1000, LINE_BYTES_MAX, LINE_BYTES_MAX + 1, input.len()] {
+            for step in [1000, MAX, MAX + 1, input.len()] {
                 let output = through(Some("> "), &input, step);
                 let pieces: Vec<_> = output.split_inclusive(|byte| *byte == b'\n').collect();
-                assert_eq!(
-                    pieces.len(),
-                    length.div_ceil(LINE_BYTES_MAX),
-                    "{length} by {step}"
-                );
-                assert!(
-                    pieces
-                        .iter()
-                        .all(|piece| piece.starts_with(b"> x") && piece.ends_with(b"x\n"))
-                );
+                assert_eq!(pieces.len(), length.div_ceil(MAX), "{length} by {step}");
+                let is_whole = |piece: &&[u8]| piece.starts_with(b"> x") && piece.ends_with(b"x\n");
+                assert!(pieces.iter().all(is_whole), "{length} by {step}");
                 assert_eq!(output.iter().filter(|byte| **byte == b'x').count(), length);
                 assert_eq!(through(None, &input, step), input);
             }
@@ -410,18 +401,12 @@ mod tests {
 
     fn reluctant(room: usize, labels: Option<Labels>) -> (Stream, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        (
-            Stream::start(
-                Reluctant {
-                    taken: taken.clone(),
-                    room,
-                    attempts: 0,
-                },
-                labels,
-            )
-            .unwrap(),
-            taken,
-        )
+        let to = Reluctant {
+            taken: taken.clone(),
+            room,
+            attempts: 0,
+        };
+        (Stream::start(to, labels).unwrap(), taken)
     }
 
     #[tokio::test]

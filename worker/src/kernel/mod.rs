@@ -77,7 +77,11 @@ pub fn fold(
         }
     }
     for source in sources {
-        assert_eq!(source.len(), target.len(), "all operands have the length of the segment");
+        assert_eq!(
+            source.len(),
+            target.len(),
+            "all operands have the length of the segment"
+        );
     }
 }
 
@@ -101,7 +105,9 @@ mod tests {
         let len = 2 * BLOCK_BYTES + 7;
         let operand = |rank: usize| -> Vec<u8> {
             // Byte `i` is zero on the first `i % 4` ranks, so that every rank is the leftmost somewhere.
-            (0..len).map(|i| if rank < i % 4 { 0 } else { rank as u8 + 1 }).collect()
+            (0..len)
+                .map(|i| if rank < i % 4 { 0 } else { rank as u8 + 1 })
+                .collect()
         };
         let all: Vec<_> = (0..4).map(operand).collect();
         let expected: Vec<u8> = (0..len).map(|i| (i % 4) as u8 + 1).collect();

@@ -120,18 +120,29 @@ macro_rules! locate {
     ($type:ty, $operation:expr) => {
         match $operation {
             Operation::MinLoc => kernel!(Located<$type>, |a, b| {
-                if b.value < a.value || (b.value == a.value && b.location < a.location) { b } else { a }
+                if b.value < a.value || (b.value == a.value && b.location < a.location) {
+                    b
+                } else {
+                    a
+                }
             }),
             Operation::MaxLoc => kernel!(Located<$type>, |a, b| {
-                if b.value > a.value || (b.value == a.value && b.location < a.location) { b } else { a }
+                if b.value > a.value || (b.value == a.value && b.location < a.location) {
+                    b
+                } else {
+                    a
+                }
             }),
             _ => None,
         }
     };
 }
 
+/// A kernel as a plain function.
+pub(super) type Kernel = fn(&mut [u8], &[u8]);
+
 /// The kernel for `operation` on elements of type `element`, if MPI defines it.
-pub(super) fn lookup(element: &ElementType, operation: &Operation) -> Option<fn(&mut [u8], &[u8])> {
+pub(super) fn lookup(element: &ElementType, operation: &Operation) -> Option<Kernel> {
     match element {
         ElementType::F32 => float!(f32, operation),
         ElementType::F64 => float!(f64, operation),
@@ -169,7 +180,10 @@ mod tests {
         assert_eq!(apply(Operation::Sum, &[1.5f32, -2.0], &[0.25, 2.0]), [1.75, 0.0]);
         assert_eq!(apply(Operation::Product, &[3i64, i64::MAX], &[-2, 2]), [-6, -2]);
         assert_eq!(apply(Operation::Sum, &[250u8], &[10]), [4], "wraps");
-        assert_eq!(apply(Operation::Min, &[1.0f64, f64::NAN], &[f64::NAN, 2.0]), [1.0, 2.0]);
+        assert_eq!(
+            apply(Operation::Min, &[1.0f64, f64::NAN], &[f64::NAN, 2.0]),
+            [1.0, 2.0]
+        );
         assert_eq!(apply(Operation::Max, &[-1i32, 7], &[-5, 9]), [-1, 9]);
     }
 
@@ -178,9 +192,18 @@ mod tests {
         assert_eq!(apply(Operation::BitAnd, &[0b1100u32], &[0b1010]), [0b1000]);
         assert_eq!(apply(Operation::BitOr, &[0b1100u64], &[0b1010]), [0b1110]);
         assert_eq!(apply(Operation::BitXor, &[0b1100u8], &[0b1010]), [0b0110]);
-        assert_eq!(apply(Operation::LogicalAnd, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 0, 1, 0]);
-        assert_eq!(apply(Operation::LogicalOr, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 1, 1]);
-        assert_eq!(apply(Operation::LogicalXor, &[0u8, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 0, 1]);
+        assert_eq!(
+            apply(Operation::LogicalAnd, &[0i32, 2, 3, 0], &[0, 0, 4, 5]),
+            [0, 0, 1, 0]
+        );
+        assert_eq!(
+            apply(Operation::LogicalOr, &[0i32, 2, 3, 0], &[0, 0, 4, 5]),
+            [0, 1, 1, 1]
+        );
+        assert_eq!(
+            apply(Operation::LogicalXor, &[0u8, 2, 3, 0], &[0, 0, 4, 5]),
+            [0, 1, 0, 1]
+        );
     }
 
     #[test]
@@ -188,13 +211,22 @@ mod tests {
         let at = |value: f64, location| Located { value, location };
         let left = [at(1.0, 5), at(2.0, 9), at(3.0, 0)];
         let right = [at(1.0, 3), at(7.0, 1), at(-3.0, 4)];
-        assert_eq!(apply(Operation::MinLoc, &left, &right), [at(1.0, 3), at(2.0, 9), at(-3.0, 4)]);
-        assert_eq!(apply(Operation::MaxLoc, &left, &right), [at(1.0, 3), at(7.0, 1), at(3.0, 0)]);
+        assert_eq!(
+            apply(Operation::MinLoc, &left, &right),
+            [at(1.0, 3), at(2.0, 9), at(-3.0, 4)]
+        );
+        assert_eq!(
+            apply(Operation::MaxLoc, &left, &right),
+            [at(1.0, 3), at(7.0, 1), at(3.0, 0)]
+        );
     }
 
     #[test]
     fn an_operand_may_lie_anywhere() {
-        let bytes: Vec<u8> = [0u8].into_iter().chain(bytemuck::cast_slice(&[1.0f64, 2.0]).iter().copied()).collect();
+        let bytes: Vec<u8> = [0u8]
+            .into_iter()
+            .chain(bytemuck::cast_slice(&[1.0f64, 2.0]).iter().copied())
+            .collect();
         let mut left = [10.0f64, 20.0];
         let kernel = lookup(&ElementType::F64, &Operation::Sum).unwrap();
         kernel(bytemuck::cast_slice_mut(&mut left), &bytes[1..]);
@@ -205,6 +237,15 @@ mod tests {
     fn what_mpi_does_not_define_is_not_defined() {
         assert!(lookup(&ElementType::F32, &Operation::BitAnd).is_none());
         assert!(lookup(&ElementType::U8, &Operation::MinLoc).is_none());
-        assert!(lookup(&ElementType::Custom { name: "x".into(), size_bytes: 4 }, &Operation::Sum).is_none());
+        assert!(
+            lookup(
+                &ElementType::Custom {
+                    name: "x".into(),
+                    size_bytes: 4
+                },
+                &Operation::Sum
+            )
+            .is_none()
+        );
     }
 }

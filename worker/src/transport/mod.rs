@@ -102,9 +102,10 @@ impl Deref for Fetched {
         match self {
             Self::Inline(bytes) => bytes,
             Self::Own(held) => held,
-            Self::Mapped(mapped) => {
-                mapped.region.bytes(mapped.offset, mapped.len).expect("the range was checked when it was mapped")
-            }
+            Self::Mapped(mapped) => mapped
+                .region
+                .bytes(mapped.offset, mapped.len)
+                .expect("the range was checked when it was mapped"),
             Self::Staged(staging) => staging,
         }
     }
@@ -125,5 +126,12 @@ impl fmt::Debug for Fetched {
 /// Refuses a range that is not inside `window`.
 fn check_range(window: &WindowRef, range: ByteRange) -> Result<(), ReadError> {
     let end = range.start.saturating_add(range.len);
-    if end <= window.bytes { Ok(()) } else { Err(ReadError::Range { start: range.start, end }) }
+    if end <= window.bytes {
+        Ok(())
+    } else {
+        Err(ReadError::Range {
+            start: range.start,
+            end,
+        })
+    }
 }

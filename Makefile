@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine with Rust: `make demo` and `make test`.
+
+# Build outputs stay outside of the clone, so that a fresh clone finds what an earlier one has built.
+CACHE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/everfold
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+BIN := $(CARGO_TARGET_DIR)/release
+EXAMPLES := $(BIN)/examples
+DENY := $(CACHE)/tools/bin/cargo-deny
+TIMELINE ?= $(CACHE)/demo-timeline.svg
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test verify check deny bench clean
+
+help: ## This list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what the build needs (compiler, libclang) where it is missing.
+	@scripts/setup
+
+build: setup
+	@cargo build --release --quiet -p everfold-cli -p everfold-examples --bins --examples
+
+demo: build ## NAS EP class A on 8 ranks, then a 32 MiB reduction beside the bound, and a picture of it.
+	@scripts/demo "$(EXAMPLES)" "$(BIN)" "$(TIMELINE)"
+
+test: setup ## All tests, and the examples as a user runs them.
+	cargo test --release --workspace --no-fail-fast
+	@$(MAKE) --no-print-directory verify
+
+verify: build ## Run the examples and check EP's published answers over both transports.
+	@scripts/verify "$(EXAMPLES)" "$(BIN)"
+
+check: setup deny ## What a change has to pass besides the tests; writes nothing.
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --quiet
+	scripts/purity
+	scripts/paper-map
+
+deny: $(DENY) ## Licences and sources of all dependencies.
+	$(DENY) --workspace --all-features check --hide-inclusion-graph licenses bans sources
+
+$(DENY):
+	@echo "installing cargo-deny into $(CACHE)/tools"
+	cargo install --quiet --locked cargo-deny --root $(CACHE)/tools --target-dir $(CACHE)/tools-target
+	rm -rf $(CACHE)/tools-target
+
+bench: setup ## Criterion benchmarks, then reductions by size and ranks beside the bound.
+	cargo bench -p everfold-benches
+	cargo run --release --quiet -p everfold-cli -- bench reduce
+
+clean: ## Remove all build outputs.
+	rm -rf "$(CARGO_TARGET_DIR)"
