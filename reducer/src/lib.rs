@@ -30,6 +30,7 @@
 
 mod array;
 mod body;
+mod config;
 mod error;
 mod group;
 mod host;
@@ -40,6 +41,7 @@ mod session;
 
 pub use array::Array;
 pub use body::{Body, ReducerBody};
+pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
     Path, Rank,
@@ -63,3 +65,8 @@ pub mod prelude {
         ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
     };
 }
+
+/// Compiles the programs in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -22,7 +22,7 @@ use nix::{
     errno::Errno,
     sys::{
         resource::{Resource, setrlimit},
-        signal::{SigHandler, Signal, kill, signal},
+        signal::{SigHandler, Signal, kill, killpg, signal},
         wait::waitpid,
     },
     unistd::Pid,
@@ -116,14 +116,13 @@ impl Supervisor {
             stdout.read_exact(&mut byte).unwrap();
             seen.extend(byte);
         }
-        (
-            Self {
-                process,
-                stdout: mpsc::channel().1,
-                stderr,
-            },
-            stdout,
-        )
+        let unread = mpsc::channel().1;
+        let supervisor = Self {
+            process,
+            stdout: unread,
+            stderr,
+        };
+        (supervisor, stdout)
     }
 
     fn stdout_line(&self) -> String {
@@ -364,6 +363,18 @@ fn signals_are_passed_on_as_a_request_to_end() {
 }
 
 #[test]
+fn an_interrupt_from_the_terminal_is_no_failure_of_a_rank() {
+    for _ in 0..20 {
+        let mut command = Supervisor::command(4, "echo ready; exec sleep 1000");
+        let supervisor = Supervisor::spawn(command.process_group(0));
+        assert!((0..4).all(|_| supervisor.stdout_line().ends_with("ready")));
+        killpg(Pid::from_raw(supervisor.process.id() as i32), Signal::SIGINT).unwrap();
+        let notice = "everfold: SIGINT: the processes are asked to end".to_owned();
+        assert_eq!(supervisor.finish(), (130, vec![], vec![notice]));
+    }
+}
+
+#[test]
 fn who_does_not_end_is_killed() {
     let script = "trap '' TERM; echo ready; exec sleep 1000";
     let supervisor = Supervisor::start(1, script);
@@ -401,18 +412,29 @@ fn an_ignored_hangup_stays_ignored() {
 
 #[test]
 fn nobody_has_to_read_the_output() {
-    let script = "echo ready >&2; yes | head -c 1000000; exit 5";
+    let script = "yes | head -c 1000000; exit 5";
     let (supervisor, stdout) = Supervisor::spawn_unread(&mut Supervisor::command(2, script));
     drop(stdout);
     assert_eq!(supervisor.finish().0, 5);
 
-    let (supervisor, _stdout) = Supervisor::spawn_unread(&mut Supervisor::command(2, script));
+    let script = "trap '' TERM; echo ready >&2; exec yes";
+    let (supervisor, _stdout) = Supervisor::spawn_unread(&mut Supervisor::command(1, script));
     supervisor.stderr_line();
-    for _ in 0..2 {
-        supervisor.signal(Signal::SIGINT);
-        while !supervisor.stderr_line().contains("SIGINT") {}
-    }
+    supervisor.signal(Signal::SIGINT);
+    while !supervisor.stderr_line().ends_with("killed") {}
+    supervisor.signal(Signal::SIGINT);
     assert_eq!(supervisor.finish().0, 130);
+}
+
+#[test]
+fn nothing_is_lost_at_the_end() {
+    let script = "yes | head -c 200000; exit 3";
+    let (supervisor, mut stdout) = Supervisor::spawn_unread(&mut Supervisor::command(1, script));
+    assert_eq!(supervisor.stderr_line(), "everfold: rank 0 exited with code 3");
+    let mut output = String::new();
+    stdout.read_to_string(&mut output).unwrap();
+    assert_eq!(output, "[0] y\n".repeat(100_000));
+    assert_eq!(supervisor.finish().0, 3);
 }
 
 #[test]

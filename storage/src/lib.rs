@@ -1,1 +1,29 @@
-//! storage
+//! The keeping part of everfold: originals and replicas on local disks.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`key`] | under which name a record is kept |
+//! | [`record`] | how a record looks on disk, and how damage is told |
+//! | [`store`] | one RocksDB database per process: put, get, release |
+//! | [`error`] | why a store could not do it |
+//! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
+//! | [`placement`] | on which rank the second copy of an original lies; pure |
+//!
+//! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
+//! [`Durability`](store::Durability) says and nothing more; files of a living job are never removed.
+//!
+//! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
+//! do without. Also absent are checkpoints, which will bring their own columns.
+
+pub mod error;
+pub mod job_directory;
+pub mod key;
+pub mod placement;
+pub mod record;
+pub mod store;
+
+pub use error::StoreError;
+pub use job_directory::JobDirectory;
+pub use key::{Kind, RecordKey};
+pub use placement::{Member, Placement};
+pub use store::{Durability, Store};

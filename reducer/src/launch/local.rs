@@ -378,6 +378,8 @@ impl Process {
             end
         };
         let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
+        // Ctrl-C ends the processes directly. The supervisor gets the same signal, and is to hear of it before this.
+        tokio::task::yield_now().await;
         let was_ordered = orders.borrow().is_some();
         if let Some(notices) = notices
             && end.code != 0

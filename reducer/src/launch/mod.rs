@@ -8,9 +8,8 @@ pub mod environment;
 pub mod local;
 mod output;
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
-use everfold_master::Policy;
 use everfold_protocol::{ProcessId, message::MASTER_RANK};
 use everfold_worker::{
     runtime::{self, Transport as WorkerTransport},
@@ -25,13 +24,11 @@ pub use self::{
     local::{Local, LocalError},
 };
 use crate::{
+    config::{Config, ConfigError},
     error::Error,
     host::{Host, HostConfig},
     session::Session,
 };
-
-/// How long a process waits for the others of its job.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a job could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +36,9 @@ pub enum LaunchError {
     /// The environment describes a job that makes no sense.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+    /// A knob of the configuration is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),
@@ -63,6 +63,7 @@ pub enum LaunchError {
 pub struct Launch {
     ranks: u32,
     transport: Transport,
+    config: Config,
 }
 
 impl Launch {
@@ -78,6 +79,12 @@ impl Launch {
     /// How locally started copies read each other's memory.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// Limits and timeouts of the job.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
         self
     }
 }
@@ -102,7 +109,7 @@ where
     let environment = environment::detect(|name| std::env::var(name).ok())
         .map_err(|error| Error::from(LaunchError::from(error)))?;
     match environment {
-        Some(environment) => run(&environment, program),
+        Some(environment) => run(&environment, &launch.config, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),
     }
 }
@@ -130,13 +137,13 @@ fn supervise(launch: &Launch) -> Result<(), LaunchError> {
     }
 }
 
-fn run<P, F, E>(environment: &Environment, program: P) -> Result<(), E>
+fn run<P, F, E>(environment: &Environment, config: &Config, program: P) -> Result<(), E>
 where
     P: FnOnce(Session) -> F,
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::join(environment)?;
+    let session = Session::join(environment, config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::from)?;
     let ended = runtime.block_on(program(session.clone()));
@@ -154,9 +161,10 @@ impl Session {
     /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master.
     ///
     /// # Errors
-    /// [`LaunchError`] if the rendezvous makes no sense or rank 0 cannot listen there, and [`Error::Join`] if the job
+    /// [`LaunchError`] if the configuration or the rendezvous makes no sense or rank 0 cannot listen there, and [`Error::Join`] if the job
     /// does not come about.
-    pub fn join(environment: &Environment) -> Result<Self, Error> {
+    pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
+        config.validate().map_err(LaunchError::from)?;
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
         let Environment {
             rank,
@@ -169,7 +177,7 @@ impl Session {
         let process = ProcessId { rank, incarnation };
         let host = if process.rank == MASTER_RANK {
             let policy = Policy {
-                join_timeout: JOIN_TIMEOUT,
+                join_timeout: config.timeout(),
                 ..Policy::default()
             };
             let config = HostConfig {
@@ -196,7 +204,7 @@ impl Session {
                 Transport::Auto | Transport::Shm => WorkerTransport::Auto,
                 Transport::Tcp => WorkerTransport::Tcp,
             },
-            join_timeout: JOIN_TIMEOUT,
+            join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         })?;
         Ok(Self::new(handle, host))

@@ -1,0 +1,134 @@
+//! Limits and timeouts of a job.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use everfold_master::Policy;
+use everfold_protocol::spec::Limits;
+
+/// What a job may use and how long it waits. All processes of a job run the same program and so have the same; where
+/// they differ, the limits of rank 0 hold.
+///
+/// | knob | unit | default | range | more costs | less costs |
+/// |---|---|---|---|---|---|
+/// | [`join_timeout`](Self::join_timeout) | time | 60 s | 1 ms – 1 day | a missing process is reported later | slow starts fail |
+/// | [`body_bytes_max`](Self::body_bytes_max) | bytes | 16 GiB | 1 – 2⁴⁸ | a wrong length takes more memory before it is refused | long bodies are refused |
+/// | [`inline_bytes_max`](Self::inline_bytes_max) | bytes | 16 KiB | 0 – 1 MiB | memory and time of the master | short bodies pay round trips |
+///
+/// ```
+/// use std::time::Duration;
+/// use everfold::{Config, Launch};
+///
+/// let launch = Launch::from_env_or_local(4).config(Config::default().join_timeout(Duration::from_secs(5)));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    join_timeout: Duration,
+    limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            join_timeout: Duration::from_secs(60),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A knob is set to a value that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{knob} is {value}; it has to be {least} to {most}")]
+pub struct ConfigError {
+    /// Which one.
+    pub knob: &'static str,
+    /// Its value, in nanoseconds or bytes.
+    pub value: u128,
+    /// The least that makes sense.
+    pub least: u128,
+    /// The most that makes sense.
+    pub most: u128,
+}
+
+impl Config {
+    /// How long a process waits for the others of its job to join.
+    pub fn join_timeout(mut self, timeout: Duration) -> Self {
+        self.join_timeout = timeout;
+        self
+    }
+
+    /// Largest body, in bytes.
+    pub fn body_bytes_max(mut self, bytes: u64) -> Self {
+        self.limits.body_bytes_max = bytes;
+        self
+    }
+
+    /// Largest body that travels inside its message, in bytes.
+    pub fn inline_bytes_max(mut self, bytes: u64) -> Self {
+        self.limits.inline_bytes_max = bytes;
+        self
+    }
+
+    /// Checks all knobs.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let day_ns = 86_400 * 1_000_000_000;
+        check(
+            "join_timeout (ns)",
+            self.join_timeout.as_nanos(),
+            1_000_000..=day_ns,
+        )?;
+        check("body_bytes_max", self.limits.body_bytes_max.into(), 1..=1 << 48)?;
+        check(
+            "inline_bytes_max",
+            self.limits.inline_bytes_max.into(),
+            0..=1 << 20,
+        )
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            limits: self.limits,
+            join_timeout: self.join_timeout,
+            ..Policy::default()
+        }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.join_timeout
+    }
+}
+
+fn check(knob: &'static str, value: u128, range: RangeInclusive<u128>) -> Result<(), ConfigError> {
+    let (least, most) = range.clone().into_inner();
+    if range.contains(&value) {
+        Ok(())
+    } else {
+        Err(ConfigError {
+            knob,
+            value,
+            least,
+            most,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_have_ranges() {
+        let good = Config::default();
+        assert_eq!(good.validate(), Ok(()));
+        let knob = |config: Config| config.validate().unwrap_err().knob;
+        assert_eq!(
+            knob(good.clone().join_timeout(Duration::ZERO)),
+            "join_timeout (ns)"
+        );
+        assert_eq!(
+            knob(good.clone().join_timeout(Duration::MAX)),
+            "join_timeout (ns)"
+        );
+        assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
+        assert_eq!(knob(good.inline_bytes_max(2 << 20)), "inline_bytes_max");
+    }
+}

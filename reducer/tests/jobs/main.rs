@@ -1,0 +1,79 @@
+//! Whole jobs of real processes: values, errors, deaths, strangers, and what is left behind.
+//!
+//! This program is both the test runner and what the jobs run. Started by `cargo test`, it runs each test in turn; a test
+//! starts the program again as `run PROGRAM RANKS TRANSPORT`, which becomes a job as every everfold program does: it
+//! starts copies of itself and supervises them. The same can be done by hand:
+//!
+//! ```text
+//! cargo test --release -p everfold --test jobs                             every test
+//! cargo test --release -p everfold --test jobs -- strangers                those whose names contain it
+//! cargo test --release -p everfold --test jobs -- --list                   their names
+//! cargo test --release -p everfold --test jobs -- run values::sums 5 tcp   one program, with its output
+//! ```
+//!
+//! A program says `done` on each rank that comes to its end; a value or an error that is not as it should be makes its rank
+//! panic. Each test has a deadline, after which the whole job is killed and the test has failed, and after each test
+//! no process of it may be left.
+#![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
+
+mod calls;
+mod concurrent;
+mod process;
+mod reports;
+mod suite;
+mod values;
+
+use std::process::ExitCode;
+
+use everfold::launch::{Launch, Transport};
+
+use crate::suite::Suite;
+
+fn suite() -> Suite {
+    let mut suite = Suite::default();
+    values::add_to(&mut suite);
+    concurrent::add_to(&mut suite);
+    calls::add_to(&mut suite);
+    reports::add_to(&mut suite);
+    suite
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["run", program, ranks, transport] => run(program, ranks, transport),
+        ["run", ..] => {
+            eprintln!("usage: run PROGRAM RANKS auto|shm|tcp");
+            ExitCode::FAILURE
+        }
+        _ => suite().run(&words),
+    }
+}
+
+/// What a job runs: starts copies of this process, or is one of them.
+fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
+    let suite = suite();
+    let program = suite.program_called(name).unwrap_or_else(|| panic!("there is no program {name:?}"));
+    let transport = match transport {
+        "auto" => Transport::Auto,
+        "shm" => Transport::Shm,
+        "tcp" => Transport::Tcp,
+        other => panic!("there is no transport {other:?}"),
+    };
+    let launch = Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport);
+    let supervised = std::env::var_os("EVERFOLD_RANK").is_some();
+    let ended = everfold::launch(launch, program);
+    match ended {
+        Ok(()) => {
+            if supervised {
+                println!("{}", process::DONE);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("Error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

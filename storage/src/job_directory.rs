@@ -1,0 +1,311 @@
+//! Where a job keeps its files, and how those of crashed jobs are found.
+//!
+//! ```text
+//! <base>/jobs/<host>/<job>.lock                 locked by every living process of the job on this host, shared
+//! <base>/jobs/<host>/<job>/<rank>.<incarnation> the store of one process
+//! ```
+//! The kernel takes a lock away when its process ends, however it ends. So a job whose lock can be had exclusively is
+//! over, and nothing of it is removed otherwise. Hosts are kept apart because a base directory may be shared by several
+//! while its locks are not.
+//!
+//! The lock lies beside the directory, not in it, so that it can be held until the last file is gone; then the lock
+//! itself is unlinked. Whoever gets a lock therefore looks whether it is still the one that the path names.
+
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder, File, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use everfold_protocol::{JobId, ProcessId};
+
+/// How long to wait while somebody else removes the files of an earlier job with the same id.
+const REMOVAL_WAIT: Duration = Duration::from_secs(10);
+const REMOVAL_POLL: Duration = Duration::from_millis(2);
+const LOCK_SUFFIX: &str = ".lock";
+
+/// Why a job's directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JobDirectoryError {
+    /// The operating system refused, for instance because the file system has no locks.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The directory belongs to somebody else, who could read or replace what is stored in it.
+    #[error("{} belongs to user {owner}; set EVERFOLD_DIR to a directory of your own", path.display())]
+    Foreign {
+        /// Which directory.
+        path: PathBuf,
+        /// Its owner's user id.
+        owner: u32,
+    },
+    /// The files of an earlier job with the same id are being removed, and that takes too long.
+    #[error("{} is still being removed after {waited:?}", path.display())]
+    Busy {
+        /// The directory of the job.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+}
+
+/// The base directory for this user: `$EVERFOLD_DIR`, else `$XDG_CACHE_HOME/everfold`, else `$HOME/.cache/everfold`,
+/// else `everfold-<user id>` in the directory for temporary files. It should be on a local disk.
+pub fn base_directory() -> PathBuf {
+    choose_base(|name| std::env::var_os(name), &std::env::temp_dir())
+}
+
+fn choose_base(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) -> PathBuf {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // The XDG specification says to ignore a path that is not absolute.
+    let cache = || path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    path("EVERFOLD_DIR")
+        .or_else(|| cache().map(|cache| cache.join("everfold")))
+        .or_else(|| path("HOME").map(|home| home.join(".cache/everfold")))
+        .unwrap_or_else(|| temporary.join(user_id().map_or_else(|| "everfold".into(), |id| format!("everfold-{id}"))))
+}
+
+/// A process's place among its job's files. While it exists, nobody removes them.
+///
+/// Dropping it gives up the lock but leaves the files to [`remove_orphans`], as a crash does;
+/// [`leave`](Self::leave) is the good end.
+#[derive(Debug)]
+pub struct JobDirectory {
+    names: Names,
+    store: PathBuf,
+    lock: File,
+}
+
+impl JobDirectory {
+    /// Takes part in `job` as `process`. Creates what does not exist yet, readable for this user alone.
+    ///
+    /// # Errors
+    /// [`JobDirectoryError::Io`], [`JobDirectoryError::Foreign`], or [`JobDirectoryError::Busy`] after ten seconds.
+    pub fn join(base: &Path, job: JobId, process: ProcessId) -> Result<Self, JobDirectoryError> {
+        let host = host_directory(base);
+        create(&host).map_err(error("create", &host))?;
+        let owner = fs::metadata(&host).map_err(error("look at", &host))?.uid();
+        if user_id().is_some_and(|user| user != owner) {
+            return Err(JobDirectoryError::Foreign { path: host, owner });
+        }
+        let names = Names::new(&host, job);
+        let start = Instant::now();
+        let lock = loop {
+            let lock = open_lock(&names.lock)?;
+            let locked = match lock.try_lock_shared() {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock) => false,
+                Err(TryLockError::Error(source)) => return Err(error("lock", &names.lock)(source)),
+            };
+            if locked && is_at(&lock, &names.lock)? {
+                break lock;
+            }
+            let waited = start.elapsed();
+            if waited > REMOVAL_WAIT {
+                return Err(JobDirectoryError::Busy { path: names.directory, waited });
+            }
+            thread::sleep(REMOVAL_POLL);
+        };
+        create(&names.directory).map_err(error("create", &names.directory))?;
+        let store = names.directory.join(format!("{}.{}", process.rank, process.incarnation));
+        Ok(Self { names, store, lock })
+    }
+
+    /// The job's directory on this host.
+    pub fn path(&self) -> &Path {
+        &self.names.directory
+    }
+
+    /// Where this process has its [`Store`](crate::Store).
+    pub fn store_path(&self) -> &Path {
+        &self.store
+    }
+
+    /// Removes this process's files, and those of the whole job if it is the last one here. The store must be closed.
+    /// Says whether it was the last.
+    ///
+    /// # Errors
+    /// [`JobDirectoryError::Io`]. The lock is given up all the same, so that [`remove_orphans`] can do the rest.
+    pub fn leave(self) -> Result<bool, JobDirectoryError> {
+        remove(&self.store)?;
+        self.lock.unlock().map_err(error("unlock", &self.names.lock))?;
+        Ok(self.names.remove_unless_in_use(&self.lock)?.is_some())
+    }
+}
+
+/// What became of the jobs that [`remove_orphans`] found.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    /// Jobs that were over and whose files are gone now.
+    pub removed: Vec<JobId>,
+    /// Jobs of which at least one process lives.
+    pub in_use: Vec<JobId>,
+    /// Jobs that are over but could not be removed, or whose lock could not be tried.
+    pub failed: Vec<(JobId, JobDirectoryError)>,
+}
+
+/// Removes the files that crashed jobs left below `base` on this host. Jobs with a living process are not touched.
+///
+/// Several processes may do it at once. What does not look like a job's is left alone.
+///
+/// # Errors
+/// [`JobDirectoryError::Io`] if the jobs cannot be listed. What goes wrong with one job is told in
+/// [`Orphans::failed`].
+pub fn remove_orphans(base: &Path) -> Result<Orphans, JobDirectoryError> {
+    let host = host_directory(base);
+    let mut orphans = Orphans::default();
+    let entries = match fs::read_dir(&host) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(orphans),
+        entries => entries.map_err(error("list", &host))?,
+    };
+    let mut jobs = Vec::new();
+    for entry in entries {
+        jobs.extend(Names::job(&entry.map_err(error("list", &host))?.file_name().to_string_lossy()));
+    }
+    jobs.sort_unstable();
+    jobs.dedup();
+    for job in jobs {
+        let names = Names::new(&host, job);
+        match open_lock(&names.lock).and_then(|lock| names.remove_unless_in_use(&lock)) {
+            Ok(Some(true)) => {
+                tracing::info!(%job, path = %names.directory.display(), "removed the files of a crashed job");
+                orphans.removed.push(job);
+            }
+            Ok(Some(false)) => {}
+            Ok(None) => orphans.in_use.push(job),
+            Err(error) => orphans.failed.push((job, error)),
+        }
+    }
+    Ok(orphans)
+}
+
+/// What the files of one job are called.
+#[derive(Debug)]
+struct Names {
+    directory: PathBuf,
+    lock: PathBuf,
+}
+
+impl Names {
+    fn new(host: &Path, job: JobId) -> Self {
+        let name = format!("{:016x}", job.0);
+        Self { directory: host.join(&name), lock: host.join(name + LOCK_SUFFIX) }
+    }
+
+    /// The job whose directory or lock is called `name`.
+    fn job(name: &str) -> Option<JobId> {
+        let name = name.strip_suffix(LOCK_SUFFIX).unwrap_or(name);
+        let is_id = name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        u64::from_str_radix(name, 16).ok().filter(|_| is_id).map(JobId)
+    }
+
+    /// Removes everything if nobody holds the lock, else does nothing and says `None`. Otherwise says whether there
+    /// was anything to remove. `lock` is open and not locked.
+    fn remove_unless_in_use(&self, lock: &File) -> Result<Option<bool>, JobDirectoryError> {
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(error("lock", &self.lock)(source)),
+        }
+        // Somebody else may have removed the job in the meantime, and a new process may have joined it since, under a
+        // new lock.
+        if !is_at(lock, &self.lock)? {
+            return Ok(None);
+        }
+        let removed = remove(&self.directory)?;
+        fs::remove_file(&self.lock).map_err(error("remove", &self.lock))?;
+        Ok(Some(removed))
+    }
+}
+
+fn host_directory(base: &Path) -> PathBuf {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    base.join("jobs").join(if name.is_empty() { "localhost" } else { &name })
+}
+
+/// The user this process runs as; `None` where there is no `/proc`.
+fn user_id() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
+}
+
+/// Creates `path` and its parents for this user alone, and syncs each new name: a record that is called synced is of no
+/// use in a directory that a power failure takes away.
+fn create(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create(parent)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => File::open(parent)?.sync_all(),
+    }
+}
+
+fn open_lock(path: &Path) -> Result<File, JobDirectoryError> {
+    File::options().create(true).truncate(false).write(true).open(path).map_err(error("open", path))
+}
+
+/// Whether `path` still names `file`.
+fn is_at(file: &File, path: &Path) -> Result<bool, JobDirectoryError> {
+    let ours = file.metadata().map_err(error("look at", path))?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(error("look at", path)(source)),
+    }
+}
+
+/// Removes a directory with all that is in it. Says whether it was there.
+fn remove(path: &Path) -> Result<bool, JobDirectoryError> {
+    match fs::remove_dir_all(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(error("remove", path)(source)),
+    }
+}
+
+fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobDirectoryError {
+    move |source| JobDirectoryError::Io { action, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base_with(variables: &[(&str, &str)]) -> PathBuf {
+        let get = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        choose_base(get, Path::new("/tmp"))
+    }
+
+    #[test]
+    fn the_base_is_the_first_that_is_set() {
+        let home = ("HOME", "/home/me");
+        let cache = ("XDG_CACHE_HOME", "/cache");
+        assert_eq!(base_with(&[home, cache, ("EVERFOLD_DIR", "/fast")]), Path::new("/fast"));
+        assert_eq!(base_with(&[home, cache, ("EVERFOLD_DIR", "")]), Path::new("/cache/everfold"));
+        assert_eq!(base_with(&[home, ("XDG_CACHE_HOME", "cache")]), Path::new("/home/me/.cache/everfold"));
+        assert_eq!(base_with(&[]), PathBuf::from(format!("/tmp/everfold-{}", user_id().unwrap())));
+    }
+
+    #[test]
+    fn only_names_of_jobs_are_taken_for_jobs() {
+        assert_eq!(Names::job("00000000000000ff"), Some(JobId(255)));
+        assert_eq!(Names::job("00000000000000ff.lock"), Some(JobId(255)));
+        for name in ["ff", "00000000000000FF", "+0000000000000ff", "00000000000000ff.bak", ".lock", ""] {
+            assert_eq!(Names::job(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One RocksDB database per process: put, get, release.
+//!
+//! Records are written once, rarely read, and released soon, all of a reduction at a time. So the options below keep
+//! little in memory, keep values out of the sorted files (as blobs, which compactions need not copy), and compact
+//! early, because then only keys are moved and the blobs of released reductions go at once.
+//!
+//! The calls block on the disk, a put also while the database falls behind with writing; asynchronous callers give them
+//! a thread of their own. All of them may be called from several threads at once.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use everfold_protocol::ReductionId;
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, LogLevel, Options, WriteBatch,
+    WriteOptions,
+};
+
+use crate::{
+    error::{StoreError, Subject},
+    key::{Kind, RecordKey},
+    record,
+};
+
+/// Longest value of one record in bytes. The database holds it in memory twice while it is written; longer bodies are
+/// stored segment by segment.
+pub const VALUE_BYTES_MAX: u64 = 1 << 30;
+/// What the database may keep in memory before it writes to its files, in bytes. More would spare the disk the records
+/// that are released early, but every process of a host takes its own.
+const MEMORY_BYTES: usize = 32 << 20;
+/// Values from this length on, in bytes, are kept as blobs. Below, a blob's own overhead costs more than moving it.
+const BLOB_BYTES_MIN: u64 = 4 << 10;
+/// The database's cache of keys, in bytes. Nothing is read twice, so that it only has to serve one look-up.
+const CACHE_BYTES: usize = 1 << 20;
+/// How many file descriptors the database keeps open.
+const OPEN_FILES_MAX: i32 = 64;
+
+/// What the acknowledgement of a [`Store::put`] means (I5): which failure of *this* process the record outlives. The
+/// failure of the record's owner is outlived by every one of them, if the store is another process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Durability {
+    /// The record is in the memory of this process, and lost when it dies. Costs no input or output at the time of
+    /// the call; records that take more than the memory set aside for them still go to disk later.
+    #[default]
+    Memory,
+    /// The operating system has taken the record for the log on disk. It outlives this process, also if that is
+    /// killed, but not a crash or power failure of the host. Costs one `write` of the whole record, and the disk
+    /// writes it twice.
+    Stored,
+    /// The log on disk was synced with the record in it. It outlives the host's crash, as far as the disk keeps its
+    /// promises and is found again. Costs, on top of `Stored`, waiting for the disk.
+    Synced,
+}
+
+/// The store of one process. Dropping it closes the database and keeps its files.
+#[derive(Debug)]
+pub struct Store {
+    database: DB,
+    path: PathBuf,
+    /// Whether the log may hold records, so that it must also hold their release.
+    logged: AtomicBool,
+}
+
+impl Store {
+    /// Opens the store in the directory `path`, or creates it; the directory's parent must exist. What an earlier
+    /// process left there is readable, as far as its [`Durability`] goes.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] if it is already open, here or in another process; [`StoreError::Full`],
+    /// [`StoreError::ReadOnly`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_with(path, &options())
+    }
+
+    fn open_with(path: &Path, options: &Options) -> Result<Self, StoreError> {
+        let is_new = !path.exists();
+        let columns = Kind::ALL.map(|kind| ColumnFamilyDescriptor::new(column_name(kind), options.clone()));
+        let database = DB::open_cf_descriptors(options, path, columns)
+            .map_err(|error| StoreError::from_database(error, path, None))?;
+        let store = Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new) };
+        if let (true, Some(parent)) = (is_new, path.parent()) {
+            // The database syncs what is in its directory, but not that the directory exists.
+            fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| store.failed(&error))?;
+        }
+        Ok(store)
+    }
+
+    /// The directory of the store.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores `value` under `key`, instead of what was there before. When it returns, `durability` holds.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLong`] over [`VALUE_BYTES_MAX`]; [`StoreError::Full`], [`StoreError::ReadOnly`],
+    /// [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    pub fn put(
+        &self,
+        kind: Kind,
+        key: RecordKey,
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        let subject = Subject { kind, key };
+        let bytes = value.len() as u64;
+        if bytes > VALUE_BYTES_MAX {
+            return Err(StoreError::TooLong { subject, bytes, limit: VALUE_BYTES_MAX });
+        }
+        if durability > Durability::Memory {
+            self.logged.store(true, Ordering::Relaxed);
+        }
+        let key = key.to_bytes();
+        let record = record::encode(kind, &key, value);
+        self.database
+            .put_cf_opt(self.column(kind), key, record, &write_options(durability))
+            .map_err(|error| self.error(error, Some(subject)))
+    }
+
+    /// The value stored under `key`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupted`] if the record is not exactly the one that was put there; [`StoreError::Failed`] if it
+    /// cannot be read.
+    pub fn get(&self, kind: Kind, key: RecordKey) -> Result<Option<Vec<u8>>, StoreError> {
+        let subject = Some(Subject { kind, key });
+        let key = key.to_bytes();
+        let record = self.database.get_pinned_cf(self.column(kind), key);
+        let Some(record) = record.map_err(|error| self.error(error, subject))? else { return Ok(None) };
+        match record::decode(kind, &key, &record) {
+            Ok(value) => Ok(Some(value.to_vec())),
+            Err(damage) => {
+                let path = self.path.clone();
+                Err(StoreError::Corrupted { path, subject, damage: damage.into() })
+            }
+        }
+    }
+
+    /// Forgets all records of `reduction`, of whichever kind and owner. They are gone for every later call at once;
+    /// their room on disk is free after some later writes. A put that comes after the release is not undone by it.
+    ///
+    /// After a crash of the host a released record may be back. That wastes room but mixes up nothing, because a
+    /// [`ReductionId`] never names two reductions.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::ReadOnly`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    pub fn release(&self, reduction: ReductionId) -> Result<(), StoreError> {
+        let [first, end] = RecordKey::range(reduction);
+        let mut batch = WriteBatch::default();
+        for kind in Kind::ALL {
+            batch.delete_range_cf(self.column(kind), first, end);
+        }
+        // A store that was never asked to log must not begin to depend on the disk here.
+        let logged = self.logged.load(Ordering::Relaxed);
+        let durability = if logged { Durability::Stored } else { Durability::Memory };
+        self.database.write_opt(&batch, &write_options(durability)).map_err(|error| self.error(error, None))
+    }
+
+    /// Whether no record is stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    pub fn is_empty(&self) -> Result<bool, StoreError> {
+        for kind in Kind::ALL {
+            if let Some(first) = self.database.iterator_cf(self.column(kind), IteratorMode::Start).next() {
+                return first.map(|_| false).map_err(|error| self.error(error, None));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes of the store's files on disk: records, log, and what is released but not yet cleared away. Records that
+    /// are only in memory do not count.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    pub fn size_bytes(&self) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(&self.path).map_err(|error| self.failed(&error))? {
+            match entry.and_then(|entry| entry.metadata()) {
+                Ok(metadata) => bytes += metadata.len(),
+                // The database removes files while they are listed here.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn column(&self, kind: Kind) -> &ColumnFamily {
+        self.database.cf_handle(column_name(kind)).expect("a store is opened with a column for each kind")
+    }
+
+    fn error(&self, error: rocksdb::Error, subject: Option<Subject>) -> StoreError {
+        StoreError::from_database(error, &self.path, subject)
+    }
+
+    fn failed(&self, error: &io::Error) -> StoreError {
+        StoreError::Failed { path: self.path.clone(), subject: None, message: error.to_string() }
+    }
+}
+
+fn column_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Original => "originals",
+        Kind::Replica => "replicas",
+    }
+}
+
+fn write_options(durability: Durability) -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.disable_wal(durability == Durability::Memory);
+    options.set_sync(durability == Durability::Synced);
+    options
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+
+    options.set_db_write_buffer_size(MEMORY_BYTES);
+    options.set_write_buffer_size(MEMORY_BYTES / 2);
+    // A record in one column's memory holds back the log of both columns; past this the column is written out.
+    options.set_max_total_wal_size(2 * MEMORY_BYTES as u64);
+
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(BLOB_BYTES_MIN);
+    options.set_enable_blob_gc(true);
+    options.set_level_zero_file_num_compaction_trigger(2);
+
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+    options.set_block_based_table_factory(&table);
+    options.set_max_open_files(OPEN_FILES_MAX);
+
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(1);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
