@@ -364,7 +364,7 @@ fn signals_are_passed_on_as_a_request_to_end() {
 
 #[test]
 fn an_interrupt_from_the_terminal_is_no_failure_of_a_rank() {
-    for _ in 0..20 {
+    for _ in 0..5 {
         let mut command = Supervisor::command(4, "echo ready; exec sleep 1000");
         let supervisor = Supervisor::spawn(command.process_group(0));
         assert!((0..4).all(|_| supervisor.stdout_line().ends_with("ready")));

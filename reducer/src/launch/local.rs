@@ -42,7 +42,7 @@ use tokio::{
     signal::unix,
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -54,6 +54,8 @@ use super::{
 pub const RANKS_MAX: u32 = 4096;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much later.
+const SIGNAL_LAG: Duration = Duration::from_millis(100);
 
 /// How worker processes on this machine are started.
 ///
@@ -358,7 +360,7 @@ impl Process {
     /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed.
     async fn attend(
         self,
-        orders: watch::Receiver<Option<Signal>>,
+        mut orders: watch::Receiver<Option<Signal>>,
         first_failure: Arc<OnceLock<u8>>,
         notices: Option<Sink>,
     ) {
@@ -378,12 +380,11 @@ impl Process {
             end
         };
         let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
-        // Ctrl-C ends the processes directly. The supervisor gets the same signal, and is to hear of it before this.
-        tokio::task::yield_now().await;
-        let was_ordered = orders.borrow().is_some();
         if let Some(notices) = notices
             && end.code != 0
-            && !was_ordered
+            && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some))
+                .await
+                .is_err()
         {
             let notice = format!("everfold: rank {} {}\n", self.rank, end.in_words);
             notices.send(notice).await;

@@ -70,10 +70,7 @@ impl Launch {
     /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on this
     /// machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
-        Self {
-            ranks,
-            transport: Transport::Auto,
-        }
+        Self { ranks, transport: Transport::Auto, config: Config::default() }
     }
 
     /// How locally started copies read each other's memory.
@@ -176,10 +173,7 @@ impl Session {
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
         let host = if process.rank == MASTER_RANK {
-            let policy = Policy {
-                join_timeout: config.timeout(),
-                ..Policy::default()
-            };
+            let policy = config.policy();
             let config = HostConfig {
                 job,
                 key,
