@@ -46,9 +46,7 @@ fn existing_folder(argument: &str) -> Result<PathBuf, String> {
 
 fn main() -> everfold::Result<()> {
     let Arguments { folder, ranks } = Arguments::parse();
-    everfold::launch(Launch::from_env_or_local(ranks), move |session| {
-        run(session, folder)
-    })
+    everfold::launch(Launch::from_env_or_local(ranks), move |session| run(session, folder))
 }
 
 async fn run(session: Session, folder: PathBuf) -> everfold::Result<()> {
@@ -65,10 +63,7 @@ async fn run(session: Session, folder: PathBuf) -> everfold::Result<()> {
 fn statistics_of_my_share(folder: &Path, rank: usize, ranks: usize) -> everfold::Result<Statistics> {
     let (files, unlisted) = files_below(folder)?;
     // Every rank met the same entries that cannot be listed. One of them counts them.
-    let mut mine = Statistics {
-        unreadable: if rank == 0 { unlisted } else { 0 },
-        ..Statistics::default()
-    };
+    let mut mine = Statistics { unreadable: if rank == 0 { unlisted } else { 0 }, ..Statistics::default() };
     for file in files.iter().skip(rank).step_by(ranks) {
         mine.add_file(file);
     }

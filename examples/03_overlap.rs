@@ -40,9 +40,7 @@ fn main() -> everfold::Result<()> {
 async fn run(session: Session, elements: usize) -> everfold::Result<()> {
     // Element i of rank r is (r + 1) · (i mod 1000).
     let factor = f64::from(session.rank()) + 1.0;
-    let mine = Sum((0..elements)
-        .map(|i| factor * (i % MODULUS) as f64)
-        .collect::<Vec<_>>());
+    let mine = Sum((0..elements).map(|i| factor * (i % MODULUS) as f64).collect::<Vec<_>>());
 
     let started = Instant::now();
     let future = session.reduce("array", mine).root(0).start()?;
@@ -60,10 +58,7 @@ async fn run(session: Session, elements: usize) -> everfold::Result<()> {
     let outcome = future.await?;
 
     // What all ranks computed meanwhile is one more reduction, of two numbers.
-    let meanwhile = session
-        .reduce("meanwhile", Sum(vec![batches * PAIRS_PER_BATCH, hits]))
-        .root(0)
-        .await?;
+    let meanwhile = session.reduce("meanwhile", Sum(vec![batches * PAIRS_PER_BATCH, hits])).root(0).await?;
     let (Some(Sum(total)), Some(Sum(meanwhile))) = (outcome.value, meanwhile.value) else {
         return Ok(());
     };
@@ -95,10 +90,9 @@ fn check(total: &[f64], elements: usize, ranks: u32) -> everfold::Result<()> {
             "{} elements came back instead of {elements}",
             total.len()
         ))),
-        Some(i) => Err(everfold::Error::application(format!(
-            "element {i} of the sum is wrong: {}",
-            total[i]
-        ))),
+        Some(i) => {
+            Err(everfold::Error::application(format!("element {i} of the sum is wrong: {}", total[i])))
+        }
         None => {
             println!("all elements of the sum are right");
             Ok(())

@@ -77,9 +77,8 @@ fn main() -> everfold::Result<()> {
 
 async fn run(session: Session, reductions: usize) -> everfold::Result<()> {
     let started = Instant::now();
-    let in_flight = (0..reductions)
-        .map(|index| start(&session, index))
-        .collect::<everfold::Result<Vec<_>>>()?;
+    let in_flight =
+        (0..reductions).map(|index| start(&session, index)).collect::<everfold::Result<Vec<_>>>()?;
     // Awaiting one does not hold up the others: they have all been under way since they were started.
     let mut rows = Vec::new();
     for reduction in in_flight {
@@ -103,27 +102,21 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
     let byte = |rank: u32, i: usize| ((rank as usize + i) % 256) as u8;
     match index % 6 {
         0 => {
-            let body = Sum((0..elements)
-                .map(|i| f64::from(factor * base(i)))
-                .collect::<Vec<_>>());
+            let body = Sum((0..elements).map(|i| f64::from(factor * base(i))).collect::<Vec<_>>());
             let right = move |i| f64::from(factors * base(i));
             check_later(session, index, "f64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         1 => {
-            let body = Sum((0..elements)
-                .map(|i| (factor * base(i)) as f32)
-                .collect::<Vec<_>>());
+            let body = Sum((0..elements).map(|i| (factor * base(i)) as f32).collect::<Vec<_>>());
             let right = move |i| (factors * base(i)) as f32;
             check_later(session, index, "f32 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
             })
         }
         2 => {
-            let body = Sum((0..elements)
-                .map(|i| -i64::from(factor * base(i)))
-                .collect::<Vec<_>>());
+            let body = Sum((0..elements).map(|i| -i64::from(factor * base(i))).collect::<Vec<_>>());
             let right = move |i| -i64::from(factors * base(i));
             check_later(session, index, "i64 sum", body, elements, move |Sum(found)| {
                 equal(found, elements, right)
@@ -137,14 +130,9 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
             })
         }
         4 => {
-            let body = Min((0..elements)
-                .map(|i| f64::from(byte(rank, i)))
-                .collect::<Vec<_>>());
-            let right = move |i| {
-                (0..ranks)
-                    .map(|rank| f64::from(byte(rank, i)))
-                    .fold(f64::INFINITY, f64::min)
-            };
+            let body = Min((0..elements).map(|i| f64::from(byte(rank, i))).collect::<Vec<_>>());
+            let right =
+                move |i| (0..ranks).map(|rank| f64::from(byte(rank, i))).fold(f64::INFINITY, f64::min);
             check_later(session, index, "f64 min", body, elements, move |Min(found)| {
                 equal(found, elements, right)
             })
@@ -155,17 +143,10 @@ fn start(session: &Session, index: usize) -> everfold::Result<InFlight> {
             let keys = move |rank: u32| u64::from(rank)..u64::from(rank) + elements;
             let body = Keys(keys(rank).map(|key| (key, 1)).collect());
             let named_by = move |key| (0..ranks).filter(|rank| keys(*rank).contains(&key)).count() as u32;
-            check_later(
-                session,
-                index,
-                "map",
-                body,
-                elements as usize,
-                move |Keys(found)| {
-                    found.len() as u64 == elements + u64::from(ranks) - 1
-                        && found.iter().all(|(key, count)| *count == named_by(*key))
-                },
-            )
+            check_later(session, index, "map", body, elements as usize, move |Keys(found)| {
+                found.len() as u64 == elements + u64::from(ranks) - 1
+                    && found.iter().all(|(key, count)| *count == named_by(*key))
+            })
         }
     }
 }
@@ -189,14 +170,7 @@ fn check_later<B: Body<Value = B>>(
         let milliseconds = 1e3 * started.elapsed().as_secs_f64();
         Ok(outcome.value.map(|value| {
             let correct = is_right(&value);
-            Row {
-                index,
-                body,
-                elements,
-                root,
-                milliseconds,
-                correct,
-            }
+            Row { index, body, elements, root, milliseconds, correct }
         }))
     }))
 }
@@ -208,19 +182,8 @@ fn equal<T: PartialEq>(found: &[T], elements: usize, right: impl Fn(usize) -> T)
 /// Prints the table. Rows arrive in any order, for the reduction that joined them was free to choose one.
 fn print(Table(mut rows): Table, reductions: usize, milliseconds: f64) -> everfold::Result<()> {
     rows.sort_by_key(|row| row.index);
-    println!(
-        "{:>9}  {:<8} {:>9} {:>5} {:>12}",
-        "reduction", "body", "elements", "root", "awaited, ms"
-    );
-    for Row {
-        index,
-        body,
-        elements,
-        root,
-        milliseconds,
-        correct,
-    } in &rows
-    {
+    println!("{:>9}  {:<8} {:>9} {:>5} {:>12}", "reduction", "body", "elements", "root", "awaited, ms");
+    for Row { index, body, elements, root, milliseconds, correct } in &rows {
         let verdict = if *correct { "" } else { "  WRONG" };
         println!("{index:>9}  {body:<8} {elements:>9} {root:>5} {milliseconds:>12.2}{verdict}");
     }
@@ -229,9 +192,6 @@ fn print(Table(mut rows): Table, reductions: usize, milliseconds: f64) -> everfo
     if correct == reductions {
         Ok(())
     } else {
-        Err(everfold::Error::application(format!(
-            "{} reductions are wrong",
-            reductions - correct
-        )))
+        Err(everfold::Error::application(format!("{} reductions are wrong", reductions - correct)))
     }
 }

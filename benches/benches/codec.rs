@@ -10,11 +10,7 @@ use everfold_protocol::{
 const LIMIT: u64 = 64 << 20;
 
 fn batch(messages: u64) -> (Header, Vec<ToMaster>) {
-    let header = Header {
-        job: JobId(1),
-        epoch: Epoch(0),
-        sender: ProcessId::first(3),
-    };
+    let header = Header { job: JobId(1), epoch: Epoch(0), sender: ProcessId::first(3) };
     let message = |number: u64| {
         ToMaster::PartialReady(PartialReady {
             task: TaskId(number),
@@ -30,11 +26,7 @@ fn batch(messages: u64) -> (Header, Vec<ToMaster>) {
                 checksum: None,
                 place: Place::Region(RegionOffset(number << 20)),
             }),
-            counters: TaskCounters {
-                task_ns: 123_456,
-                fetch_ns: 23_456,
-                fetched_bytes: 1 << 20,
-            },
+            counters: TaskCounters { task_ns: 123_456, fetch_ns: 23_456, fetched_bytes: 1 << 20 },
         })
     };
     (header, (0..messages).map(message).collect())

@@ -28,7 +28,7 @@ fn kernels(criterion: &mut Criterion) {
             group.bench_function(format!("{operation} {element}"), |bencher| {
                 let left: &mut [u8] = bytemuck::cast_slice_mut(&mut left_words);
                 left.copy_from_slice(right);
-                bencher.iter(|| accumulate(left, right));
+                bencher.iter(|| accumulate(left, &[right]));
             });
         }
     }
@@ -68,14 +68,7 @@ fn folds(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes((bytes * (sources.len() + 1)) as u64));
         group.bench_function(format!("{} operands", sources.len() + 1), |bencher| {
             bencher.iter(|| {
-                fold(
-                    bytemuck::cast_slice_mut(&mut target),
-                    Own::From(source),
-                    &sources,
-                    0,
-                    4,
-                    &accumulate,
-                )
+                fold(bytemuck::cast_slice_mut(&mut target), Own::From(source), &sources, 0, 4, &accumulate)
             });
         });
     }

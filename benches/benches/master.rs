@@ -32,13 +32,7 @@ fn master(ranks: u32) -> Master {
     let mut master = Master::new(Timestamp::ZERO, JOB, ranks, Policy::default());
     for rank in (0..ranks).map(Rank) {
         let process = ProcessId::first(rank);
-        let peer = Peer {
-            process,
-            host: rank.into(),
-            pid: 0,
-            region: None,
-            address: String::new(),
-        };
+        let peer = Peer { process, host: rank.into(), pid: 0, region: None, address: String::new() };
         master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
     }
     while master.poll_action().is_some() {}
@@ -46,25 +40,14 @@ fn master(ranks: u32) -> Master {
 }
 
 fn message(rank: Rank, message: ToMaster) -> Event {
-    Event::Message {
-        header: Header {
-            job: JOB,
-            epoch: Epoch(0),
-            sender: ProcessId::first(rank),
-        },
-        message,
-    }
+    Event::Message { header: Header { job: JOB, epoch: Epoch(0), sender: ProcessId::first(rank) }, message }
 }
 
 fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
     let spec = ReductionSpec {
         group: Path::range(0, ranks),
         delivery: Delivery::Root(Rank(0)),
-        kind: BodyKind::Array {
-            element: ElementType::F32,
-            operation: Operation::Sum,
-            length: MEBIBYTE / 4,
-        },
+        kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: MEBIBYTE / 4 },
         commutative: true,
         deadline: None,
         trace: false,
@@ -72,43 +55,19 @@ fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
     let data = if rank == 0 { Data::Private } else { window(rank) };
     let reduction = ReductionId::new("bench", sequence);
     let name = "bench".to_owned();
-    message(
-        rank,
-        ToMaster::Contribute(Box::new(Contribution {
-            reduction,
-            name,
-            spec,
-            data,
-        })),
-    )
+    message(rank, ToMaster::Contribute(Box::new(Contribution { reduction, name, spec, data })))
 }
 
 /// The answer of an executor that did its task.
 fn done(executor: ProcessId, task: &Task) -> Event {
-    let path = task.sources.iter().fold(task.own.clone(), |path, source| {
-        path.union(&source.path).expect("disjoint")
-    });
-    let counters = TaskCounters {
-        task_ns: 50_000,
-        fetch_ns: 10_000,
-        fetched_bytes: MEBIBYTE,
-    };
-    let data = if executor.rank == 0 {
-        Data::Private
-    } else {
-        window(executor.rank)
-    };
+    let path = task
+        .sources
+        .iter()
+        .fold(task.own.clone(), |path, source| path.union(&source.path).expect("disjoint"));
+    let counters = TaskCounters { task_ns: 50_000, fetch_ns: 10_000, fetched_bytes: MEBIBYTE };
+    let data = if executor.rank == 0 { Data::Private } else { window(executor.rank) };
     let (task, segment) = (task.task, task.segment);
-    message(
-        executor.rank,
-        ToMaster::PartialReady(PartialReady {
-            task,
-            segment,
-            path,
-            data,
-            counters,
-        }),
-    )
+    message(executor.rank, ToMaster::PartialReady(PartialReady { task, segment, path, data, counters }))
 }
 
 /// Runs `reductions` at once to their ends. Returns the number of reduction messages and the time they took.
@@ -131,11 +90,7 @@ fn run(master: &mut Master, ranks: u32, first: u64, reductions: u64) -> (u64, Du
         }
         taken += start.elapsed();
         for action in actions.drain(..) {
-            if let Action::Send {
-                to,
-                message: ToWorker::Task(task),
-            } = action
-            {
+            if let Action::Send { to, message: ToWorker::Task(task) } = action {
                 events.push(done(to, &task));
             }
         }
@@ -190,10 +145,7 @@ fn pairing(criterion: &mut Criterion) {
                     at = (at + 1) % (waiting - 1);
                     queue.push(ready(2 * at + 1), &all);
                     let pair = queue.take(2).expect("there is a partner");
-                    let lower = pair
-                        .into_iter()
-                        .min_by_key(|ready| ready.path.first())
-                        .expect("a pair");
+                    let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
                     // The even one waits again, as a fold of both would.
                     let rank = lower.process.rank.0;
                     queue.push(ready(if commutative { rank } else { rank & !1 }), &all);

@@ -48,9 +48,6 @@ struct Failure {
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            message: error.to_string(),
-            exit_code: 1,
-        }
+        Self { message: error.to_string(), exit_code: 1 }
     }
 }

@@ -59,10 +59,9 @@ impl Run {
         local.arguments = words.collect();
         local.transport = self.transport.into();
         local.prefix = !self.no_prefix;
-        let code = local.run().map_err(|error| Failure {
-            exit_code: error.exit_code(),
-            message: error.to_string(),
-        })?;
+        let code = local
+            .run()
+            .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
         Ok(ExitCode::from(code))
     }
 }

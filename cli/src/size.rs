@@ -10,9 +10,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         Some((at, 'g')) => (&lower[..at], 30),
         _ => (lower, 0),
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("{text:?} is no size; write 8, 64k, 1m or 2g"))?;
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size; write 8, 64k, 1m or 2g"))?;
     number
         .checked_mul(1 << shift)
         .filter(|&bytes| bytes > 0)

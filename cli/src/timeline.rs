@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Timeline {
     ranks: u32,
     bytes: u64,
+    /// Rank, and when its contribution came, in milliseconds.
+    arrivals: Vec<(u32, f64)>,
     bars: Vec<Bar>,
     summary: String,
 }
@@ -36,12 +38,8 @@ impl Timeline {
             end_ms: task.end.as_secs_f64() * 1e3,
             path: (task.own.len() + task.sources.iter().map(|(_, path)| path.len()).sum::<usize>()) as u32,
         });
-        Self {
-            ranks,
-            bytes,
-            bars: bars.collect(),
-            summary: report.to_string(),
-        }
+        let arrivals = report.arrivals.iter().map(|(rank, at)| (rank.0, at.as_secs_f64() * 1e3));
+        Self { ranks, bytes, arrivals: arrivals.collect(), bars: bars.collect(), summary: report.to_string() }
     }
 }
 
@@ -67,23 +65,19 @@ fn draw_on<D: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<D::ErrorType>> {
     root.fill(&WHITE)?;
     let end_ms = timeline.bars.iter().map(|bar| bar.end_ms).fold(1e-3, f64::max);
-    let title = format!(
-        "one reduction of {} on {} ranks",
-        crate::size::show(timeline.bytes),
-        timeline.ranks
-    );
+    let title = format!("one reduction of {} on {} ranks", crate::size::show(timeline.bytes), timeline.ranks);
     let ranks = f64::from(timeline.ranks);
     let mut chart = ChartBuilder::on(root)
         .margin(20)
         .caption(title, ("sans-serif", 22))
         .x_label_area_size(70)
         .y_label_area_size(70)
-        .build_cartesian_2d(0.0..end_ms * 1.02, -0.5..ranks - 0.5)?;
+        .build_cartesian_2d(0.0..end_ms * 1.02, -0.5..ranks + 0.4)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
         .x_desc(format!("ms after the first contribution — {}", timeline.summary))
-        .y_labels(timeline.ranks as usize)
+        .y_labels(timeline.ranks as usize + 1)
         .y_label_formatter(&|rank| format!("rank {rank:.0}"))
         .draw()?;
     for (bar, lane, lanes) in in_lanes(&timeline.bars) {
@@ -105,6 +99,23 @@ fn draw_on<D: DrawingBackend>(
             chart.draw_series([Text::new(bar.path.to_string(), at, style)])?;
         }
     }
+    let circles =
+        timeline.arrivals.iter().map(|&(rank, at_ms)| Circle::new((at_ms, f64::from(rank)), 4, RED.filled()));
+    chart
+        .draw_series(circles)?
+        .label("contribution")
+        .legend(|(x, y)| Circle::new((x + 8, y), 4, RED.filled()));
+    let task = |(x, y)| Rectangle::new([(x, y - 6), (x + 16, y + 6)], HSLColor(0.58, 0.65, 0.5).filled());
+    chart
+        .draw_series(std::iter::empty::<Rectangle<(f64, f64)>>())?
+        .label("task, and ranks in the partial after it")
+        .legend(task);
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()?;
     root.present()
 }
 
@@ -112,9 +123,7 @@ fn draw_on<D: DrawingBackend>(
 fn in_lanes(bars: &[Bar]) -> Vec<(&Bar, u32, u32)> {
     let mut bars: Vec<&Bar> = bars.iter().collect();
     bars.sort_by(|a, b| {
-        (a.rank, a.start_ms)
-            .partial_cmp(&(b.rank, b.start_ms))
-            .unwrap_or(std::cmp::Ordering::Equal)
+        (a.rank, a.start_ms).partial_cmp(&(b.rank, b.start_ms)).unwrap_or(std::cmp::Ordering::Equal)
     });
     let mut placed = Vec::new();
     let mut rank = None;

@@ -26,9 +26,7 @@ struct Arguments {
 
 fn main() -> everfold::Result<()> {
     let arguments = Arguments::parse();
-    everfold::launch(Launch::from_env_or_local(arguments.ranks), move |session| {
-        run(session, arguments.class)
-    })
+    everfold::launch(Launch::from_env_or_local(arguments.ranks), move |session| run(session, arguments.class))
 }
 
 async fn run(session: Session, class: Class) -> everfold::Result<()> {
@@ -82,8 +80,6 @@ fn print_results(
         Ok(())
     } else {
         println!("VERIFICATION UNSUCCESSFUL");
-        Err(everfold::Error::application(
-            "the answer of EP is not the published one",
-        ))
+        Err(everfold::Error::application("the answer of EP is not the published one"))
     }
 }

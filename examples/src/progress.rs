@@ -64,11 +64,7 @@ impl Progress {
 
 impl Lines {
     fn new(total: u64) -> Self {
-        Self {
-            done: 0,
-            total,
-            percent_shown: 0,
-        }
+        Self { done: 0, total, percent_shown: 0 }
     }
 
     /// The percentage to print after this step, if a line is due.

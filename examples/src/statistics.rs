@@ -90,11 +90,7 @@ impl Statistics {
 
     /// The most frequent words, with their counts; the first in the alphabet where counts are equal.
     pub fn frequent_words(&self, limit: usize) -> Vec<(&str, u64)> {
-        let mut words: Vec<_> = self
-            .words
-            .iter()
-            .map(|(word, count)| (word.as_str(), *count))
-            .collect();
+        let mut words: Vec<_> = self.words.iter().map(|(word, count)| (word.as_str(), *count)).collect();
         words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         words.truncate(limit);
         words
@@ -157,11 +153,7 @@ pub fn files_below(folder: &Path) -> io::Result<(Vec<PathBuf>, u64)> {
         entry.depth() == 0 || !(entry.file_type().is_dir() && skipped)
     };
     let (mut files, mut unreadable) = (Vec::new(), 0);
-    for entry in WalkDir::new(folder)
-        .sort_by_file_name()
-        .into_iter()
-        .filter_entry(kept)
-    {
+    for entry in WalkDir::new(folder).sort_by_file_name().into_iter().filter_entry(kept) {
         match entry {
             Ok(entry) if entry.file_type().is_file() => files.push(entry.into_path()),
             Ok(_) => {}
@@ -186,10 +178,7 @@ mod tests {
     #[test]
     fn lines_words_and_bytes_are_counted() {
         let found = of(&["Reduce, reduce!\n\nfolds a\r\nélan ".as_bytes()]);
-        assert_eq!(
-            (found.files, found.not_text, found.lines, found.bytes),
-            (1, 0, 4, 32)
-        );
+        assert_eq!((found.files, found.not_text, found.lines, found.bytes), (1, 0, 4, 32));
         // 15 characters, none, 7 without the line's end, and 5 in 6 bytes.
         assert_eq!(found.line_lengths, [1, 0, 0, 2, 1, 0, 0, 0, 0, 0]);
         assert_eq!(found.frequent_words(2), [("reduce", 2), ("folds", 1)]);
@@ -199,10 +188,7 @@ mod tests {
     #[test]
     fn what_is_no_text_is_counted_by_its_bytes() {
         let found = of(&[b"\xff\xfe\n\n", b""]);
-        assert_eq!(
-            (found.files, found.not_text, found.bytes, found.lines),
-            (2, 1, 4, 0)
-        );
+        assert_eq!((found.files, found.not_text, found.bytes, found.lines), (2, 1, 4, 0));
     }
 
     #[test]
@@ -215,11 +201,8 @@ mod tests {
 
     #[test]
     fn any_bracketing_and_order_gives_the_same_statistics() {
-        let files: [&[u8]; 3] = [
-            b"one more word\n",
-            b"more \xff",
-            b"word and word again\n\nlonger line follows here",
-        ];
+        let files: [&[u8]; 3] =
+            [b"one more word\n", b"more \xff", b"word and word again\n\nlonger line follows here"];
         let [a, b, c] = files.map(|content| of(&[content]));
         let join = |left: &Statistics, right: &Statistics| {
             let mut joined = left.clone();

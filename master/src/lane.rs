@@ -79,9 +79,7 @@ impl Lane {
     /// Learns from a finished task.
     pub fn observe(&mut self, bytes: u64, counters: &TaskCounters) {
         let observed = u128::from(bytes) * 1_000_000_000 / u128::from(counters.task_ns.max(1));
-        let observed = u64::try_from(observed)
-            .unwrap_or(u64::MAX)
-            .clamp(1, u64::MAX >> 16);
+        let observed = u64::try_from(observed).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 16);
         self.rate = match self.rate {
             0 => observed,
             rate => rate - (rate >> SMOOTHING_SHIFT) + (observed >> SMOOTHING_SHIFT),
@@ -108,16 +106,9 @@ mod tests {
     #[test]
     fn the_rate_follows_what_is_observed() {
         let mut lane = Lane::default();
-        let counters = |task_ns| TaskCounters {
-            task_ns,
-            ..TaskCounters::default()
-        };
+        let counters = |task_ns| TaskCounters { task_ns, ..TaskCounters::default() };
         lane.observe(1 << 20, &counters(1 << 20));
-        assert_eq!(
-            lane.rate(),
-            Some(1_000_000_000),
-            "the first observation counts in full"
-        );
+        assert_eq!(lane.rate(), Some(1_000_000_000), "the first observation counts in full");
         for _ in 0..60 {
             lane.observe(1 << 20, &counters(1 << 22));
         }
@@ -133,11 +124,7 @@ mod tests {
             reduction: everfold_protocol::ReductionId::new("x", 0),
             index: everfold_protocol::SegmentIndex(0),
         };
-        lane.plan(Plan {
-            segment,
-            partials: Vec::new(),
-            bytes: 1000,
-        });
+        lane.plan(Plan { segment, partials: Vec::new(), bytes: 1000 });
         assert!(lane.expected_ns(100) > idle);
         lane.next(&Policy::default()).unwrap();
         assert_eq!(lane.expected_ns(100), idle);

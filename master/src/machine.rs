@@ -84,12 +84,8 @@ impl Master {
             reduction.check();
         }
         let planned: usize = self.lanes.iter().map(|lane| lane.plans().count()).sum();
-        let known: usize = self
-            .reductions
-            .values()
-            .flat_map(|r| &r.segments)
-            .map(|segment| segment.planned.len())
-            .sum();
+        let known: usize =
+            self.reductions.values().flat_map(|r| &r.segments).map(|segment| segment.planned.len()).sum();
         assert_eq!(planned, known, "every plan belongs to a live segment");
     }
 
@@ -117,12 +113,7 @@ impl Master {
             let missing = self.membership.ranks(|state| *state == State::Expected);
             let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
             for to in here {
-                self.send(
-                    to,
-                    ToWorker::Incomplete {
-                        missing: missing.clone(),
-                    },
-                );
+                self.send(to, ToWorker::Incomplete { missing: missing.clone() });
             }
             self.actions.push_back(Action::Done);
         }
@@ -133,10 +124,7 @@ impl Master {
             let Some(reduction) = self.reductions.get(&id) else {
                 continue;
             };
-            let deadline = reduction
-                .spec
-                .deadline
-                .expect("only reductions with a deadline are listed");
+            let deadline = reduction.spec.deadline.expect("only reductions with a deadline are listed");
             let missing = reduction.spec.group.difference(&reduction.arrived);
             self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
         }
@@ -174,33 +162,21 @@ impl Master {
             self.actions.push_back(Action::Disconnect(sender));
             return;
         }
-        if self
-            .membership
-            .ranks(|state| *state == State::Expected)
-            .is_empty()
-        {
+        if self.membership.ranks(|state| *state == State::Expected).is_empty() {
             self.join_deadline = None;
             let peers: Vec<Peer> = self.membership.peers().cloned().collect();
             for peer in &peers {
-                let welcome = ToWorker::Welcome {
-                    peers: peers.clone(),
-                    limits: self.policy.limits,
-                };
+                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.policy.limits };
                 self.send(peer.process, welcome);
             }
-            self.notice(Notice::Complete {
-                ranks: self.membership.size(),
-            });
+            self.notice(Notice::Complete { ranks: self.membership.size() });
         }
     }
 
     fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
         let id = contribution.reduction;
-        if let Some(refusal) = self
-            .refused
-            .get(&id)
-            .cloned()
-            .or_else(|| self.unacceptable(sender, &contribution))
+        if let Some(refusal) =
+            self.refused.get(&id).cloned().or_else(|| self.unacceptable(sender, &contribution))
         {
             self.tell_refused(id, Path::single(sender.rank), refusal);
             return;
@@ -230,10 +206,7 @@ impl Master {
             return;
         }
         for index in 0..reduction.segments.len() as u32 {
-            self.plan(SegmentId {
-                reduction: id,
-                index: SegmentIndex(index),
-            });
+            self.plan(SegmentId { reduction: id, index: SegmentIndex(index) });
         }
     }
 
@@ -243,10 +216,7 @@ impl Master {
         let rank = sender.rank;
         let group = || spec.group.clone();
         let limit = self.policy.limits.body_bytes_max;
-        let bytes = spec
-            .kind
-            .array_bytes()
-            .map_or(contribution.data.len(), |(bytes, _)| bytes);
+        let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
         let size = self.membership.size();
         if spec.group.is_empty() {
             Some(Refusal::EmptyGroup)
@@ -331,28 +301,15 @@ impl Master {
         let id = failed.segment.reduction;
         let running = self.reductions.get(&id).and_then(|reduction| {
             let segment = reduction.segments.get(failed.segment.index.0 as usize)?;
-            segment
-                .running
-                .iter()
-                .find(|running| running.task == failed.task && running.executor == sender)
+            segment.running.iter().find(|running| running.task == failed.task && running.executor == sender)
         });
         let Some(running) = running else {
             self.stale(sender, "failure of a task that nobody waits for");
             return;
         };
-        let of_culprit = running
-            .partials
-            .iter()
-            .find(|ready| ready.process == failed.culprit);
+        let of_culprit = running.partials.iter().find(|ready| ready.process == failed.culprit);
         let path = of_culprit.map_or_else(|| running.path.clone(), |ready| ready.path.clone());
-        self.refuse(
-            id,
-            Refusal::FoldFailed {
-                executor: sender.rank,
-                path,
-                reason: failed.reason,
-            },
-        );
+        self.refuse(id, Refusal::FoldFailed { executor: sender.rank, path, reason: failed.reason });
     }
 
     /// Makes plans of what waits in one segment, as long as it has partners.
@@ -389,14 +346,8 @@ impl Master {
             let segment = &mut reduction.segments[id.index.0 as usize];
             segment.planned.push(union(&partials));
             let bytes = reduction.task_bytes(id.index, &partials);
-            let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)]
-                .process
-                .rank;
-            self.lanes[executor.index()].plan(Plan {
-                segment: id,
-                partials,
-                bytes,
-            });
+            let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)].process.rank;
+            self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
             self.touched.insert(executor);
         }
     }
@@ -409,23 +360,15 @@ impl Master {
     }
 
     fn grant_plan(&mut self, rank: Rank, plan: Plan) {
-        let Plan {
-            segment: id,
-            mut partials,
-            ..
-        } = plan;
-        let reduction = self
-            .reductions
-            .get_mut(&id.reduction)
-            .expect("plans of ended reductions are dropped");
+        let Plan { segment: id, mut partials, .. } = plan;
+        let reduction =
+            self.reductions.get_mut(&id.reduction).expect("plans of ended reductions are dropped");
         let root = reduction.spec.delivery.root();
         let segment = &mut reduction.segments[id.index.0 as usize];
         let planned = union(&partials);
         segment.planned.retain(|path| *path != planned);
         if reduction.share_memory {
-            segment
-                .queue
-                .top_up(&mut partials, self.policy.fan_in_max, &reduction.spec.group);
+            segment.queue.top_up(&mut partials, self.policy.fan_in_max, &reduction.spec.group);
         }
         let path = union(&partials);
         let bytes = reduction.task_bytes(id.index, &partials);
@@ -434,20 +377,14 @@ impl Master {
             // The root came while the plan waited: the result has to arrive there.
             let root = root.expect("has_root");
             reduction.segments[id.index.0 as usize].planned.push(path);
-            self.lanes[root.index()].plan(Plan {
-                segment: id,
-                partials,
-                bytes,
-            });
+            self.lanes[root.index()].plan(Plan { segment: id, partials, bytes });
             self.touched.insert(root);
             return;
         }
         let task = TaskId(self.next_task);
         self.next_task += 1;
-        let own = partials
-            .iter()
-            .find(|ready| ready.process.rank == rank)
-            .expect("a lane has its worker's plans");
+        let own =
+            partials.iter().find(|ready| ready.process.rank == rank).expect("a lane has its worker's plans");
         let executor = own.process;
         let others = partials.iter().filter(|ready| ready.process != executor);
         let source = |ready: &Ready| Source {
@@ -468,13 +405,7 @@ impl Master {
                 ready.data = Data::Private;
             }
         }
-        let running = Running {
-            task,
-            executor,
-            partials,
-            path,
-            bytes,
-        };
+        let running = Running { task, executor, partials, path, bytes };
         reduction.segments[id.index.0 as usize].running.push(running);
         self.lanes[rank.index()].grant(bytes);
         self.send(executor, message);
@@ -487,11 +418,7 @@ impl Master {
             self.deadlines.remove(&(due, id));
         }
         let root = reduction.spec.delivery.root();
-        let result = if root.is_none() {
-            reduction.pieces()
-        } else {
-            Vec::new()
-        };
+        let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
         let report = reduction.report(now);
         let group = reduction.spec.group.clone();
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
@@ -504,24 +431,14 @@ impl Master {
         for peer in self.peers_of(&group) {
             let mut report = report.clone();
             if root.is_some_and(|root| root != peer.rank) {
-                report.trace = Vec::new();
+                (report.arrivals, report.trace) = (Vec::new(), Vec::new());
             }
-            self.send(
-                peer,
-                ToWorker::Finished(Finished {
-                    reduction: id,
-                    result: result.clone(),
-                    report,
-                }),
-            );
+            self.send(peer, ToWorker::Finished(Finished { reduction: id, result: result.clone(), report }));
         }
     }
 
     fn collected(&mut self, sender: ProcessId, id: ReductionId) {
-        let collecting = self
-            .reductions
-            .get_mut(&id)
-            .and_then(|reduction| reduction.collecting.as_mut());
+        let collecting = self.reductions.get_mut(&id).and_then(|reduction| reduction.collecting.as_mut());
         match collecting {
             Some(waiting) => *waiting = waiting.difference(&Path::single(sender.rank)),
             None => self.stale(sender, "collected a result that nobody waits for"),
@@ -563,12 +480,7 @@ impl Master {
         self.notice(Notice::Failed(process));
         let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
         for to in survivors {
-            self.send(
-                to,
-                ToWorker::Departed {
-                    failed: vec![process],
-                },
-            );
+            self.send(to, ToWorker::Departed { failed: vec![process] });
         }
         self.end_what_cannot_complete();
         self.end_if_empty();
@@ -600,11 +512,7 @@ impl Master {
         let others = self.membership.peers().count();
         let expected = self.membership.ranks(|state| *state == State::Expected);
         if others == 0 && expected.is_empty() {
-            if self
-                .membership
-                .ranks(|state| *state == State::Left)
-                .contains(MASTER_RANK)
-            {
+            if self.membership.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
                 self.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
             }
             self.actions.push_back(Action::Done);
@@ -637,27 +545,13 @@ impl Master {
 
     fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
         for to in self.peers_of(&ranks) {
-            self.send(
-                to,
-                ToWorker::Refused {
-                    reduction: id,
-                    refusal: refusal.clone(),
-                },
-            );
+            self.send(to, ToWorker::Refused { reduction: id, refusal: refusal.clone() });
         }
-        self.notice(Notice::Refused {
-            reduction: id,
-            ranks,
-            refusal,
-        });
+        self.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
     fn peers_of(&self, group: &Path) -> Vec<ProcessId> {
-        group
-            .iter()
-            .filter_map(|rank| self.membership.alive(rank))
-            .map(|peer| peer.process)
-            .collect()
+        group.iter().filter_map(|rank| self.membership.alive(rank)).map(|peer| peer.process).collect()
     }
 
     fn send(&mut self, to: ProcessId, message: ToWorker) {
@@ -675,8 +569,7 @@ impl Master {
 
 fn union(partials: &[Ready]) -> Path {
     partials.iter().fold(Path::empty(), |all, ready| {
-        all.union(&ready.path)
-            .expect("I1: partials of one segment are disjoint")
+        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
     })
 }
 

@@ -42,13 +42,7 @@ pub struct Membership {
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
-        Self {
-            job,
-            epoch: Epoch(0),
-            states: vec![State::Expected; size as usize],
-            one_host: false,
-            alive: 0,
-        }
+        Self { job, epoch: Epoch(0), states: vec![State::Expected; size as usize], one_host: false, alive: 0 }
     }
 
     /// Number of the current view.
@@ -108,9 +102,7 @@ impl Membership {
 
     /// Declares `process` failed and starts a new epoch. Returns false if it was not taking part.
     pub fn fail(&mut self, process: ProcessId) -> bool {
-        let taking_part = self
-            .alive(process.rank)
-            .is_some_and(|peer| peer.process == process);
+        let taking_part = self.alive(process.rank).is_some_and(|peer| peer.process == process);
         if taking_part {
             self.states[process.rank.index()] = State::Failed;
             self.alive -= 1;
@@ -143,11 +135,6 @@ impl Membership {
 
     /// Ranks in the state that `which` accepts.
     pub fn ranks(&self, which: impl Fn(&State) -> bool) -> Path {
-        (0u32..)
-            .map(Rank)
-            .zip(&self.states)
-            .filter(|(_, state)| which(state))
-            .map(|(rank, _)| rank)
-            .collect()
+        (0u32..).map(Rank).zip(&self.states).filter(|(_, state)| which(state)).map(|(rank, _)| rank).collect()
     }
 }

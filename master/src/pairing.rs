@@ -45,13 +45,7 @@ mod tests {
         let lane = |&task_ns: &u64| {
             let mut lane = Lane::default();
             if task_ns > 0 {
-                lane.observe(
-                    1 << 20,
-                    &TaskCounters {
-                        task_ns,
-                        ..TaskCounters::default()
-                    },
-                );
+                lane.observe(1 << 20, &TaskCounters { task_ns, ..TaskCounters::default() });
             }
             lane
         };
@@ -65,36 +59,12 @@ mod tests {
         busy[3].grant(1 << 20);
         type Case<'a> = (&'a str, &'a [u32], Option<u32>, Vec<Lane>, u32);
         let cases: [Case<'_>; 6] = [
-            (
-                "the root takes it, however slow",
-                &[0, 1],
-                Some(1),
-                lanes(&[1000, 9000, 0, 0]),
-                1,
-            ),
-            (
-                "the faster takes it",
-                &[0, 3],
-                Some(1),
-                lanes(&[9000, 0, 0, 1000]),
-                3,
-            ),
-            (
-                "whichever place it has",
-                &[3, 0],
-                Some(1),
-                lanes(&[9000, 0, 0, 1000]),
-                3,
-            ),
+            ("the root takes it, however slow", &[0, 1], Some(1), lanes(&[1000, 9000, 0, 0]), 1),
+            ("the faster takes it", &[0, 3], Some(1), lanes(&[9000, 0, 0, 1000]), 3),
+            ("whichever place it has", &[3, 0], Some(1), lanes(&[9000, 0, 0, 1000]), 3),
             ("of equals the later", &[0, 3], Some(1), lanes(&even), 3),
             ("a backlog counts", &[0, 3], None, busy, 0),
-            (
-                "three may meet",
-                &[0, 2, 3],
-                None,
-                lanes(&[900, 100, 500, 900]),
-                2,
-            ),
+            ("three may meet", &[0, 2, 3], None, lanes(&[900, 100, 500, 900]), 2),
         ];
         for (what, ranks, root, lanes, expected) in cases {
             let partials = partials(ranks);

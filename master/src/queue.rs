@@ -40,11 +40,7 @@ pub struct Neighbours {
 impl Queue {
     /// An empty queue.
     pub fn new(commutative: bool) -> Self {
-        if commutative {
-            Self::Arrival(VecDeque::new())
-        } else {
-            Self::Neighbours(Neighbours::default())
-        }
+        if commutative { Self::Arrival(VecDeque::new()) } else { Self::Neighbours(Neighbours::default()) }
     }
 
     /// Adds a partial. `group` gives the order of neighbours.
@@ -96,9 +92,8 @@ impl Queue {
             }
             Self::Neighbours(queue) => {
                 while partials.len() < most {
-                    let next = partials
-                        .last()
-                        .and_then(|last| queue.by_start.remove(&end(&last.path, group)));
+                    let next =
+                        partials.last().and_then(|last| queue.by_start.remove(&end(&last.path, group)));
                     let Some(next) = next else { break };
                     partials.push(next);
                 }
@@ -154,18 +149,13 @@ impl Neighbours {
 
 /// Group index of the first rank of `path`.
 fn start(path: &Path, group: &Path) -> usize {
-    path.first()
-        .and_then(|rank| group.position(rank))
-        .expect("a path is a non-empty part of its group")
+    path.first().and_then(|rank| group.position(rank)).expect("a path is a non-empty part of its group")
 }
 
 /// Group index after the last rank of `path`.
 fn end(path: &Path, group: &Path) -> usize {
     let start = start(path, group);
-    debug_assert_eq!(
-        path.last().and_then(|rank| group.position(rank)),
-        Some(start + path.len() - 1)
-    );
+    debug_assert_eq!(path.last().and_then(|rank| group.position(rank)), Some(start + path.len() - 1));
     start + path.len()
 }
 
@@ -177,11 +167,7 @@ mod tests {
     use super::*;
 
     fn ready(path: Path) -> Ready {
-        Ready {
-            process: ProcessId::first(path.first().unwrap()),
-            path,
-            data: Data::Private,
-        }
+        Ready { process: ProcessId::first(path.first().unwrap()), path, data: Data::Private }
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub struct Reduction {
     body_bytes: u64,
     started: Timestamp,
     last_arrival: Timestamp,
+    arrivals: Vec<(Rank, Timestamp)>,
     tasks_per_worker: BTreeMap<Rank, u64>,
     bytes_moved: u64,
     working: Duration,
@@ -95,9 +96,7 @@ impl Reduction {
         let spec = contribution.spec.clone();
         let segment_bytes = policy.segment_len(&spec.kind);
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let count = body_bytes
-            .checked_div(segment_bytes)
-            .map_or(1, |_| body_bytes.div_ceil(segment_bytes));
+        let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment {
             queue: Queue::new(spec.commutative),
             held_root: None,
@@ -119,6 +118,7 @@ impl Reduction {
             body_bytes,
             started: now,
             last_arrival: now,
+            arrivals: Vec::new(),
             tasks_per_worker: BTreeMap::new(),
             bytes_moved: 0,
             working: Duration::ZERO,
@@ -136,10 +136,7 @@ impl Reduction {
     /// Where segment `index` lies in the body.
     pub fn range(&self, index: SegmentIndex) -> ByteRange {
         let start = u64::from(index.0) * self.segment_bytes;
-        ByteRange {
-            start,
-            len: self.segment_bytes.min(self.body_bytes - start),
-        }
+        ByteRange { start, len: self.segment_bytes.min(self.body_bytes - start) }
     }
 
     /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
@@ -162,6 +159,7 @@ impl Reduction {
         let path = Path::single(process.rank);
         self.arrived = self.arrived.union(&path).expect("I1: a rank arrives once");
         self.last_arrival = now;
+        self.arrivals.push((process.rank, now));
         self.inline &= !matches!(data, Data::Window(_));
         if let Data::Inline(bytes) = &data {
             self.held_bytes += bytes.len() as u64;
@@ -197,19 +195,12 @@ impl Reduction {
     pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: &PartialReady) -> Option<Running> {
         let group = &self.spec.group;
         let segment = self.segments.get_mut(done.segment.index.0 as usize)?;
-        let position = segment
-            .running
-            .iter()
-            .position(|r| r.task == done.task && r.executor == sender)?;
+        let position = segment.running.iter().position(|r| r.task == done.task && r.executor == sender)?;
         if segment.running[position].path != done.path {
             return None;
         }
         let running = segment.running.remove(position);
-        let ready = Ready {
-            process: sender,
-            path: done.path.clone(),
-            data: done.data.clone(),
-        };
+        let ready = Ready { process: sender, path: done.path.clone(), data: done.data.clone() };
         if ready.path == *group {
             segment.result = Some(ready);
             self.unfinished -= 1;
@@ -228,23 +219,15 @@ impl Reduction {
         self.working += work;
         self.fetching += Duration::from_nanos(done.counters.fetch_ns);
         if let Some(trace) = &mut self.trace {
-            let others = running
-                .partials
-                .iter()
-                .filter(|ready| ready.process != running.executor);
-            let own = running
-                .partials
-                .iter()
-                .find(|ready| ready.process == running.executor);
+            let others = running.partials.iter().filter(|ready| ready.process != running.executor);
+            let own = running.partials.iter().find(|ready| ready.process == running.executor);
             let end = now.since(self.started);
             trace.push(TaskRecord {
                 executor: running.executor.rank,
                 segment: done.segment.index,
                 range,
                 own: own.map(|ready| ready.path.clone()).unwrap_or_default(),
-                sources: others
-                    .map(|ready| (ready.process.rank, ready.path.clone()))
-                    .collect(),
+                sources: others.map(|ready| (ready.process.rank, ready.path.clone())).collect(),
                 start: end.saturating_sub(work),
                 end,
             });
@@ -255,17 +238,17 @@ impl Reduction {
     pub fn report(&mut self, now: Timestamp) -> Report {
         Report {
             contributors: self.arrived.clone(),
-            tasks_per_worker: self
-                .tasks_per_worker
-                .iter()
-                .map(|(&rank, &tasks)| (rank, tasks))
-                .collect(),
+            tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
             bytes_moved: self.bytes_moved,
             phases: Phases {
                 arriving: self.last_arrival.since(self.started),
                 folding: now.since(self.last_arrival),
                 working: self.working,
                 fetching: self.fetching,
+            },
+            arrivals: match self.trace {
+                Some(_) => self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect(),
+                None => Vec::new(),
             },
             trace: self.trace.take().unwrap_or_default(),
         }
@@ -281,11 +264,7 @@ impl Reduction {
                 Some(last) if last.process == result.process && last.data == result.data => {
                     last.range.len += range.len;
                 }
-                _ => pieces.push(Piece {
-                    range,
-                    process: result.process,
-                    data: result.data.clone(),
-                }),
+                _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
             }
         }
         pieces
@@ -306,13 +285,9 @@ impl Reduction {
                 .chain(&segment.planned)
                 .chain(segment.running.iter().map(|running| &running.path));
             let union = parts.fold(Path::empty(), |all, path| {
-                all.union(path)
-                    .unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
+                all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
             });
-            assert_eq!(
-                union, self.arrived,
-                "I1: segment {index} lost or invented a contribution"
-            );
+            assert_eq!(union, self.arrived, "I1: segment {index} lost or invented a contribution");
         }
     }
 }

@@ -51,12 +51,5 @@ pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Cod
 /// `bytes` are never trusted further than `bytes` reaches.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let (value, used) = bincode::serde::decode_from_slice(bytes, config())?;
-    if used == bytes.len() {
-        Ok(value)
-    } else {
-        Err(CodecError::Trailing {
-            used,
-            left: bytes.len() - used,
-        })
-    }
+    if used == bytes.len() { Ok(value) } else { Err(CodecError::Trailing { used, left: bytes.len() - used }) }
 }

@@ -89,15 +89,9 @@ impl Prelude {
         }
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]);
         if u64::from(payload_bytes) > limit {
-            return Err(FrameError::TooLong {
-                bytes: payload_bytes.into(),
-                limit,
-            });
+            return Err(FrameError::TooLong { bytes: payload_bytes.into(), limit });
         }
-        Ok(Self {
-            payload_bytes,
-            checksum: u64::from_le_bytes(c),
-        })
+        Ok(Self { payload_bytes, checksum: u64::from_le_bytes(c) })
     }
 
     /// Decodes the payload that follows this prelude.
@@ -107,10 +101,7 @@ impl Prelude {
     pub fn decode<T: DeserializeOwned>(self, payload: &[u8]) -> Result<T, FrameError> {
         let found = xxh3_64(payload);
         if found != self.checksum {
-            return Err(FrameError::Checksum {
-                announced: self.checksum,
-                found,
-            });
+            return Err(FrameError::Checksum { announced: self.checksum, found });
         }
         Ok(codec::decode(payload)?)
     }
@@ -123,17 +114,11 @@ impl Prelude {
 pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let start = out.len();
     out.resize(start + PRELUDE_BYTES, 0);
-    let encoded = codec::encode_into(value, out)
-        .map_err(FrameError::from)
-        .and_then(|()| {
-            let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
-            let limit = limit.min(u32::MAX.into());
-            if bytes > limit {
-                Err(FrameError::TooLong { bytes, limit })
-            } else {
-                Ok(bytes as u32)
-            }
-        });
+    let encoded = codec::encode_into(value, out).map_err(FrameError::from).and_then(|()| {
+        let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
+        let limit = limit.min(u32::MAX.into());
+        if bytes > limit { Err(FrameError::TooLong { bytes, limit }) } else { Ok(bytes as u32) }
+    });
     let payload_bytes = match encoded {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -223,10 +208,7 @@ mod tests {
         assert!(
             matches!(with(8, &[255; 4]), FrameError::TooLong { bytes, limit: LIMIT } if bytes == u32::MAX.into())
         );
-        assert!(matches!(
-            with(12, &[0; 8]),
-            FrameError::Checksum { announced: 0, .. }
-        ));
+        assert!(matches!(with(12, &[0; 8]), FrameError::Checksum { announced: 0, .. }));
     }
 
     #[test]

@@ -118,10 +118,7 @@ pub struct ProcessId {
 impl ProcessId {
     /// The first life of `rank`.
     pub fn first(rank: impl Into<Rank>) -> Self {
-        Self {
-            rank: rank.into(),
-            incarnation: Incarnation(0),
-        }
+        Self { rank: rank.into(), incarnation: Incarnation(0) }
     }
 }
 
@@ -152,10 +149,7 @@ pub struct ReductionId {
 impl ReductionId {
     /// The `sequence`-th reduction called `name`.
     pub fn new(name: &str, sequence: u64) -> Self {
-        Self {
-            name: xxhash_rust::xxh3::xxh3_64(name.as_bytes()),
-            sequence,
-        }
+        Self { name: xxhash_rust::xxh3::xxh3_64(name.as_bytes()), sequence }
     }
 }
 

@@ -52,13 +52,7 @@ impl Path {
 
     /// The ranks `start..end`; empty if `end <= start`.
     pub fn range(start: u32, end: u32) -> Self {
-        if start < end {
-            Self {
-                intervals: smallvec![Interval { start, end }],
-            }
-        } else {
-            Self::default()
-        }
+        if start < end { Self { intervals: smallvec![Interval { start, end }] } } else { Self::default() }
     }
 
     /// Number of ranks.
@@ -139,10 +133,7 @@ impl Path {
                     break;
                 }
                 if start < hole.start {
-                    rest.intervals.push(Interval {
-                        start,
-                        end: hole.start,
-                    });
+                    rest.intervals.push(Interval { start, end: hole.start });
                 }
                 start = hole.end;
                 if start >= interval.end {
@@ -150,10 +141,7 @@ impl Path {
                 }
             }
             if start < interval.end {
-                rest.intervals.push(Interval {
-                    start,
-                    end: interval.end,
-                });
+                rest.intervals.push(Interval { start, end: interval.end });
             }
         }
         rest
@@ -192,10 +180,7 @@ impl FromIterator<Rank> for Path {
             match path.intervals.last_mut() {
                 Some(last) if rank < last.end => {}
                 Some(last) if rank == last.end => last.end += 1,
-                _ => path.intervals.push(Interval {
-                    start: rank,
-                    end: rank + 1,
-                }),
+                _ => path.intervals.push(Interval { start: rank, end: rank + 1 }),
             }
         }
         path

@@ -22,6 +22,8 @@ pub struct Report {
     pub bytes_moved: u64,
     /// Where the time went.
     pub phases: Phases,
+    /// When each rank's contribution came, counted from the first, if the caller asked for a trace.
+    pub arrivals: Vec<(Rank, Duration)>,
     /// Every task in order of completion, if the caller asked for it.
     pub trace: Vec<TaskRecord>,
 }

@@ -228,23 +228,9 @@ impl ReductionSpec {
         }
         let deadline = |d: &Option<Duration>| d.map_or("none".to_owned(), |d| format!("{d:?}"));
         differ(Aspect::Group, &self.group, &other.group, Path::to_string)
-            .or_else(|| {
-                differ(
-                    Aspect::Delivery,
-                    &self.delivery,
-                    &other.delivery,
-                    Delivery::to_string,
-                )
-            })
+            .or_else(|| differ(Aspect::Delivery, &self.delivery, &other.delivery, Delivery::to_string))
             .or_else(|| self.kind.disagreement(&other.kind))
-            .or_else(|| {
-                differ(
-                    Aspect::Commutativity,
-                    &self.commutative,
-                    &other.commutative,
-                    bool::to_string,
-                )
-            })
+            .or_else(|| differ(Aspect::Commutativity, &self.commutative, &other.commutative, bool::to_string))
             .or_else(|| differ(Aspect::Deadline, &self.deadline, &other.deadline, deadline))
     }
 }
@@ -256,16 +242,8 @@ impl BodyKind {
         }
         Some(match (self, other) {
             (
-                Self::Array {
-                    element: e1,
-                    operation: o1,
-                    length: l1,
-                },
-                Self::Array {
-                    element: e2,
-                    operation: o2,
-                    length: l2,
-                },
+                Self::Array { element: e1, operation: o1, length: l1 },
+                Self::Array { element: e2, operation: o2, length: l2 },
             ) => {
                 if e1 != e2 {
                     (Aspect::Element, e1.to_string(), e2.to_string())
@@ -283,11 +261,7 @@ impl BodyKind {
 impl fmt::Display for BodyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Array {
-                element,
-                operation,
-                length,
-            } => write!(f, "{operation} of {length} × {element}"),
+            Self::Array { element, operation, length } => write!(f, "{operation} of {length} × {element}"),
             Self::Object { type_name } => f.write_str(type_name),
         }
     }

@@ -24,10 +24,7 @@ pub struct Array<T> {
 impl<T: Element> Array<T> {
     /// Takes `memory`, whose length is a multiple of the element's size.
     pub(crate) fn new(memory: Box<dyn Memory>) -> Self {
-        Self {
-            memory,
-            element: PhantomData,
-        }
+        Self { memory, element: PhantomData }
     }
 
     /// In shared memory if there is some, else in private memory.

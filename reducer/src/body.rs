@@ -66,9 +66,7 @@ impl<T: ReducerBody> Body for T {
 
     fn contribute(self) -> Contribution {
         Contribution {
-            kind: BodyKind::Object {
-                type_name: std::any::type_name::<T>().to_owned(),
-            },
+            kind: BodyKind::Object { type_name: std::any::type_name::<T>().to_owned() },
             commutative: T::COMMUTATIVE,
             body: body::Body::Object(Box::new(Boxed(self))),
         }
@@ -95,10 +93,7 @@ impl<T: ReducerBody> Object for Boxed<T> {
     }
 
     fn combine(&mut self, right: Box<dyn Object>) {
-        let right = right
-            .into_any()
-            .downcast::<Self>()
-            .expect("operands come from `decode` of this type");
+        let right = right.into_any().downcast::<Self>().expect("operands come from `decode` of this type");
         self.0.combine(right.0);
     }
 

@@ -28,10 +28,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            join_timeout: Duration::from_secs(60),
-            limits: Limits::default(),
-        }
+        Self { join_timeout: Duration::from_secs(60), limits: Limits::default() }
     }
 }
 
@@ -71,25 +68,13 @@ impl Config {
     /// Checks all knobs.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let day_ns = 86_400 * 1_000_000_000;
-        check(
-            "join_timeout (ns)",
-            self.join_timeout.as_nanos(),
-            1_000_000..=day_ns,
-        )?;
+        check("join_timeout (ns)", self.join_timeout.as_nanos(), 1_000_000..=day_ns)?;
         check("body_bytes_max", self.limits.body_bytes_max.into(), 1..=1 << 48)?;
-        check(
-            "inline_bytes_max",
-            self.limits.inline_bytes_max.into(),
-            0..=1 << 20,
-        )
+        check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        Policy {
-            limits: self.limits,
-            join_timeout: self.join_timeout,
-            ..Policy::default()
-        }
+        Policy { limits: self.limits, join_timeout: self.join_timeout, ..Policy::default() }
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -99,16 +84,7 @@ impl Config {
 
 fn check(knob: &'static str, value: u128, range: RangeInclusive<u128>) -> Result<(), ConfigError> {
     let (least, most) = range.clone().into_inner();
-    if range.contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError {
-            knob,
-            value,
-            least,
-            most,
-        })
-    }
+    if range.contains(&value) { Ok(()) } else { Err(ConfigError { knob, value, least, most }) }
 }
 
 #[cfg(test)]
@@ -120,14 +96,8 @@ mod tests {
         let good = Config::default();
         assert_eq!(good.validate(), Ok(()));
         let knob = |config: Config| config.validate().unwrap_err().knob;
-        assert_eq!(
-            knob(good.clone().join_timeout(Duration::ZERO)),
-            "join_timeout (ns)"
-        );
-        assert_eq!(
-            knob(good.clone().join_timeout(Duration::MAX)),
-            "join_timeout (ns)"
-        );
+        assert_eq!(knob(good.clone().join_timeout(Duration::ZERO)), "join_timeout (ns)");
+        assert_eq!(knob(good.clone().join_timeout(Duration::MAX)), "join_timeout (ns)");
         assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
         assert_eq!(knob(good.inline_bytes_max(2 << 20)), "inline_bytes_max");
     }

@@ -78,9 +78,7 @@ impl From<CallError> for ReduceError {
             CallError::Share(error) => Self::Body(error),
             CallError::MasterLost => Self::MasterLost,
             CallError::Closed => Self::SessionClosed,
-            CallError::ResultLost(error) => Self::ResultLost {
-                reason: error.to_string(),
-            },
+            CallError::ResultLost(error) => Self::ResultLost { reason: error.to_string() },
         }
     }
 }

@@ -73,32 +73,21 @@ impl Host {
         let (ready, listening) = std::sync::mpsc::channel();
         let (input, inputs) = mpsc::unbounded_channel();
         let from_connections = input.clone();
-        let thread = std::thread::Builder::new()
-            .name("everfold-master".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                match runtime {
-                    Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
-                    Err(error) => drop(ready.send(Err(error))),
-                }
-            })?;
-        listening
-            .recv()
-            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self {
-            input,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { input, thread: Some(thread) })
     }
 }
 
 /// Something a connection has to say.
 enum Input {
-    Connected {
-        process: ProcessId,
-        writer: WriteHalf<BoxStream>,
-        accepted: oneshot::Sender<bool>,
-    },
+    Connected { process: ProcessId, writer: WriteHalf<BoxStream>, accepted: oneshot::Sender<bool> },
     Messages(Header, Vec<ToMaster>),
     Disconnected(ProcessId),
     Abandon,
@@ -185,11 +174,7 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let now = timestamp(self.origin);
         match input {
-            Input::Connected {
-                process,
-                writer,
-                accepted,
-            } => {
+            Input::Connected { process, writer, accepted } => {
                 let new = !self.connections.contains_key(&process);
                 if new {
                     let (outgoing, frames) = mpsc::unbounded_channel();
@@ -225,11 +210,7 @@ impl Driver {
             }
         }
         let sender = ProcessId::first(MASTER_RANK);
-        let header = Header {
-            job: self.job,
-            epoch: self.machine.epoch(),
-            sender,
-        };
+        let header = Header { job: self.job, epoch: self.machine.epoch(), sender };
         for (to, messages) in outgoing {
             let Some(connection) = self.connections.get(&to) else {
                 continue;
@@ -255,11 +236,7 @@ impl Driver {
 fn tell(notice: &Notice) {
     match notice {
         Notice::Failed(process) => tracing::warn!(%process, "process failed"),
-        Notice::Refused {
-            reduction,
-            ranks,
-            refusal,
-        } => {
+        Notice::Refused { reduction, ranks, refusal } => {
             tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
         }
         Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
@@ -290,15 +267,7 @@ async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc:
     let (reader, writer) = tokio::io::split(stream);
     let (accepted, acceptance) = oneshot::channel();
     let process = hello.process;
-    if input
-        .send(Input::Connected {
-            process,
-            writer,
-            accepted,
-        })
-        .is_err()
-        || acceptance.await != Ok(true)
-    {
+    if input.send(Input::Connected { process, writer, accepted }).is_err() || acceptance.await != Ok(true) {
         return tracing::warn!(%process, "dropped a second connection of one process");
     }
     let error = read(reader, process, &config, &input).await;

@@ -10,7 +10,7 @@ use everfold_protocol::spec::{BodyKind, ElementType, Operation};
 use everfold_worker::{
     body,
     executor::Returned,
-    kernel::{Accumulate, Element, Located, predefined},
+    kernel::{Accumulate, Element, Located, element_wise, predefined},
     memory::{buffer::Memory, region::Block},
 };
 
@@ -88,17 +88,9 @@ fn contribute<T: Pod>(
 ) -> Contribution {
     let length = (memory.bytes().len() / size_of::<T>().max(1)) as u64;
     Contribution {
-        kind: BodyKind::Array {
-            element,
-            operation,
-            length,
-        },
+        kind: BodyKind::Array { element, operation, length },
         commutative,
-        body: body::Body::Array {
-            memory,
-            element_bytes: size_of::<T>().max(1),
-            accumulate,
-        },
+        body: body::Body::Array { memory, element_bytes: size_of::<T>().max(1), accumulate },
     }
 }
 
@@ -203,12 +195,7 @@ impl<A: Elements, F: Fn(A::Element, A::Element) -> A::Element + Send + Sync + 's
     /// Combines `elements` one by one with `combine`, which is associative and commutative. All ranks use the same
     /// `name`, by which they recognise that they mean the same operation.
     pub fn new(name: impl Into<String>, elements: A, combine: F) -> Self {
-        Self {
-            name: name.into(),
-            elements,
-            combine,
-            commutative: true,
-        }
+        Self { name: name.into(), elements, combine, commutative: true }
     }
 
     /// Says that operands must keep their order: lower ranks on the left.
@@ -224,26 +211,13 @@ impl<A: Elements, F: Fn(A::Element, A::Element) -> A::Element + Send + Sync + 's
     type Value = A;
 
     fn contribute(self) -> Contribution {
-        let Self {
-            name,
-            elements,
-            combine,
-            commutative,
-        } = self;
+        let Self { name, elements, combine, commutative } = self;
         let size_bytes = size_of::<A::Element>() as u32;
         let type_name = std::any::type_name::<A::Element>().to_owned();
-        let accumulate = body::accumulate_with(move |left: &mut [u8], right: &[u8]| {
-            let left: &mut [A::Element] = bytemuck::cast_slice_mut(left);
-            for (left, right) in left.iter_mut().zip(right.chunks_exact(size_of::<A::Element>())) {
-                *left = combine(*left, bytemuck::pod_read_unaligned(right));
-            }
-        });
+        let accumulate = element_wise(combine);
         contribute::<A::Element>(
             elements.into_memory(),
-            ElementType::Custom {
-                name: type_name,
-                size_bytes,
-            },
+            ElementType::Custom { name: type_name, size_bytes },
             Operation::Custom(name),
             commutative,
             accumulate,
@@ -257,8 +231,6 @@ impl<A: Elements, F: Fn(A::Element, A::Element) -> A::Element + Send + Sync + 's
 
 impl<A, F> fmt::Debug for ElementWise<A, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ElementWise")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("ElementWise").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -52,16 +52,7 @@ impl<B: Body> Reduction<B, ToRoot> {
 
 impl<B: Body, D> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
-        Self {
-            session,
-            name,
-            body,
-            delivery,
-            group: None,
-            deadline: None,
-            trace: false,
-            to: PhantomData,
-        }
+        Self { session, name, body, delivery, group: None, deadline: None, trace: false, to: PhantomData }
     }
 
     /// Only these ranks take part; only they may call it.
@@ -94,16 +85,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
-        let Self {
-            session,
-            name,
-            body,
-            delivery,
-            group,
-            deadline,
-            trace,
-            ..
-        } = self;
+        let Self { session, name, body, delivery, group, deadline, trace, .. } = self;
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let spec = ReductionSpec {
@@ -116,17 +98,9 @@ impl<B: Body, D> Reduction<B, D> {
         };
         check(&session, &spec)?;
         let reduction = session.next_id(&name);
-        let call = Call {
-            reduction,
-            name,
-            spec,
-            body: contribution.body,
-        };
+        let call = Call { reduction, name, spec, body: contribution.body };
         let pending = session.handle().call(call).map_err(ReduceError::Body)?;
-        Ok(ReduceFuture {
-            pending,
-            value: B::value,
-        })
+        Ok(ReduceFuture { pending, value: B::value })
     }
 }
 
@@ -205,25 +179,15 @@ impl<V> Future for ReduceFuture<V> {
         // The sender is dropped without an answer only when the I/O thread is gone.
         let completed =
             ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed)??;
-        let lost = || ReduceError::ResultLost {
-            reason: "it came back as another type".to_owned(),
-        };
-        let value = completed
-            .value
-            .map(|returned| (self.value)(returned).ok_or_else(lost))
-            .transpose()?;
-        Poll::Ready(Ok(Outcome {
-            value,
-            report: completed.report,
-        }))
+        let lost = || ReduceError::ResultLost { reason: "it came back as another type".to_owned() };
+        let value = completed.value.map(|returned| (self.value)(returned).ok_or_else(lost)).transpose()?;
+        Poll::Ready(Ok(Outcome { value, report: completed.report }))
     }
 }
 
 impl<V> fmt::Debug for ReduceFuture<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReduceFuture")
-            .field("is_done", &self.is_done())
-            .finish()
+        f.debug_struct("ReduceFuture").field("is_done", &self.is_done()).finish()
     }
 }
 

@@ -37,13 +37,7 @@ struct Inner {
 
 impl Session {
     pub(crate) fn new(handle: Handle, host: Option<Host>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                handle,
-                sequences: Mutex::default(),
-                host,
-            }),
-        }
+        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), host }) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -83,11 +77,7 @@ impl Session {
     /// Its content is unspecified: usually zero, or what an earlier array left behind.
     pub fn array<T: Element>(&self, len: usize) -> Array<T> {
         let bytes = len.checked_mul(size_of::<T>());
-        let block = self
-            .handle()
-            .region()
-            .zip(bytes)
-            .and_then(|(region, bytes)| region.allocate(bytes));
+        let block = self.handle().region().zip(bytes).and_then(|(region, bytes)| region.allocate(bytes));
         Array::allocate(block, len)
     }
 
@@ -109,11 +99,7 @@ impl Session {
 
     /// The next reduction called `name`.
     pub(crate) fn next_id(&self, name: &str) -> ReductionId {
-        let mut sequences = self
-            .inner
-            .sequences
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
         let next = sequences.entry(name.to_owned()).or_default();
         let id = ReductionId::new(name, *next);
         *next += 1;

@@ -20,10 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const JOB: JobId = JobId(1);
-const MASTER: ProcessId = ProcessId {
-    rank: MASTER_RANK,
-    incarnation: everfold_protocol::Incarnation(0),
-};
+const MASTER: ProcessId = ProcessId { rank: MASTER_RANK, incarnation: everfold_protocol::Incarnation(0) };
 
 /// What a world is made of.
 #[derive(Clone, Debug)]
@@ -185,20 +182,9 @@ impl World {
             settings,
         };
         for rank in (0..world.settings.ranks).map(Rank) {
-            let host = world
-                .settings
-                .hosts
-                .get(rank.index())
-                .copied()
-                .unwrap_or(u64::from(rank) | 1 << 63);
+            let host = world.settings.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63);
             let process = ProcessId::first(rank);
-            let peer = Peer {
-                process,
-                host,
-                pid: rank.0 + 1,
-                region: None,
-                address: String::new(),
-            };
+            let peer = Peer { process, host, pid: rank.0 + 1, region: None, address: String::new() };
             world.workers.insert(rank, Worker::new(peer));
         }
         world.run_workers();
@@ -267,11 +253,7 @@ impl World {
 
     fn schedule(&mut self, at: Timestamp, what: Happening) {
         self.order += 1;
-        self.heap.push(Reverse(Due {
-            at,
-            order: self.order,
-            what,
-        }));
+        self.heap.push(Reverse(Due { at, order: self.order, what }));
     }
 
     fn latency(&mut self) -> Duration {
@@ -293,28 +275,18 @@ impl World {
             Happening::Call(call) => self.happen_call(*call),
             Happening::ToMaster(header, message) => {
                 self.record(&header, &message);
-                let event = master::Event::Message {
-                    header,
-                    message: *message,
-                };
+                let event = master::Event::Message { header, message: *message };
                 self.master.handle_event(self.now, event);
             }
             Happening::ToWorker(to, header, message) => {
-                self.tell_worker(
-                    to.rank,
-                    Event::Master {
-                        header,
-                        message: *message,
-                    },
-                );
+                self.tell_worker(to.rank, Event::Master { header, message: *message });
             }
             Happening::Execute(process, task) => self.execute(process, *task),
             Happening::Collect(process, reduction, pieces) => self.collect(process, reduction, &pieces),
             Happening::Die(process) => {
                 self.workers.remove(&process.rank);
                 self.dead.push(process.rank);
-                self.master
-                    .handle_event(self.now, master::Event::Disconnected(process));
+                self.master.handle_event(self.now, master::Event::Disconnected(process));
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => self.master.handle_timeout(self.now),
@@ -337,13 +309,7 @@ impl World {
     }
 
     fn happen_call(&mut self, call: Call) {
-        let Call {
-            rank,
-            name,
-            sequence,
-            spec,
-            inline,
-        } = call;
+        let Call { rank, name, sequence, spec, inline } = call;
         let reduction = ReductionId::new(&name, sequence);
         let process = ProcessId::first(rank);
         let data = if spec.delivery.root() == Some(rank) {
@@ -351,21 +317,10 @@ impl World {
         } else if inline {
             Data::Inline(vec![0; 64].into())
         } else {
-            window(
-                process,
-                spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes),
-            )
+            window(process, spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes))
         };
         self.specs.insert((rank, reduction), spec.clone());
-        self.tell_worker(
-            rank,
-            Event::Call(Contribution {
-                reduction,
-                name,
-                spec,
-                data,
-            }),
-        );
+        self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
     }
 
     fn run_master(&mut self) {
@@ -376,22 +331,14 @@ impl World {
                         ToWorker::Task(task) => self.steps.push(Step::Task {
                             executor: to.rank,
                             own: task.own.clone(),
-                            sources: task
-                                .sources
-                                .iter()
-                                .map(|s| (s.process.rank, s.path.clone()))
-                                .collect(),
+                            sources: task.sources.iter().map(|s| (s.process.rank, s.path.clone())).collect(),
                         }),
                         ToWorker::Finished(_) if self.steps.last() != Some(&Step::End) => {
                             self.steps.push(Step::End)
                         }
                         _ => {}
                     }
-                    let header = Header {
-                        job: JOB,
-                        epoch: self.master.epoch(),
-                        sender: MASTER,
-                    };
+                    let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
                     let at = self.arrival(MASTER, to);
                     self.schedule(at, Happening::ToWorker(to, header, Box::new(message)));
                 }
@@ -424,14 +371,7 @@ impl World {
                 let at = self.arrival(process, MASTER);
                 self.schedule(
                     at,
-                    Happening::ToMaster(
-                        Header {
-                            job: JOB,
-                            epoch,
-                            sender: process,
-                        },
-                        Box::new(message),
-                    ),
+                    Happening::ToMaster(Header { job: JOB, epoch, sender: process }, Box::new(message)),
                 );
             }
             Action::Execute(task) => {
@@ -449,19 +389,12 @@ impl World {
     }
 
     fn task_time(&self, rank: Rank) -> Duration {
-        self.settings
-            .task_time
-            .get(&rank)
-            .copied()
-            .unwrap_or(Duration::from_micros(100))
+        self.settings.task_time.get(&rank).copied().unwrap_or(Duration::from_micros(100))
     }
 
     /// What `rank`'s partial holds, in order of folding.
     fn partial(&self, rank: Rank, segment: SegmentId) -> Vec<Rank> {
-        self.partials
-            .get(&(rank, segment))
-            .cloned()
-            .unwrap_or_else(|| vec![rank])
+        self.partials.get(&(rank, segment)).cloned().unwrap_or_else(|| vec![rank])
     }
 
     fn execute(&mut self, process: ProcessId, task: Task) {
@@ -470,11 +403,7 @@ impl World {
             return;
         };
         let mut operands = vec![(rank, task.own.clone())];
-        operands.extend(
-            task.sources
-                .iter()
-                .map(|source| (source.process.rank, source.path.clone())),
-        );
+        operands.extend(task.sources.iter().map(|source| (source.process.rank, source.path.clone())));
         if !spec.commutative {
             operands.sort_by_key(|(_, path)| path.first());
         }
@@ -487,23 +416,14 @@ impl World {
             folded.extend(held);
         }
         self.partials.insert((rank, task.segment), folded);
-        let data = if spec.delivery.root() == Some(rank) {
-            Data::Private
-        } else {
-            window(process, task.range.len)
-        };
+        let data =
+            if spec.delivery.root() == Some(rank) { Data::Private } else { window(process, task.range.len) };
         let counters = TaskCounters {
             task_ns: self.task_time(rank).as_nanos() as u64,
             fetch_ns: 0,
             fetched_bytes: task.range.len * task.sources.len() as u64,
         };
-        self.tell_worker(
-            rank,
-            Event::Executed {
-                task: task.task,
-                result: Ok((data, counters)),
-            },
-        );
+        self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
     }
 
     fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: &[Piece]) {
@@ -518,23 +438,12 @@ impl World {
                 let holds = |piece: &&Piece| {
                     contains(piece.range, self.segment_range(process.rank, reduction, index))
                 };
-                pieces
-                    .iter()
-                    .find(holds)
-                    .expect("each segment has its piece")
-                    .process
-                    .rank
+                pieces.iter().find(holds).expect("each segment has its piece").process.rank
             },
             process.rank,
         );
         self.results.insert((process.rank, reduction), value);
-        self.tell_worker(
-            process.rank,
-            Event::Collected {
-                reduction,
-                result: Ok(()),
-            },
-        );
+        self.tell_worker(process.rank, Event::Collected { reduction, result: Ok(()) });
     }
 
     fn segment_range(&self, rank: Rank, reduction: ReductionId, index: SegmentIndex) -> ByteRange {
@@ -542,10 +451,7 @@ impl World {
         let len = self.settings.policy.segment_len(&spec.kind);
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let start = u64::from(index.0) * len;
-        ByteRange {
-            start,
-            len: len.min(bytes - start),
-        }
+        ByteRange { start, len: len.min(bytes - start) }
     }
 
     fn value(
@@ -557,15 +463,9 @@ impl World {
         let spec = &self.specs[&(rank, reduction)];
         let segment_bytes = self.settings.policy.segment_len(&spec.kind);
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let count = if segment_bytes == 0 {
-            1
-        } else {
-            bytes.div_ceil(segment_bytes)
-        };
+        let count = if segment_bytes == 0 { 1 } else { bytes.div_ceil(segment_bytes) };
         let segments = (0..count as u32).map(SegmentIndex);
-        segments
-            .map(|index| self.partial(holder(index), SegmentId { reduction, index }))
-            .collect()
+        segments.map(|index| self.partial(holder(index), SegmentId { reduction, index })).collect()
     }
 
     fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {

@@ -15,11 +15,7 @@ fn spec(ranks: u32, delivery: Delivery) -> ReductionSpec {
     ReductionSpec {
         group: Path::range(0, ranks),
         delivery,
-        kind: BodyKind::Array {
-            element: ElementType::F64,
-            operation: Operation::Sum,
-            length: 100_000,
-        },
+        kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 100_000 },
         commutative: true,
         deadline: None,
         trace: false,
@@ -27,13 +23,7 @@ fn spec(ranks: u32, delivery: Delivery) -> ReductionSpec {
 }
 
 fn call(rank: u32, name: &str, spec: &ReductionSpec) -> Call {
-    Call {
-        rank: Rank(rank),
-        name: name.to_owned(),
-        sequence: 0,
-        spec: spec.clone(),
-        inline: false,
-    }
+    Call { rank: Rank(rank), name: name.to_owned(), sequence: 0, spec: spec.clone(), inline: false }
 }
 
 fn ranks(ranks: &[u32]) -> Path {
@@ -41,11 +31,7 @@ fn ranks(ranks: &[u32]) -> Path {
 }
 
 fn task(executor: u32, own: &[u32], source: u32, path: &[u32]) -> Step {
-    Step::Task {
-        executor: Rank(executor),
-        own: ranks(own),
-        sources: vec![(Rank(source), ranks(path))],
-    }
+    Step::Task { executor: Rank(executor), own: ranks(own), sources: vec![(Rank(source), ranks(path))] }
 }
 
 /// DR-6, Fig. 4: p = 4, root 1, arrivals 0, 3, 1, 2. Task 1 folds {0} into 3, task 2 folds {2} into the root at the same
@@ -58,10 +44,7 @@ fn figure_4() {
     world.run();
     let spec = spec(4, Delivery::Root(Rank(1)));
     for (position, rank) in [0, 3, 1, 2].into_iter().enumerate() {
-        world.call(
-            Duration::from_micros(10 * position as u64),
-            call(rank, "figure 4", &spec),
-        );
+        world.call(Duration::from_micros(10 * position as u64), call(rank, "figure 4", &spec));
     }
     world.run();
     assert_eq!(
@@ -80,12 +63,7 @@ fn figure_4() {
             Step::End,
         ]
     );
-    let value = world
-        .ended(Rank(1), "figure 4", 0)
-        .unwrap()
-        .value
-        .clone()
-        .unwrap();
+    let value = world.ended(Rank(1), "figure 4", 0).unwrap().value.clone().unwrap();
     assert_eq!(value, [[1, 2, 3, 0].map(Rank)]);
     for rank in [0, 2, 3] {
         let ended = world.ended(Rank(rank), "figure 4", 0).unwrap();
@@ -98,20 +76,15 @@ fn figure_4() {
 fn the_faster_worker_gets_the_task() {
     let mut settings = Settings::new(3, 0);
     settings.latency = (Duration::from_micros(1), Duration::from_micros(1));
-    settings.task_time = BTreeMap::from([
-        (Rank(1), Duration::from_micros(50)),
-        (Rank(2), Duration::from_millis(5)),
-    ]);
+    settings.task_time =
+        BTreeMap::from([(Rank(1), Duration::from_micros(50)), (Rank(2), Duration::from_millis(5))]);
     let mut world = World::new(settings);
     world.run();
     let spec = spec(3, Delivery::Root(Rank(0)));
     // Rank 2 comes second in the first two reductions and executes their tasks, as nothing is known of it at first.
     for name in ["first", "second", "third"] {
         for (position, rank) in [1, 2, 0].into_iter().enumerate() {
-            world.call(
-                Duration::from_millis(10 * position as u64),
-                call(rank, name, &spec),
-            );
+            world.call(Duration::from_millis(10 * position as u64), call(rank, name, &spec));
         }
         world.run();
     }
@@ -123,11 +96,7 @@ fn the_faster_worker_gets_the_task() {
             _ => None,
         })
         .collect();
-    assert_eq!(
-        executors,
-        [2, 1, 1],
-        "once rank 2 has shown that it is slow, rank 1 gets the work"
-    );
+    assert_eq!(executors, [2, 1, 1], "once rank 2 has shown that it is slow, rank 1 gets the work");
 }
 
 /// DR-3: several reductions run at once, each with its own queue; a rank that is late in one holds up no other.
@@ -137,11 +106,7 @@ fn reductions_do_not_wait_for_each_other() {
     world.run();
     let spec = spec(4, Delivery::Root(Rank(0)));
     for rank in 0..4 {
-        let late = if rank == 2 {
-            Duration::from_secs(1)
-        } else {
-            Duration::ZERO
-        };
+        let late = if rank == 2 { Duration::from_secs(1) } else { Duration::ZERO };
         world.call(late, call(rank, "held up", &spec));
         world.call(Duration::ZERO, call(rank, "free", &spec));
     }

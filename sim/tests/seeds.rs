@@ -26,16 +26,12 @@ fn draw(seed: u64) -> (Settings, Vec<Plan>, ChaCha8Rng) {
     let ranks = random.random_range(1..=16);
     let mut settings = Settings::new(ranks, seed);
     let hosts = random.random_range(1..=ranks);
-    settings.hosts = (0..ranks)
-        .map(|_| random.random_range(0..u64::from(hosts)))
-        .collect();
+    settings.hosts = (0..ranks).map(|_| random.random_range(0..u64::from(hosts))).collect();
     settings.policy.segment_bytes = 1 << 16;
     settings.policy.fan_in_max = random.random_range(2..=16);
     settings.policy.hold_bytes = *[64, 256, 1 << 20].choose(&mut random).unwrap();
     for rank in 0..ranks {
-        settings
-            .task_time
-            .insert(Rank(rank), Duration::from_micros(random.random_range(1..500)));
+        settings.task_time.insert(Rank(rank), Duration::from_micros(random.random_range(1..500)));
     }
     let plans = (0..random.random_range(1..6)).map(|number| {
         let group: Path = loop {
@@ -46,22 +42,12 @@ fn draw(seed: u64) -> (Settings, Vec<Plan>, ChaCha8Rng) {
         };
         let members: Vec<Rank> = group.iter().collect();
         let root = *members.choose(&mut random).unwrap();
-        let delivery = if random.random_bool(0.6) {
-            Delivery::Root(root)
-        } else {
-            Delivery::All
-        };
+        let delivery = if random.random_bool(0.6) { Delivery::Root(root) } else { Delivery::All };
         let length = *[1u64, 100, 8192, 50_000].choose(&mut random).unwrap();
         let kind = if random.random_bool(0.7) {
-            BodyKind::Array {
-                element: ElementType::F64,
-                operation: Operation::Sum,
-                length,
-            }
+            BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length }
         } else {
-            BodyKind::Object {
-                type_name: "evidence".to_owned(),
-            }
+            BodyKind::Object { type_name: "evidence".to_owned() }
         };
         let spec = ReductionSpec {
             group,
@@ -71,10 +57,7 @@ fn draw(seed: u64) -> (Settings, Vec<Plan>, ChaCha8Rng) {
             deadline: None,
             trace: random.random_bool(0.3),
         };
-        Plan {
-            name: format!("reduction {number}"),
-            spec,
-        }
+        Plan { name: format!("reduction {number}"), spec }
     });
     let plans = plans.collect();
     (settings, plans, random)
@@ -84,24 +67,12 @@ fn start(seed: u64) -> (World, Vec<Plan>, ChaCha8Rng) {
     let (settings, plans, mut random) = draw(seed);
     let mut world = World::new(settings);
     for plan in &plans {
-        let inline = plan
-            .spec
-            .kind
-            .array_bytes()
-            .map_or(random.random_bool(0.5), |(bytes, _)| bytes <= 16 << 10);
+        let inline =
+            plan.spec.kind.array_bytes().map_or(random.random_bool(0.5), |(bytes, _)| bytes <= 16 << 10);
         for rank in plan.spec.group.iter() {
             let after = Duration::from_micros(random.random_range(100..3000));
             let (name, spec) = (plan.name.clone(), plan.spec.clone());
-            world.call(
-                after,
-                Call {
-                    rank,
-                    name,
-                    sequence: 0,
-                    spec,
-                    inline,
-                },
-            );
+            world.call(after, Call { rank, name, sequence: 0, spec, inline });
         }
     }
     (world, plans, random)
@@ -110,22 +81,13 @@ fn start(seed: u64) -> (World, Vec<Plan>, ChaCha8Rng) {
 fn check_value(seed: u64, plan: &Plan, rank: Rank, ended: &Ended) {
     let group: Vec<Rank> = plan.spec.group.iter().collect();
     let receives = plan.spec.delivery.root().is_none_or(|root| root == rank);
-    assert_eq!(
-        ended.value.is_some(),
-        receives,
-        "seed {seed}, {}, rank {rank}",
-        plan.name
-    );
+    assert_eq!(ended.value.is_some(), receives, "seed {seed}, {}, rank {rank}", plan.name);
     for segment in ended.value.iter().flatten() {
         let mut counted = segment.clone();
         if plan.spec.commutative {
             counted.sort_unstable();
         }
-        assert_eq!(
-            counted, group,
-            "seed {seed}, {}, rank {rank}: each once, in order",
-            plan.name
-        );
+        assert_eq!(counted, group, "seed {seed}, {}, rank {rank}: each once, in order", plan.name);
     }
 }
 
@@ -196,16 +158,7 @@ fn a_deadline_ends_what_a_missing_rank_holds_up() {
         let others: Vec<Rank> = plan.spec.group.iter().filter(|rank| *rank != missing).collect();
         for &rank in &others {
             let (name, spec) = (plan.name.clone(), plan.spec.clone());
-            world.call(
-                Duration::from_millis(1),
-                Call {
-                    rank,
-                    name,
-                    sequence: 0,
-                    spec,
-                    inline: false,
-                },
-            );
+            world.call(Duration::from_millis(1), Call { rank, name, sequence: 0, spec, inline: false });
         }
         world.run();
         for &rank in &others {

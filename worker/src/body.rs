@@ -1,6 +1,6 @@
 //! What the application contributes, as far as the worker has to know.
 
-use std::{any::Any, sync::Arc};
+use std::any::Any;
 
 use everfold_protocol::spec::BodyKind;
 
@@ -63,9 +63,4 @@ pub struct Contributed {
     pub kind: BodyKind,
     /// The value.
     pub body: Body,
-}
-
-/// A shared accumulate function, for bodies that make their own.
-pub fn accumulate_with(kernel: impl Fn(&mut [u8], &[u8]) + Send + Sync + 'static) -> Accumulate {
-    Arc::new(kernel)
 }

@@ -47,14 +47,7 @@ pub struct Peers {
 impl Peers {
     /// Knows nobody yet.
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
-        Self {
-            me: me.process,
-            host: me.host,
-            known: DashMap::new(),
-            windows,
-            shm: Shm::new(),
-            tcp,
-        }
+        Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
     }
 
     /// Learns of processes.
@@ -78,23 +71,15 @@ impl Peers {
         data: &Data,
         range: Option<ByteRange>,
     ) -> Result<Fetched, ExecutionError> {
-        let failed = |error: &dyn std::fmt::Display| ExecutionError {
-            culprit: owner,
-            reason: error.to_string(),
-        };
+        let failed =
+            |error: &dyn std::fmt::Display| ExecutionError { culprit: owner, reason: error.to_string() };
         let window = match data {
             Data::Inline(bytes) => return Ok(Fetched::Inline(bytes.clone())),
             Data::Window(window) => window,
             Data::Private => return Err(failed(&"its data is private")),
         };
-        let range = range.unwrap_or(ByteRange {
-            start: 0,
-            len: window.bytes,
-        });
-        let fetched = self
-            .read(owner, window, range)
-            .await
-            .map_err(|error| failed(&error))?;
+        let range = range.unwrap_or(ByteRange { start: 0, len: window.bytes });
+        let fetched = self.read(owner, window, range).await.map_err(|error| failed(&error))?;
         let whole = range.start == 0 && range.len == window.bytes;
         match window.checksum {
             Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
@@ -116,11 +101,7 @@ impl Peers {
         }
         let unknown =
             || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "it is not in the job"));
-        let peer = self
-            .known
-            .get(&owner)
-            .map(|peer| peer.clone())
-            .ok_or_else(unknown)?;
+        let peer = self.known.get(&owner).map(|peer| peer.clone()).ok_or_else(unknown)?;
         if peer.host == self.host {
             match self.shm.read(&peer, window, range).await {
                 // Reading other processes' memory is forbidden here; their servers still answer.
@@ -155,10 +136,7 @@ struct Shown {
 impl Shown {
     fn publish(&self, content: Content) -> Result<Data, NoWindow> {
         let window = self.windows.publish(content).ok_or(NoWindow)?;
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(window.clone());
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(window.clone());
         Ok(Data::Window(window))
     }
 
@@ -172,16 +150,13 @@ impl Shown {
 
     /// Closes the windows that `which` accepts.
     fn release(&self, which: impl Fn(&WindowRef) -> bool) {
-        self.open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|window| {
-                let release = which(window);
-                if release {
-                    self.windows.release(window);
-                }
-                !release
-            });
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|window| {
+            let release = which(window);
+            if release {
+                self.windows.release(window);
+            }
+            !release
+        });
     }
 }
 
@@ -252,17 +227,9 @@ impl Share {
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
         let inline_bytes_max = limits.inline_bytes_max;
-        let shown = Shown {
-            windows: windows.clone(),
-            open: Mutex::default(),
-            inline_bytes_max,
-        };
+        let shown = Shown { windows: windows.clone(), open: Mutex::default(), inline_bytes_max };
         let (kind, data) = match body {
-            Body::Array {
-                memory,
-                element_bytes,
-                accumulate,
-            } => {
+            Body::Array { memory, element_bytes, accumulate } => {
                 let inline = memory.bytes().len() as u64 <= inline_bytes_max;
                 let copy = (inline && !private).then(|| Bytes::copy_from_slice(memory.bytes()));
                 let original = Buffer::new(memory);
@@ -282,26 +249,12 @@ impl Share {
                 (Kind::Array(array), data)
             }
             Body::Object(object) => {
-                let data = if private {
-                    Data::Private
-                } else {
-                    shown.publish_encoded(object.encode()?)?
-                };
+                let data = if private { Data::Private } else { shown.publish_encoded(object.encode()?)? };
                 (Kind::Object(Mutex::new(Some(object))), data)
             }
         };
         let (group, commutative) = (spec.group.clone(), spec.commutative);
-        Ok((
-            Self {
-                me,
-                group,
-                commutative,
-                private,
-                shown,
-                kind,
-            },
-            data,
-        ))
+        Ok((Self { me, group, commutative, private, shown, kind }, data))
     }
 
     /// Closes all windows of this share.
@@ -323,17 +276,10 @@ impl Share {
         if !self.commutative {
             task.sources.sort_by_key(|source| source.path.first());
         }
-        let left = task
-            .sources
-            .iter()
-            .filter(|source| source.path.first() < own_first)
-            .count();
+        let left = task.sources.iter().filter(|source| source.path.first() < own_first).count();
         let own_position = if self.commutative { 0 } else { left };
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
-        let fetches = task
-            .sources
-            .iter()
-            .map(|source| peers.fetch(source.process, &source.data, range));
+        let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
         let fetched = try_join_all(fetches).await?;
         let fetch_ns = started.elapsed().as_nanos() as u64;
         let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();
@@ -351,11 +297,7 @@ impl Share {
             let folded = tokio::task::spawn_blocking(fold).await;
             folded.unwrap_or_else(|error| Err(blame(me, format!("combining panicked: {error}"))))
         }?;
-        let counters = TaskCounters {
-            task_ns: fetch_ns + fold_ns,
-            fetch_ns,
-            fetched_bytes: bytes as u64,
-        };
+        let counters = TaskCounters { task_ns: fetch_ns + fold_ns, fetch_ns, fetched_bytes: bytes as u64 };
         Ok((data, counters))
     }
 
@@ -370,9 +312,7 @@ impl Share {
                     return Ok(Data::Private);
                 }
                 let encoded = object.encode().map_err(|error| blame(self.me, error))?;
-                self.shown
-                    .publish_encoded(encoded)
-                    .map_err(|error| blame(self.me, error))
+                self.shown.publish_encoded(encoded).map_err(|error| blame(self.me, error))
             }
         }
     }
@@ -408,14 +348,7 @@ impl Share {
         };
         let mut target = target.write(start, len).map_err(|error| blame(self.me, error))?;
         let sources: Vec<&[u8]> = fetched.iter().map(|bytes| &**bytes).collect();
-        kernel::fold(
-            &mut target,
-            own,
-            &sources,
-            own_position,
-            array.element_bytes,
-            &array.accumulate,
-        );
+        kernel::fold(&mut target, own, &sources, own_position, array.element_bytes, &array.accumulate);
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
             return Err(blame(task.sources[torn].process, ReadError::Released));
         }
@@ -449,8 +382,7 @@ impl Share {
             Kind::Array(array) => {
                 let original = array.original().map_err(|error| blame(self.me, error))?;
                 // All originals are folded; nobody reads this one any more.
-                self.shown
-                    .release(|window| self.shown.windows.shows(window, &original));
+                self.shown.release(|window| self.shown.windows.shows(window, &original));
                 for piece in pieces {
                     self.collect_piece(peers, array, &original, piece).await?;
                 }
@@ -494,31 +426,19 @@ impl Share {
         let inline = matches!(data, Data::Inline(_));
         // Long pieces come in parts, so that staging stays short and peers are read in turn.
         let part_bytes = (1 << 20) / array.element_bytes.max(1) as u64 * array.element_bytes.max(1) as u64;
-        let part_bytes = if inline {
-            range.len
-        } else {
-            part_bytes.max(array.element_bytes as u64)
-        };
+        let part_bytes = if inline { range.len } else { part_bytes.max(array.element_bytes as u64) };
         for start in (range.start..range.end()).step_by(part_bytes as usize) {
-            let part = ByteRange {
-                start,
-                len: part_bytes.min(range.end() - start),
-            };
+            let part = ByteRange { start, len: part_bytes.min(range.end() - start) };
             let bytes = peers.fetch(process, &data, Some(part)).await?;
             let original = original.clone();
             let copy = move || {
-                let mut target = original
-                    .write(part.start, part.len)
-                    .map_err(|error| blame(process, error))?;
+                let mut target =
+                    original.write(part.start, part.len).map_err(|error| blame(process, error))?;
                 if bytes.len() != target.len() {
                     return Err(blame(process, ReadError::Released));
                 }
                 target.copy_from_slice(&bytes);
-                if bytes.is_still_valid() {
-                    Ok(())
-                } else {
-                    Err(blame(process, ReadError::Released))
-                }
+                if bytes.is_still_valid() { Ok(()) } else { Err(blame(process, ReadError::Released)) }
             };
             if part.len as usize <= ON_THE_SPOT_BYTES {
                 copy()?;
@@ -538,21 +458,14 @@ impl Share {
         let busy = || blame(self.me, "the body is still in use");
         match &self.kind {
             Kind::Array(array) => {
-                let original = array
-                    .original
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
+                let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let original = original.ok_or_else(|| blame(self.me, handed_back()))?;
-                self.shown
-                    .release(|window| self.shown.windows.shows(window, &original));
+                self.shown.release(|window| self.shown.windows.shows(window, &original));
                 original.into_owner().map(Returned::Array).map_err(|_| busy())
             }
             Kind::Object(object) => {
                 let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
-                object
-                    .map(Returned::Object)
-                    .ok_or_else(|| blame(self.me, handed_back()))
+                object.map(Returned::Object).ok_or_else(|| blame(self.me, handed_back()))
             }
         }
     }
@@ -570,10 +483,7 @@ pub enum Returned {
 fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
     match region.and_then(|region| region.allocate(len)) {
         Some(block) => Box::new(block),
-        None => Box::new(Words {
-            words: vec![0; len.div_ceil(8)],
-            len,
-        }),
+        None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),
     }
 }
 
@@ -609,11 +519,7 @@ fn fold_object(
     let decode = |(source, bytes): (&Source, &Fetched)| {
         object.decode(bytes).map_err(|error| blame(source.process, error))
     };
-    let mut left: Vec<_> = sources
-        .iter()
-        .zip(fetched)
-        .map(decode)
-        .collect::<Result<_, _>>()?;
+    let mut left: Vec<_> = sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
     let right = left.split_off(own_position);
     for operand in left.into_iter().rev() {
         let own = std::mem::replace(object, operand);
@@ -626,10 +532,7 @@ fn fold_object(
 }
 
 fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> ExecutionError {
-    ExecutionError {
-        culprit,
-        reason: reason.to_string(),
-    }
+    ExecutionError { culprit, reason: reason.to_string() }
 }
 
 /// Whether `rank` is to have the result.

@@ -207,25 +207,14 @@ impl Worker {
         let reduction = contribution.reduction;
         let limit = self.limits.reductions_max;
         if self.phase != Phase::Open {
-            let end = if self.phase == Phase::Closed {
-                End::MasterLost
-            } else {
-                End::Closed
-            };
+            let end = if self.phase == Phase::Closed { End::MasterLost } else { End::Closed };
             self.refuse_call(reduction, end);
         } else if self.reductions.len() as u64 >= limit {
-            let refusal = Refusal::TooManyReductions {
-                rank: self.process.rank,
-                limit,
-            };
+            let refusal = Refusal::TooManyReductions { rank: self.process.rank, limit };
             self.refuse_call(reduction, End::Refused(refusal));
         } else {
             let spec = contribution.spec.clone();
-            let local = Local {
-                spec,
-                held: BTreeMap::new(),
-                state: State::Running,
-            };
+            let local = Local { spec, held: BTreeMap::new(), state: State::Running };
             let before = self.reductions.insert(reduction, local);
             assert!(before.is_none(), "each call has its own sequence number");
             self.send(ToMaster::Contribute(Box::new(contribution)));
@@ -248,11 +237,7 @@ impl Worker {
             ToWorker::Finished(finished) => self.finished(finished),
             ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
             ToWorker::Release { reduction } => {
-                if let Some(Local {
-                    state: State::Serving,
-                    ..
-                }) = self.reductions.get(&reduction)
-                {
+                if let Some(Local { state: State::Serving, .. }) = self.reductions.get(&reduction) {
                     self.release(reduction);
                 }
             }
@@ -268,19 +253,12 @@ impl Worker {
         let (reduction, index) = (task.segment.reduction, task.segment.index);
         let own = Path::single(self.process.rank);
         let held = match self.reductions.get(&reduction) {
-            Some(Local {
-                held,
-                state: State::Running,
-                ..
-            }) => held.get(&index).unwrap_or(&own),
+            Some(Local { held, state: State::Running, .. }) => held.get(&index).unwrap_or(&own),
             // It ended here while the task was under way; the master hears the same.
             _ => return,
         };
         if *held != task.own || !self.busy.insert((reduction, index)) {
-            let reason = format!(
-                "the task expects a partial of {}, this rank holds {held}",
-                task.own
-            );
+            let reason = format!("the task expects a partial of {}, this rank holds {held}", task.own);
             let culprit = self.process;
             self.send(ToMaster::TaskFailed(TaskFailed {
                 task: task.task,
@@ -304,36 +282,19 @@ impl Worker {
         let message = match result {
             Ok((data, counters)) => {
                 let path = task.sources.iter().fold(task.own, |path, source| {
-                    path.union(&source.path)
-                        .expect("I1: the paths of a task are disjoint")
+                    path.union(&source.path).expect("I1: the paths of a task are disjoint")
                 });
                 local.held.insert(segment.index, path.clone());
-                ToMaster::PartialReady(PartialReady {
-                    task: id,
-                    segment,
-                    path,
-                    data,
-                    counters,
-                })
+                ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
             }
-            Err(ExecutionError { culprit, reason }) => ToMaster::TaskFailed(TaskFailed {
-                task: id,
-                segment,
-                culprit,
-                reason,
-            }),
+            Err(ExecutionError { culprit, reason }) => {
+                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, reason })
+            }
         };
         self.send(message);
     }
 
-    fn finished(
-        &mut self,
-        Finished {
-            reduction,
-            result,
-            report,
-        }: Finished,
-    ) {
+    fn finished(&mut self, Finished { reduction, result, report }: Finished) {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
@@ -344,10 +305,7 @@ impl Worker {
         let in_windows = result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let announce = in_windows && local.spec.group.len() > 1;
         local.state = State::Collecting { report, announce };
-        self.actions.push_back(Action::Collect {
-            reduction,
-            pieces: result,
-        });
+        self.actions.push_back(Action::Collect { reduction, pieces: result });
     }
 
     fn collected(&mut self, reduction: ReductionId, result: Result<(), ExecutionError>) {
@@ -404,12 +362,6 @@ impl Worker {
     /// What this rank's partial of a segment holds; the simulator compares it with the master's belief.
     pub fn held(&self, reduction: ReductionId, index: SegmentIndex) -> Option<Path> {
         let local = self.reductions.get(&reduction)?;
-        Some(
-            local
-                .held
-                .get(&index)
-                .cloned()
-                .unwrap_or_else(|| Path::single(self.process.rank)),
-        )
+        Some(local.held.get(&index).cloned().unwrap_or_else(|| Path::single(self.process.rank)))
     }
 }

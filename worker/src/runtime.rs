@@ -204,26 +204,12 @@ impl Handle {
     /// # Errors
     /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
-        let Call {
-            reduction,
-            name,
-            spec,
-            body,
-        } = call;
+        let Call { reduction, name, spec, body } = call;
         let (share, data) = Share::new(self.process, &spec, body, &self.windows, &self.limits)?;
-        let contribution = Contribution {
-            reduction,
-            name,
-            spec,
-            data,
-        };
+        let contribution = Contribution { reduction, name, spec, data };
         let (answer, pending) = oneshot::channel();
         // If the I/O thread is gone, `answer` is dropped and `pending` tells.
-        let _ = self.input.send(Input::Call {
-            contribution,
-            share: Arc::new(share),
-            answer,
-        });
+        let _ = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
         Ok(pending)
     }
 
@@ -262,20 +248,18 @@ impl Drop for Handle {
 /// See [`JoinError`].
 pub fn start(config: Config) -> Result<Handle, JoinError> {
     let (ready, welcome) = std::sync::mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("everfold-io".to_owned())
-        .spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .max_blocking_threads(config.threads)
-                .thread_keep_alive(Duration::from_secs(60))
-                .thread_name("everfold-fold")
-                .build();
-            match runtime {
-                Ok(runtime) => runtime.block_on(Driver::run(config, ready)),
-                Err(error) => drop(ready.send(Err(error.into()))),
-            }
-        })?;
+    let thread = std::thread::Builder::new().name("everfold-io".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(config.threads)
+            .thread_keep_alive(Duration::from_secs(60))
+            .thread_name("everfold-fold")
+            .build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(Driver::run(config, ready)),
+            Err(error) => drop(ready.send(Err(error.into()))),
+        }
+    })?;
     let mut handle = welcome.recv().unwrap_or(Err(JoinError::MasterLost))?;
     handle.thread = Some(thread);
     Ok(handle)
@@ -313,36 +297,20 @@ impl Driver {
         config: Config,
         ready: std::sync::mpsc::Sender<Result<Handle, JoinError>>,
     ) -> Result<(Self, mpsc::UnboundedReceiver<Input>), JoinError> {
-        let Config {
-            process,
-            job,
-            key,
-            ref rendezvous,
-            transport,
-            join_timeout,
-            ..
-        } = config;
+        let Config { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
         let address = || rendezvous.clone();
         let deadline = tokio::time::Instant::now() + join_timeout;
-        let mut control =
-            connect_until(rendezvous, deadline)
-                .await
-                .map_err(|source| JoinError::NoMaster {
-                    address: address(),
-                    timeout: join_timeout,
-                    source,
-                })?;
+        let mut control = connect_until(rendezvous, deadline)
+            .await
+            .map_err(|source| JoinError::NoMaster { address: address(), timeout: join_timeout, source })?;
         handshake::connect(&mut control, &key, job, process, Purpose::Control)
             .await
-            .map_err(|source| JoinError::Handshake {
-                address: address(),
-                source,
-            })?;
+            .map_err(|source| JoinError::Handshake { address: address(), source })?;
         let region = match transport {
             // Without shared memory everything still works over TCP.
-            Transport::Auto => Region::new()
-                .inspect_err(|error| tracing::warn!(%error, "no shared memory"))
-                .ok(),
+            Transport::Auto => {
+                Region::new().inspect_err(|error| tracing::warn!(%error, "no shared memory")).ok()
+            }
             Transport::Tcp => None,
         };
         let host = match region {
@@ -351,10 +319,8 @@ impl Driver {
         };
         shm::allow_peers();
         let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
-        let server = listener
-            .tcp_address()?
-            .ok_or(io::ErrorKind::AddrNotAvailable)
-            .map_err(io::Error::from)?;
+        let server =
+            listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
         let windows = Arc::new(Windows::new(region));
         tokio::spawn(serve(listener, key, job, windows.clone()));
         let me = Peer {
@@ -405,16 +371,8 @@ impl Driver {
 
     fn take(&mut self, input: Input) {
         let event = match input {
-            Input::Call {
-                contribution,
-                share,
-                answer,
-            } => {
-                let local = Local {
-                    share,
-                    spec: contribution.spec.clone(),
-                    answer: Some(answer),
-                };
+            Input::Call { contribution, share, answer } => {
+                let local = Local { share, spec: contribution.spec.clone(), answer: Some(answer) };
                 self.locals.insert(contribution.reduction, local);
                 Event::Call(contribution)
             }
@@ -442,10 +400,7 @@ impl Driver {
                 Action::Send(message) => messages.push(message),
                 Action::Meet { peers, limits } => self.meet(peers, limits),
                 Action::Incomplete { missing } => {
-                    self.refuse_start(JoinError::Incomplete {
-                        missing,
-                        timeout: self.config.join_timeout,
-                    });
+                    self.refuse_start(JoinError::Incomplete { missing, timeout: self.config.join_timeout });
                     closed = true;
                 }
                 Action::Execute(task) => self.execute(task),
@@ -468,9 +423,9 @@ impl Driver {
                         tokio::task::spawn_blocking(move || drop(local));
                     }
                 }
-                Action::Departed(processes) => processes
-                    .into_iter()
-                    .for_each(|process| self.peers.forget(process)),
+                Action::Departed(processes) => {
+                    processes.into_iter().for_each(|process| self.peers.forget(process))
+                }
                 Action::Closed => {
                     self.refuse_start(JoinError::MasterLost);
                     closed = true;
@@ -484,14 +439,8 @@ impl Driver {
     }
 
     async fn send(&mut self, messages: &[everfold_protocol::message::ToMaster]) {
-        let Config {
-            job, process: sender, ..
-        } = self.config;
-        let header = Header {
-            job,
-            epoch: self.machine.epoch(),
-            sender,
-        };
+        let Config { job, process: sender, .. } = self.config;
+        let header = Header { job, epoch: self.machine.epoch(), sender };
         self.outgoing.clear();
         let encoded = encode_batch(&header, messages, self.limits.frame_bytes_max, &mut self.outgoing);
         if let Err(error) = encoded {
@@ -549,12 +498,7 @@ impl Driver {
         let result = match end {
             End::Finished(report) if receives(&local.spec, self.config.process.rank) => {
                 let value = local.share.take_body();
-                value
-                    .map(|value| Completed {
-                        value: Some(value),
-                        report,
-                    })
-                    .map_err(CallError::ResultLost)
+                value.map(|value| Completed { value: Some(value), report }).map_err(CallError::ResultLost)
             }
             End::Finished(report) => Ok(Completed { value: None, report }),
             End::Refused(refusal) => Err(CallError::Refused(refusal)),
@@ -618,9 +562,7 @@ fn own_ip(rendezvous: &Address) -> io::Result<IpAddr> {
     };
     // Connecting a datagram socket sends nothing; it only chooses a route.
     let target = std::net::ToSocketAddrs::to_socket_addrs(place)?.next();
-    let target = target
-        .ok_or(io::ErrorKind::AddrNotAvailable)
-        .map_err(io::Error::from)?;
+    let target = target.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = std::net::UdpSocket::bind(any)?;
     socket.connect(target)?;

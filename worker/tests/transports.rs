@@ -72,14 +72,10 @@ async fn a_dead_peer_is_unreachable() {
     drop(listener);
     let mut dead = peer(&windows, address);
     dead.pid = u32::MAX >> 2;
-    let window = windows
-        .publish(everfold_worker::memory::window::Content::Encoded("x".into()))
-        .unwrap();
+    let window = windows.publish(everfold_worker::memory::window::Content::Encoded("x".into())).unwrap();
     let range = everfold_protocol::message::ByteRange { start: 0, len: 1 };
-    let readers: [Box<dyn OneSidedRead>; 2] = [
-        Box::new(Shm::new()),
-        Box::new(Tcp::new(KEY, JOB, ProcessId::first(0))),
-    ];
+    let readers: [Box<dyn OneSidedRead>; 2] =
+        [Box::new(Shm::new()), Box::new(Tcp::new(KEY, JOB, ProcessId::first(0)))];
     for reader in readers {
         let result = reader.read(&dead, &window, range).await;
         assert!(matches!(result, Err(ReadError::Unreachable(_))), "{result:?}");
@@ -105,19 +101,10 @@ async fn pairs() -> Vec<(BoxStream, BoxStream)> {
 #[tokio::test]
 async fn control_messages_arrive_whole_and_in_order() {
     for (mut client, mut server) in pairs().await {
-        let header = Header {
-            job: JOB,
-            epoch: Epoch(4),
-            sender: ProcessId::first(2),
-        };
+        let header = Header { job: JOB, epoch: Epoch(4), sender: ProcessId::first(2) };
         let sent: Vec<Vec<ToMaster>> = (0..50)
             .map(|number| {
-                vec![
-                    ToMaster::Collected {
-                        reduction: everfold_protocol::ReductionId::new("x", number)
-                    };
-                    3
-                ]
+                vec![ToMaster::Collected { reduction: everfold_protocol::ReductionId::new("x", number) }; 3]
             })
             .collect();
         let expected = sent.clone();
@@ -134,10 +121,7 @@ async fn control_messages_arrive_whole_and_in_order() {
         }
         writing.await.unwrap();
         let ended = read_frame::<(Header, Vec<ToMaster>)>(&mut server, 1 << 20).await;
-        assert!(
-            matches!(ended, Err(HandshakeError::Io(_))),
-            "a connection that ends is an error: {ended:?}"
-        );
+        assert!(matches!(ended, Err(HandshakeError::Io(_))), "a connection that ends is an error: {ended:?}");
     }
 }
 
@@ -159,14 +143,9 @@ async fn those_who_know_the_secret_are_let_in() {
 async fn a_wrong_secret_is_refused_by_both_sides() {
     for (mut client, mut server) in pairs().await {
         let connecting = async {
-            let result = handshake::connect(
-                &mut client,
-                &Key([4; 32]),
-                JOB,
-                ProcessId::first(1),
-                Purpose::Control,
-            )
-            .await;
+            let result =
+                handshake::connect(&mut client, &Key([4; 32]), JOB, ProcessId::first(1), Purpose::Control)
+                    .await;
             drop(client);
             result
         };
@@ -190,10 +169,7 @@ async fn a_forged_proof_is_refused() {
             write_frame(&mut client, &[1u8; 32], 1 << 10).await.unwrap();
         };
         let ((), accepted) = tokio::join!(forging, handshake::accept(&mut server, &KEY, JOB));
-        assert!(
-            matches!(accepted, Err(HandshakeError::WrongSecret)),
-            "{accepted:?}"
-        );
+        assert!(matches!(accepted, Err(HandshakeError::WrongSecret)), "{accepted:?}");
     }
 }
 
@@ -205,23 +181,11 @@ async fn a_foreign_job_is_refused_by_both_sides() {
             handshake::accept(&mut server, &KEY, JOB),
         );
         assert!(
-            matches!(
-                connected,
-                Err(HandshakeError::ForeignJob {
-                    theirs: JOB,
-                    ours: JobId(8)
-                })
-            ),
+            matches!(connected, Err(HandshakeError::ForeignJob { theirs: JOB, ours: JobId(8) })),
             "{connected:?}"
         );
         assert!(
-            matches!(
-                accepted,
-                Err(HandshakeError::ForeignJob {
-                    theirs: JobId(8),
-                    ours: JOB
-                })
-            ),
+            matches!(accepted, Err(HandshakeError::ForeignJob { theirs: JobId(8), ours: JOB })),
             "{accepted:?}"
         );
     }
@@ -240,19 +204,11 @@ async fn strangers_are_refused_for_what_they_are() {
     *damaged.last_mut().unwrap() ^= 1;
     type Expected = fn(&HandshakeError) -> bool;
     let cases: [(&[u8], Expected); 5] = [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", |e| {
-            matches!(e, HandshakeError::Frame(FrameError::Magic(_)))
-        }),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", |e| matches!(e, HandshakeError::Frame(FrameError::Magic(_)))),
         (b"evf", |e| matches!(e, HandshakeError::Io(_))),
-        (&foreign_version, |e| {
-            matches!(e, HandshakeError::Frame(FrameError::Version(99)))
-        }),
-        (&oversized, |e| {
-            matches!(e, HandshakeError::Frame(FrameError::TooLong { .. }))
-        }),
-        (&damaged, |e| {
-            matches!(e, HandshakeError::Frame(FrameError::Checksum { .. }))
-        }),
+        (&foreign_version, |e| matches!(e, HandshakeError::Frame(FrameError::Version(99)))),
+        (&oversized, |e| matches!(e, HandshakeError::Frame(FrameError::TooLong { .. }))),
+        (&damaged, |e| matches!(e, HandshakeError::Frame(FrameError::Checksum { .. }))),
     ];
     for (bytes, expected) in cases {
         for (mut client, mut server) in pairs().await {

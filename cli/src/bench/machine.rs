@@ -23,16 +23,11 @@ impl Machine {
     /// This one.
     pub fn here() -> Self {
         let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpuinfo
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             processor: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: read_to_string("/proc/sys/kernel/osrelease")
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            kernel: read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             everfold: env!("CARGO_PKG_VERSION"),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         }

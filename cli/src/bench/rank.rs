@@ -43,9 +43,10 @@ pub struct Measured {
 
 impl RankArguments {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        everfold::launch(Launch::from_env_or_local(1), |session| async move {
-            self.measure(&session).await
-        })?;
+        everfold::launch(
+            Launch::from_env_or_local(1),
+            |session| async move { self.measure(&session).await },
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -87,11 +88,7 @@ impl RankArguments {
             }
         }
         let slowest = session.reduce("slowest", Max(seconds)).await?;
-        Ok(Measured {
-            bytes,
-            seconds: slowest.value.map_or_else(Vec::new, |Max(seconds)| seconds),
-            timeline,
-        })
+        Ok(Measured { bytes, seconds: slowest.value.map_or_else(Vec::new, |Max(seconds)| seconds), timeline })
     }
 
     /// One reduction, from a barrier to its outcome. Checks the value.
@@ -113,31 +110,19 @@ impl RankArguments {
                     reduction = reduction.trace();
                 }
                 let outcome = reduction.await?;
-                (
-                    outcome.value.map(|Sum(array)| Elements::Shared(array)),
-                    outcome.report,
-                )
+                (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Shared(array), true) => {
                 let outcome = session.allreduce("measured", Sum(array)).await?;
-                (
-                    outcome.value.map(|Sum(array)| Elements::Shared(array)),
-                    outcome.report,
-                )
+                (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Private(array), false) => {
                 let outcome = session.reduce("measured", Sum(array)).await?;
-                (
-                    outcome.value.map(|Sum(array)| Elements::Private(array)),
-                    outcome.report,
-                )
+                (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
             (Elements::Private(array), true) => {
                 let outcome = session.allreduce("measured", Sum(array)).await?;
-                (
-                    outcome.value.map(|Sum(array)| Elements::Private(array)),
-                    outcome.report,
-                )
+                (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
         };
         let taken = started.elapsed().as_secs_f64();

@@ -96,17 +96,8 @@ impl Reduce {
         println!("{}", self.table(&rows));
         if let Some(path) = &self.json {
             let transport = format!("{:?}", self.transport).to_lowercase();
-            let operation = if self.allreduce {
-                "allreduce sum of f32"
-            } else {
-                "reduce sum of f32"
-            };
-            let document = Document {
-                machine: &machine,
-                transport,
-                operation,
-                rows: &rows,
-            };
+            let operation = if self.allreduce { "allreduce sum of f32" } else { "reduce sum of f32" };
+            let document = Document { machine: &machine, transport, operation, rows: &rows };
             std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
             println!("figures: {}", path.display());
         }
@@ -124,45 +115,28 @@ impl Reduce {
         let sizes: Vec<String> = self.bytes.iter().map(u64::to_string).collect();
         let mut local = Local::new(ranks, std::env::current_exe()?);
         local.transport = self.transport.into();
-        let mut arguments = vec![
-            "bench".to_owned(),
-            "rank".to_owned(),
-            "--bytes".to_owned(),
-            sizes.join(","),
-        ];
+        let mut arguments =
+            vec!["bench".to_owned(), "rank".to_owned(), "--bytes".to_owned(), sizes.join(",")];
         arguments.extend(["--repeat".to_owned(), self.repeat.to_string()]);
-        for (flag, set) in [
-            ("--allreduce", self.allreduce),
-            ("--vec", self.vec),
-            ("--trace", self.timeline.is_some()),
-        ] {
+        for (flag, set) in
+            [("--allreduce", self.allreduce), ("--vec", self.vec), ("--trace", self.timeline.is_some())]
+        {
             arguments.extend(set.then(|| flag.to_owned()));
         }
         local.arguments = arguments.into_iter().map(Into::into).collect();
-        local
-            .arguments
-            .extend(["--out".into(), out.clone().into_os_string()]);
+        local.arguments.extend(["--out".into(), out.clone().into_os_string()]);
         match local.run()? {
             0 => Ok(serde_json::from_slice(&std::fs::read(out)?)?),
-            exit_code => Err(Failure {
-                message: format!("the measurement with {ranks} ranks failed"),
-                exit_code,
-            }),
+            exit_code => {
+                Err(Failure { message: format!("the measurement with {ranks} ranks failed"), exit_code })
+            }
         }
     }
 
     fn table(&self, rows: &[Row]) -> Table {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
-        table.set_header([
-            "ranks",
-            "bytes",
-            "median",
-            "10 % – 90 %",
-            "traffic",
-            "bound",
-            "ratio",
-        ]);
+        table.set_header(["ranks", "bytes", "median", "10 % – 90 %", "traffic", "bound", "ratio"]);
         for row in rows {
             table.add_row([
                 row.ranks.to_string(),
@@ -190,10 +164,7 @@ impl Row {
         let mut seconds = measured.seconds.clone();
         seconds.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| {
-            seconds
-                .get(((seconds.len() - 1) as f64 * part).round() as usize)
-                .copied()
-                .unwrap_or(f64::NAN)
+            seconds.get(((seconds.len() - 1) as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
         };
         let (median_s, bound_s) = (at(0.5), bound.as_secs_f64());
         let traffic = (u64::from(ranks) + 1) * measured.bytes;

@@ -39,9 +39,7 @@ pub struct Generator {
 impl Generator {
     /// A generator whose first number is the successor of `seed`; the seed itself is never drawn.
     pub fn new(seed: u64) -> Self {
-        Self {
-            state: seed & STATE_MASK,
-        }
+        Self { state: seed & STATE_MASK }
     }
 
     /// The state, from which [`Generator::new`] continues.
@@ -81,10 +79,7 @@ impl Lanes {
             generator.draw();
             generator.state() << (u64::BITS - STATE_BITS)
         });
-        Self {
-            next,
-            stride: stride(LANES as u64),
-        }
+        Self { next, stride: stride(LANES as u64) }
     }
 
     /// Fills `numbers` with the next numbers of the stream, in (0, 1).
@@ -93,11 +88,7 @@ impl Lanes {
     /// If the length is no multiple of [`LANES`].
     pub fn fill(&mut self, numbers: &mut [f64]) {
         let (rows, rest) = numbers.as_chunks_mut::<LANES>();
-        assert!(
-            rest.is_empty(),
-            "{} numbers are left over by {LANES} lanes",
-            rest.len()
-        );
+        assert!(rest.is_empty(), "{} numbers are left over by {LANES} lanes", rest.len());
         let mut next = self.next;
         for row in rows {
             for (number, state) in row.iter_mut().zip(&mut next) {

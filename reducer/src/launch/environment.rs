@@ -40,12 +40,7 @@ struct Launcher {
     sizes: &'static [&'static str],
 }
 
-const OURS: Launcher = Launcher {
-    name: "everfold",
-    mark: RANK,
-    rank: RANK,
-    sizes: &[SIZE],
-};
+const OURS: Launcher = Launcher { name: "everfold", mark: RANK, rank: RANK, sizes: &[SIZE] };
 
 /// The first that fits is meant: a process of Open MPI under Slurm, for one, has the variables of both.
 const FOREIGN: [Launcher; 4] = [
@@ -62,19 +57,9 @@ const FOREIGN: [Launcher; 4] = [
         rank: "PMIX_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", SLURM_STEP, "SLURM_NTASKS"],
     },
-    Launcher {
-        name: "PMI",
-        mark: "PMI_RANK",
-        rank: "PMI_RANK",
-        sizes: &["PMI_SIZE"],
-    },
+    Launcher { name: "PMI", mark: "PMI_RANK", rank: "PMI_RANK", sizes: &["PMI_SIZE"] },
     // A batch script has SLURM_PROCID and SLURM_NTASKS too, yet it runs once. Only srun sets the third one.
-    Launcher {
-        name: "Slurm",
-        mark: SLURM_STEP,
-        rank: "SLURM_PROCID",
-        sizes: &[SLURM_STEP, "SLURM_NTASKS"],
-    },
+    Launcher { name: "Slurm", mark: SLURM_STEP, rank: "SLURM_PROCID", sizes: &[SLURM_STEP, "SLURM_NTASKS"] },
 ];
 const SLURM_STEP: &str = "SLURM_STEP_NUM_TASKS";
 
@@ -207,11 +192,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     fn number(&self, name: &'static str) -> Result<Option<u32>, EnvironmentError> {
-        let parse = |value: String| {
-            value
-                .parse()
-                .map_err(|_| malformed(name, value, "a whole number from 0"))
-        };
+        let parse =
+            |value: String| value.parse().map_err(|_| malformed(name, value, "a whole number from 0"));
         self.text(name).map(parse).transpose()
     }
 
@@ -229,20 +211,14 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             && let Some(variable) = self.first_set(sizes)
             && let Some(size @ 2..) = self.number(variable)?
         {
-            return Err(EnvironmentError::NoRendezvous {
-                launcher: name,
-                variable,
-                size,
-            });
+            return Err(EnvironmentError::NoRendezvous { launcher: name, variable, size });
         }
         Ok(())
     }
 
     fn job_at(&self, rendezvous: String) -> Result<Environment, EnvironmentError> {
         let mut launchers = [&OURS].into_iter().chain(&FOREIGN);
-        let launcher = launchers
-            .find(|launcher| self.text(launcher.rank).is_some())
-            .unwrap_or(&OURS);
+        let launcher = launchers.find(|launcher| self.text(launcher.rank).is_some()).unwrap_or(&OURS);
         let (rank, size) = self.place(launcher)?;
         let job = match self.text(JOB) {
             Some(value) => u64::from_str_radix(&value, 16)
@@ -289,10 +265,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             (None, Some(path)) => match std::fs::read_to_string(&path) {
                 Ok(text) => (SECRET_FILE, text),
                 Err(source) => {
-                    return Err(EnvironmentError::UnreadableSecret {
-                        path: path.into(),
-                        source,
-                    });
+                    return Err(EnvironmentError::UnreadableSecret { path: path.into(), source });
                 }
             },
             (None, None) => return Err(EnvironmentError::NoSecret),
@@ -308,11 +281,7 @@ fn missing(variable: &'static str, because: &'static str) -> EnvironmentError {
 }
 
 fn malformed(variable: &'static str, value: String, expected: &'static str) -> EnvironmentError {
-    EnvironmentError::Malformed {
-        variable,
-        value,
-        expected,
-    }
+    EnvironmentError::Malformed { variable, value, expected }
 }
 
 impl Environment {

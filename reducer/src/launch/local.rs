@@ -144,10 +144,7 @@ impl Local {
             return Err(LocalError::InsideRuntime);
         }
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(self.supervise())
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.supervise())
     }
 
     async fn supervise(self) -> Result<u8, LocalError> {
@@ -173,19 +170,19 @@ impl Local {
 
         let mut ended_by = None;
         let mut deadline = None;
+        let mut ordered = None;
         loop {
             let reason = tokio::select! {
                 biased;
                 signal = signals.next() => match ended_by.replace(ended_by.unwrap_or(signal)) {
                     None => signal.as_str(),
-                    Some(_) if signal == Signal::SIGINT => "SIGINT again",
+                    Some(_) if signal == Signal::SIGINT && ordered == Some(Signal::SIGTERM) => "SIGINT again",
                     Some(_) => continue,
                 },
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => "not ended in time",
                 () = &mut all_ended => break,
             };
-            let current = *orders.borrow();
-            let (order, what) = match current {
+            let (order, what) = match ordered {
                 None => (Signal::SIGTERM, "the processes are asked to end"),
                 Some(Signal::SIGTERM) => (Signal::SIGKILL, "the processes are killed"),
                 // They are dead. What is left is output that nobody takes.
@@ -194,7 +191,8 @@ impl Local {
             if let Some(notices) = &notices {
                 notices.try_send(format!("everfold: {reason}: {what}\n"));
             }
-            orders.send_replace(Some(order));
+            ordered = Some(order);
+            orders.send_replace(ordered);
             deadline = Some(Instant::now() + GRACE);
         }
         Ok(match ended_by {
@@ -238,10 +236,7 @@ impl Local {
                     for process in &mut processes {
                         let _ = process.child.wait().await;
                     }
-                    return Err(LocalError::Spawn {
-                        program: self.program.clone(),
-                        source,
-                    });
+                    return Err(LocalError::Spawn { program: self.program.clone(), source });
                 }
             }
         }
@@ -252,11 +247,7 @@ impl Local {
         let rank = environment.rank;
         let (stdout, from_stdout) = output.stdout.open(rank)?;
         let (stderr, from_stderr) = output.stderr.open(rank)?;
-        let stdin = if rank == 0 {
-            Stdio::inherit()
-        } else {
-            Stdio::null()
-        };
+        let stdin = if rank == 0 { Stdio::inherit() } else { Stdio::null() };
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -269,11 +260,7 @@ impl Local {
         let supervisor = getpid();
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
-        Ok(Process {
-            rank,
-            child: command.spawn()?,
-            output: [from_stdout, from_stderr],
-        })
+        Ok(Process { rank, child: command.spawn()?, output: [from_stdout, from_stderr] })
     }
 }
 
@@ -281,11 +268,7 @@ impl Local {
 fn die_with(supervisor: Pid) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // It may have died just before.
-    if getppid() == supervisor {
-        Ok(())
-    } else {
-        Err(Errno::ESRCH.into())
-    }
+    if getppid() == supervisor { Ok(()) } else { Err(Errno::ESRCH.into()) }
 }
 
 /// A port that is nobody else's as long as the socket lives. It does not listen, so rank 0 can: with `SO_REUSEPORT`.
@@ -323,10 +306,7 @@ impl Signals {
             }
         }
         // Were SIGCHLD ignored, which is inherited, nobody could learn how a child has ended.
-        Ok(Self {
-            listened,
-            _ended_children: unix::signal(unix::SignalKind::child())?,
-        })
+        Ok(Self { listened, _ended_children: unix::signal(unix::SignalKind::child())? })
     }
 
     async fn next(&mut self) -> Signal {
@@ -382,9 +362,7 @@ impl Process {
         let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
         if let Some(notices) = notices
             && end.code != 0
-            && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some))
-                .await
-                .is_err()
+            && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some)).await.is_err()
         {
             let notice = format!("everfold: rank {} {}\n", self.rank, end.in_words);
             notices.send(notice).await;

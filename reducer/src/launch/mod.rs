@@ -163,28 +163,13 @@ impl Session {
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
-        let Environment {
-            rank,
-            incarnation,
-            size,
-            job,
-            ..
-        } = *environment;
+        let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
         let host = if process.rank == MASTER_RANK {
             let policy = config.policy();
-            let config = HostConfig {
-                job,
-                key,
-                size,
-                rendezvous: rendezvous.clone(),
-                policy,
-            };
-            let listen = |source| LaunchError::Listen {
-                address: environment.rendezvous.clone(),
-                source,
-            };
+            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy };
+            let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
             Some(Host::start(config).map_err(listen)?)
         } else {
             None

@@ -62,13 +62,8 @@ pub(super) struct Stream {
 impl Stream {
     fn start(to: impl Write + Send + 'static, labels: Option<Labels>) -> io::Result<Self> {
         let (sink, items) = mpsc::channel(BLOCKS_MAX);
-        std::thread::Builder::new()
-            .name("everfold-output".to_owned())
-            .spawn(move || write(items, to))?;
-        Ok(Self {
-            sink: Sink(sink),
-            labels,
-        })
+        std::thread::Builder::new().name("everfold-output".to_owned()).spawn(move || write(items, to))?;
+        Ok(Self { sink: Sink(sink), labels })
     }
 
     /// A pipe for the output of `rank`: the end for the process, and what reads the other one.
@@ -76,14 +71,7 @@ impl Stream {
         let (reader, writer) = io::pipe()?;
         let pipe = pipe::Receiver::from_owned_fd(reader.into())?;
         let lines = Lines::new(self.labels.as_ref().map(|labels| labels.of(rank)));
-        Ok((
-            writer,
-            Forwarder {
-                pipe,
-                lines,
-                sink: self.sink.clone(),
-            },
-        ))
+        Ok((writer, Forwarder { pipe, lines, sink: self.sink.clone() }))
     }
 
     /// For lines of our own.
@@ -141,11 +129,7 @@ fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write) {
 /// Rank 0 shares our stdin. If that is the terminal our stdout is at, and rank 0 makes it non-blocking, so is ours.
 fn write_block(to: &mut impl Write, mut block: &[u8]) -> io::Result<()> {
     loop {
-        let step = if block.is_empty() {
-            to.flush().map(|()| 0)
-        } else {
-            to.write(block)
-        };
+        let step = if block.is_empty() { to.flush().map(|()| 0) } else { to.write(block) };
         match step {
             Ok(_) if block.is_empty() => return Ok(()),
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -169,11 +153,7 @@ impl Forwarder {
     ///
     /// A process may leave others behind that keep the pipe open. They are not waited for.
     pub(super) async fn run(self, ended: impl Future<Output = ()>) {
-        let Self {
-            pipe,
-            mut lines,
-            sink,
-        } = self;
+        let Self { pipe, mut lines, sink } = self;
         let mut ended = pin!(ended);
         loop {
             tokio::select! {
@@ -209,10 +189,7 @@ struct Labels {
 
 impl Labels {
     fn new(ranks: u32, is_coloured: bool) -> Self {
-        Self {
-            digits: ranks.saturating_sub(1).to_string().len(),
-            is_coloured,
-        }
+        Self { digits: ranks.saturating_sub(1).to_string().len(), is_coloured }
     }
 
     fn of(&self, rank: Rank) -> Vec<u8> {
@@ -220,12 +197,7 @@ impl Labels {
         // Cyan, green, yellow, magenta, blue. Red is left to those who have something to warn of.
         let colour = [36, 32, 33, 35, 34][rank.index() % 5];
         let label = format!("[{:digits$}]", rank.0);
-        if is_coloured {
-            format!("\x1b[{colour}m{label}\x1b[0m ")
-        } else {
-            format!("{label} ")
-        }
-        .into_bytes()
+        if is_coloured { format!("\x1b[{colour}m{label}\x1b[0m ") } else { format!("{label} ") }.into_bytes()
     }
 }
 
@@ -240,11 +212,7 @@ struct Lines {
 
 impl Lines {
     fn new(label: Option<Vec<u8>>) -> Self {
-        Self {
-            label,
-            partial: Vec::new(),
-            after_return: false,
-        }
+        Self { label, partial: Vec::new(), after_return: false }
     }
 
     /// Reads once. Tells how many bytes that were and the lines that they complete, or `None` at the end.
@@ -326,21 +294,14 @@ mod tests {
             (b"\n\n", b"[3] \n[3] \n"),
             (b"no end", b"[3] no end\n"),
             (b"10%\r20%\rdone\n", b"[3] 10%\r[3] 20%\r[3] done\n"),
-            (
-                b"from\r\nelsewhere\r\n\r\n",
-                b"[3] from\r\n[3] elsewhere\r\n[3] \r\n",
-            ),
+            (b"from\r\nelsewhere\r\n\r\n", b"[3] from\r\n[3] elsewhere\r\n[3] \r\n"),
             (b"\r", b"[3] \r"),
             (b"\xff\xfe\0\n\x80", b"[3] \xff\xfe\0\n[3] \x80\n"),
         ];
         for (input, expected) in cases {
             for step in 1..=input.len().max(1) {
                 let (marked, plain) = (through(Some("[3] "), input, step), through(None, input, step));
-                assert_eq!(
-                    (marked.as_slice(), plain.as_slice()),
-                    (expected, input),
-                    "by {step}"
-                );
+                assert_eq!((marked.as_slice(), plain.as_slice()), (expected, input), "by {step}");
             }
         }
     }
@@ -401,11 +362,7 @@ mod tests {
 
     fn reluctant(room: usize, labels: Option<Labels>) -> (Stream, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let to = Reluctant {
-            taken: taken.clone(),
-            room,
-            attempts: 0,
-        };
+        let to = Reluctant { taken: taken.clone(), room, attempts: 0 };
         (Stream::start(to, labels).unwrap(), taken)
     }
 

@@ -1,6 +1,7 @@
-//! How two blocks of elements become one.
+//! How several blocks of elements become one.
 //!
-//! A kernel folds a block of bytes into another in place. The loops run over whole chunks of a fixed width with no
+//! A kernel folds blocks of bytes into another in place. It reads up to eight of them at once, element by element: that
+//! many streams keep the memory busy where one would wait. The loops run over whole slices of one length with no
 //! branch inside, which is the shape the compiler turns into vector instructions; `cargo bench --bench kernels` shows
 //! the bytes per second beside those of `memcpy`.
 
@@ -8,20 +9,25 @@ mod operation;
 
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use everfold_protocol::spec::{ElementType, Operation};
 pub use operation::{Element, Located, Value};
 
-/// Folds the second block into the first: `left = left ∘ right`. Both have the same length and whole elements.
-pub type Accumulate = Arc<dyn Fn(&mut [u8], &[u8]) + Send + Sync>;
+/// Folds blocks into the first: `left = left ∘ right[0] ∘ right[1] ∘ …`. All have the same length and whole elements.
+pub type Accumulate = Arc<dyn Fn(&mut [u8], &[&[u8]]) + Send + Sync>;
+
+/// The kernel that combines elements of type `T` with `combine`.
+pub fn element_wise<T: Pod>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> Accumulate {
+    Arc::new(move |left: &mut [u8], right: &[&[u8]]| operation::each(left, right, &combine))
+}
 
 /// The kernel for a predefined operation, if it is defined for `element`.
 pub fn predefined(element: &ElementType, operation: &Operation) -> Option<Accumulate> {
     operation::lookup(element, operation).map(|kernel| Arc::new(kernel) as Accumulate)
 }
 
-/// Bytes of one block: small enough that the block being folded into stays in the first-level cache while the
-/// sources stream by.
-const BLOCK_BYTES: usize = 32 << 10;
+/// Bytes of one block: what is being folded into stays in the cache while more sources than one pass takes go by.
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// What a fold starts from.
 #[derive(Clone, Copy, Debug)]
@@ -47,41 +53,34 @@ pub fn fold(
     element_bytes: usize,
     accumulate: &Accumulate,
 ) {
+    for source in sources {
+        assert_eq!(source.len(), target.len(), "all operands have the length of the segment");
+    }
     let block_bytes = (BLOCK_BYTES / element_bytes).max(1) * element_bytes;
     let mut scratch = Vec::new();
+    let mut operands = Vec::with_capacity(sources.len());
     for start in (0..target.len()).step_by(block_bytes) {
         let block = start..target.len().min(start + block_bytes);
         let target = &mut target[block.clone()];
-        let source = |index: usize| &sources[index][block.clone()];
+        operands.clear();
+        operands.extend(sources.iter().map(|source| &source[block.clone()]));
         if own_position == 0 {
             if let Own::From(own) = own {
-                target.copy_from_slice(&own[block.clone()]);
+                target.copy_from_slice(&own[block]);
             }
+            accumulate(target, &operands);
         } else {
             // The leftmost operand is a source: this rank's own goes in when its turn comes.
             scratch.clear();
             scratch.extend_from_slice(match own {
                 Own::InPlace => target,
-                Own::From(own) => &own[block.clone()],
+                Own::From(own) => &own[block],
             });
-            target.copy_from_slice(source(0));
+            target.copy_from_slice(operands[0]);
+            accumulate(target, &operands[1..own_position]);
+            accumulate(target, &[&scratch]);
+            accumulate(target, &operands[own_position..]);
         }
-        for index in usize::from(own_position > 0)..sources.len() {
-            if index == own_position && index > 0 {
-                accumulate(target, &scratch);
-            }
-            accumulate(target, source(index));
-        }
-        if own_position == sources.len() && own_position > 0 {
-            accumulate(target, &scratch);
-        }
-    }
-    for source in sources {
-        assert_eq!(
-            source.len(),
-            target.len(),
-            "all operands have the length of the segment"
-        );
     }
 }
 
@@ -91,13 +90,7 @@ mod tests {
 
     /// Not commutative, on bytes: keeps the left operand unless it is zero.
     fn leftmost() -> Accumulate {
-        Arc::new(|left: &mut [u8], right: &[u8]| {
-            for (left, right) in left.iter_mut().zip(right) {
-                if *left == 0 {
-                    *left = *right;
-                }
-            }
-        })
+        element_wise(|left: u8, right| if left == 0 { right } else { left })
     }
 
     #[test]
@@ -105,9 +98,7 @@ mod tests {
         let len = 2 * BLOCK_BYTES + 7;
         let operand = |rank: usize| -> Vec<u8> {
             // Byte `i` is zero on the first `i % 4` ranks, so that every rank is the leftmost somewhere.
-            (0..len)
-                .map(|i| if rank < i % 4 { 0 } else { rank as u8 + 1 })
-                .collect()
+            (0..len).map(|i| if rank < i % 4 { 0 } else { rank as u8 + 1 }).collect()
         };
         let all: Vec<_> = (0..4).map(operand).collect();
         let expected: Vec<u8> = (0..len).map(|i| (i % 4) as u8 + 1).collect();

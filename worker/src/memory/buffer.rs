@@ -96,13 +96,7 @@ impl Buffer {
         let region_offset = owner.region_offset();
         let bytes = owner.bytes_mut();
         let (start, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
-        Arc::new(Self {
-            owner,
-            start,
-            len,
-            region_offset,
-            lent: Mutex::new(Vec::new()),
-        })
+        Arc::new(Self { owner, start, len, region_offset, lent: Mutex::new(Vec::new()) })
     }
 
     /// Length in bytes.
@@ -143,11 +137,7 @@ impl Buffer {
 
     fn lend(self: &Arc<Self>, start: u64, len: u64, exclusive: bool) -> Result<Lease, Unavailable> {
         let end = start.saturating_add(len);
-        let unavailable = Unavailable {
-            start,
-            end,
-            len: self.len,
-        };
+        let unavailable = Unavailable { start, end, len: self.len };
         if end > self.len as u64 {
             return Err(unavailable);
         }
@@ -159,16 +149,9 @@ impl Buffer {
         if conflict {
             return Err(unavailable);
         }
-        lent.push(Lent {
-            range: range.clone(),
-            exclusive,
-        });
+        lent.push(Lent { range: range.clone(), exclusive });
         drop(lent);
-        Ok(Lease {
-            buffer: self.clone(),
-            range,
-            exclusive,
-        })
+        Ok(Lease { buffer: self.clone(), range, exclusive })
     }
 
     /// Gives the memory back to its owner, once nothing of it is lent or published.
@@ -182,9 +165,7 @@ impl Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -199,10 +180,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut lent = self.buffer.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = |other: &Lent| other.range == self.range && other.exclusive == self.exclusive;
-        let position = lent
-            .iter()
-            .position(mine)
-            .expect("a lease is listed until it is dropped");
+        let position = lent.iter().position(mine).expect("a lease is listed until it is dropped");
         lent.swap_remove(position);
     }
 }
@@ -261,12 +239,7 @@ mod tests {
                 scope.spawn(move || lease.iter_mut().for_each(|byte| *byte += 100));
             }
         });
-        let owner = buffer
-            .into_owner()
-            .unwrap()
-            .into_any()
-            .downcast::<Vec<u8>>()
-            .unwrap();
+        let owner = buffer.into_owner().unwrap().into_any().downcast::<Vec<u8>>().unwrap();
         assert_eq!(*owner, (100..200).collect::<Vec<u8>>());
     }
 

@@ -61,18 +61,11 @@ impl Mapping {
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: the kernel chooses the address, so no existing mapping is touched.
         let start = unsafe { mmap(None, nonzero, protection, flags, file, 0)? };
-        Ok(Self {
-            start: start.cast(),
-            len,
-        })
+        Ok(Self { start: start.cast(), len })
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(
-            offset <= self.len,
-            "offset {offset} is outside a mapping of {} bytes",
-            self.len
-        );
+        assert!(offset <= self.len, "offset {offset} is outside a mapping of {} bytes", self.len);
         // SAFETY: the offset is within the mapping.
         unsafe { self.start.add(offset) }
     }
@@ -118,15 +111,8 @@ impl Region {
         };
         let mapping = map(REGION_BYTES).or_else(|_| map(REGION_BYTES_SMALL))?;
         let units = (mapping.len - GENERATIONS * 8) / UNIT_BYTES;
-        let blocks = Blocks {
-            allocator: Allocator::new(units as u32),
-            warm_bytes: 0,
-        };
-        Ok(Arc::new(Self {
-            mapping,
-            file,
-            blocks: Mutex::new(blocks),
-        }))
+        let blocks = Blocks { allocator: Allocator::new(units as u32), warm_bytes: 0 };
+        Ok(Arc::new(Self { mapping, file, blocks: Mutex::new(blocks) }))
     }
 
     /// File descriptor and length, for peers.
@@ -176,9 +162,7 @@ impl Region {
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Region")
-            .field("bytes", &self.mapping.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Region").field("bytes", &self.mapping.len).finish_non_exhaustive()
     }
 }
 
@@ -243,15 +227,10 @@ impl PeerRegion {
     pub fn open(pid: u32, (fd, len): (i32, u64)) -> io::Result<Arc<Self>> {
         let file = File::open(format!("/proc/{pid}/fd/{fd}"))?;
         if file.metadata()?.len() != len {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the descriptor is not a region",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor is not a region"));
         }
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        Ok(Arc::new(Self {
-            mapping: Mapping::new(&file, len, ProtFlags::PROT_READ)?,
-        }))
+        Ok(Arc::new(Self { mapping: Mapping::new(&file, len, ProtFlags::PROT_READ)? }))
     }
 
     /// The current value of generation counter `slot`.

@@ -108,10 +108,7 @@ impl Windows {
             }
             Content::Encoded(bytes) => {
                 let address = bytes.as_ptr() as u64;
-                let place = self
-                    .region
-                    .as_ref()
-                    .map_or(Place::Served, |_| Place::Memory(address));
+                let place = self.region.as_ref().map_or(Place::Served, |_| Place::Memory(address));
                 (bytes.len() as u64, Some(xxh3_64(bytes)), place)
             }
         };
@@ -119,13 +116,7 @@ impl Windows {
         if let Some(region) = &self.region {
             region.generation(slot).store(generation.0, Ordering::Release);
         }
-        Some(WindowRef {
-            window,
-            generation,
-            bytes,
-            checksum,
-            place,
-        })
+        Some(WindowRef { window, generation, bytes, checksum, place })
     }
 
     /// Hides a window. Reads under way end with an error; none starts any more.
@@ -133,18 +124,13 @@ impl Windows {
         let slot = window.window.0 as usize;
         if self
             .table
-            .remove_if(&window.window, |_, (generation, _)| {
-                *generation == window.generation
-            })
+            .remove_if(&window.window, |_, (generation, _)| *generation == window.generation)
             .is_some()
         {
             if let Some(region) = &self.region {
                 region.generation(slot).store(0, Ordering::Release);
             }
-            self.free
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(slot);
+            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
         }
     }
 
@@ -159,19 +145,13 @@ impl Windows {
         range: ByteRange,
     ) -> Result<Held, WindowError> {
         let ByteRange { start, len } = range;
-        let refused = WindowError::Range {
-            start,
-            end: start.saturating_add(len),
-        };
+        let refused = WindowError::Range { start, end: start.saturating_add(len) };
         let entry = self.table.get(&window).ok_or(WindowError::Released)?;
         match &*entry {
             (current, _) if *current != generation => Err(WindowError::Released),
             (_, Content::Buffer(buffer)) => buffer.read(start, len).map(Held::Lease).map_err(|_| refused),
             (_, Content::Encoded(bytes)) => {
-                let end = start
-                    .checked_add(len)
-                    .filter(|&end| end <= bytes.len() as u64)
-                    .ok_or(refused)?;
+                let end = start.checked_add(len).filter(|&end| end <= bytes.len() as u64).ok_or(refused)?;
                 Ok(Held::Encoded(bytes.slice(start as usize..end as usize)))
             }
         }
@@ -207,31 +187,15 @@ mod tests {
     #[test]
     fn a_window_is_readable_from_publication_to_release() {
         let windows = Windows::new(None);
-        let first = windows
-            .publish(Content::Encoded(Bytes::from_static(b"one")))
-            .unwrap();
-        assert_eq!(
-            &*windows.read(first.window, first.generation, ALL).unwrap(),
-            b"one"
-        );
+        let first = windows.publish(Content::Encoded(Bytes::from_static(b"one"))).unwrap();
+        assert_eq!(&*windows.read(first.window, first.generation, ALL).unwrap(), b"one");
         windows.release(&first);
-        assert_eq!(
-            windows.read(first.window, first.generation, ALL).unwrap_err(),
-            WindowError::Released
-        );
-        let second = windows
-            .publish(Content::Encoded(Bytes::from_static(b"two")))
-            .unwrap();
+        assert_eq!(windows.read(first.window, first.generation, ALL).unwrap_err(), WindowError::Released);
+        let second = windows.publish(Content::Encoded(Bytes::from_static(b"two"))).unwrap();
         assert_eq!(first.window, second.window, "slots are used again");
-        assert_eq!(
-            windows.read(first.window, first.generation, ALL).unwrap_err(),
-            WindowError::Released
-        );
+        assert_eq!(windows.read(first.window, first.generation, ALL).unwrap_err(), WindowError::Released);
         windows.release(&first);
-        assert_eq!(
-            &*windows.read(second.window, second.generation, ALL).unwrap(),
-            b"two"
-        );
+        assert_eq!(&*windows.read(second.window, second.generation, ALL).unwrap(), b"two");
     }
 
     #[test]
@@ -241,11 +205,7 @@ mod tests {
         let buffer = Buffer::new(Box::new(region.allocate(3).unwrap()));
         let window = windows.publish(Content::Buffer(buffer)).unwrap();
         assert!(matches!(window.place, Place::Region(_)));
-        let seen = || {
-            region
-                .generation(window.window.0 as usize)
-                .load(Ordering::Acquire)
-        };
+        let seen = || region.generation(window.window.0 as usize).load(Ordering::Acquire);
         assert_eq!(seen(), window.generation.0);
         windows.release(&window);
         assert_eq!(seen(), 0);

@@ -33,17 +33,13 @@ pub async fn check(reader: &dyn OneSidedRead, target: &Peer, windows: &Arc<Windo
     };
     for memory in buffers {
         let buffer = Buffer::new(memory);
-        let window = windows
-            .publish(Content::Buffer(buffer.clone()))
-            .expect("the table is empty");
+        let window = windows.publish(Content::Buffer(buffer.clone())).expect("the table is empty");
         reads_what_was_published(reader, target, &window, &content).await;
         refuses_what_is_outside(reader, target, &window).await;
         many_reads_at_once(reader, target, &window, &content).await;
         refuses_what_was_released(reader, target, windows, &window).await;
     }
-    let window = windows
-        .publish(Content::Encoded(Bytes::from(content.clone())))
-        .expect("the table is empty");
+    let window = windows.publish(Content::Encoded(Bytes::from(content.clone()))).expect("the table is empty");
     reads_what_was_published(reader, target, &window, &content).await;
     windows.release(&window);
 }
@@ -54,26 +50,10 @@ async fn reads_what_was_published(
     window: &WindowRef,
     content: &[u8],
 ) {
-    for (start, len) in [
-        (0, content.len()),
-        (0, 1),
-        (999, 70_001),
-        (content.len() - 1, 1),
-        (5, 0),
-    ] {
-        let range = ByteRange {
-            start: start as u64,
-            len: len as u64,
-        };
-        let bytes = reader
-            .read(target, window, range)
-            .await
-            .expect("the window is open");
-        assert!(
-            *bytes == content[start..start + len],
-            "bytes {start}..{}",
-            start + len
-        );
+    for (start, len) in [(0, content.len()), (0, 1), (999, 70_001), (content.len() - 1, 1), (5, 0)] {
+        let range = ByteRange { start: start as u64, len: len as u64 };
+        let bytes = reader.read(target, window, range).await.expect("the window is open");
+        assert!(*bytes == content[start..start + len], "bytes {start}..{}", start + len);
         assert!(bytes.is_still_valid());
     }
 }
@@ -81,23 +61,14 @@ async fn reads_what_was_published(
 async fn refuses_what_is_outside(reader: &dyn OneSidedRead, target: &Peer, window: &WindowRef) {
     for (start, len) in [(0, window.bytes + 1), (window.bytes, 1), (u64::MAX, 2)] {
         let result = reader.read(target, window, ByteRange { start, len }).await;
-        assert!(
-            matches!(result, Err(ReadError::Range { .. })),
-            "{start} + {len}: {result:?}"
-        );
+        assert!(matches!(result, Err(ReadError::Range { .. })), "{start} + {len}: {result:?}");
     }
 }
 
 async fn many_reads_at_once(reader: &dyn OneSidedRead, target: &Peer, window: &WindowRef, content: &[u8]) {
-    let ranges = (0..20u64).map(|n| ByteRange {
-        start: n * 100_000,
-        len: 100_000,
-    });
+    let ranges = (0..20u64).map(|n| ByteRange { start: n * 100_000, len: 100_000 });
     let reads = ranges.map(|range| async move {
-        let bytes = reader
-            .read(target, window, range)
-            .await
-            .expect("the window is open");
+        let bytes = reader.read(target, window, range).await.expect("the window is open");
         assert!(*bytes == content[range.start as usize..range.end() as usize]);
     });
     futures::future::join_all(reads).await;
@@ -110,24 +81,14 @@ async fn refuses_what_was_released(
     window: &WindowRef,
 ) {
     let range = ByteRange { start: 0, len: 10 };
-    let early = reader
-        .read(target, window, range)
-        .await
-        .expect("the window is open");
+    let early = reader.read(target, window, range).await.expect("the window is open");
     windows.release(window);
     if matches!(early, super::Fetched::Mapped(_)) {
-        assert!(
-            !early.is_still_valid(),
-            "what lies at the peer becomes invalid with its window"
-        );
+        assert!(!early.is_still_valid(), "what lies at the peer becomes invalid with its window");
     }
     let stale = reader.read(target, window, range).await;
     assert!(matches!(stale, Err(ReadError::Released)), "{stale:?}");
-    let never = WindowRef {
-        window: WindowId(77),
-        generation: Generation(1 << 40),
-        ..window.clone()
-    };
+    let never = WindowRef { window: WindowId(77), generation: Generation(1 << 40), ..window.clone() };
     let never = reader.read(target, &never, range).await;
     assert!(matches!(never, Err(ReadError::Released)), "{never:?}");
 }

@@ -97,11 +97,7 @@ impl Listener {
         match address {
             Address::Tcp(place) => {
                 let address = resolve(place).await?;
-                let socket = if address.is_ipv4() {
-                    TcpSocket::new_v4()?
-                } else {
-                    TcpSocket::new_v6()?
-                };
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 // Whoever started this job may hold the port for it, without listening.
                 socket.set_reuseport(true)?;
                 socket.set_reuseaddr(true)?;
@@ -249,35 +245,19 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in [
-            "tcp:localhost:80",
-            "tcp:10.0.0.1:0",
-            "tcp:[::1]:9",
-            "unix:@everfold-12",
-        ] {
+        for text in ["tcp:localhost:80", "tcp:10.0.0.1:0", "tcp:[::1]:9", "unix:@everfold-12"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "tcp:",
-            "tcp:host",
-            "tcp::80",
-            "tcp:h:70000",
-            "unix:/tmp/x",
-            "unix:@",
-            "http://x:1",
-        ] {
+        for text in ["", "tcp:", "tcp:host", "tcp::80", "tcp:h:70000", "unix:/tmp/x", "unix:@", "http://x:1"]
+        {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn long_batches_become_several_frames() {
-        let header = Header {
-            job: 1.into(),
-            epoch: 0.into(),
-            sender: everfold_protocol::ProcessId::first(0),
-        };
+        let header =
+            Header { job: 1.into(), epoch: 0.into(), sender: everfold_protocol::ProcessId::first(0) };
         let messages: Vec<Vec<u64>> = (0..8).map(|n| vec![u64::MAX - n; 50_000]).collect();
         let mut bytes = Vec::new();
         encode_batch(&header, &messages, 64 << 20, &mut bytes).unwrap();

@@ -126,12 +126,7 @@ pub async fn connect(
     purpose: Purpose,
 ) -> Result<(), HandshakeError> {
     let conversation = async {
-        let hello = Hello {
-            job,
-            process,
-            purpose,
-            nonce: nonce()?,
-        };
+        let hello = Hello { job, process, purpose, nonce: nonce()? };
         write_frame(stream, &hello, STRANGER_BYTES_MAX).await?;
         let (nonce, proof) = match read_frame(stream, STRANGER_BYTES_MAX).await? {
             Challenge::Prove { nonce, proof } => (nonce, proof),
@@ -149,9 +144,7 @@ pub async fn connect(
             Verdict::WrongSecret => Err(HandshakeError::WrongSecret),
         }
     };
-    tokio::time::timeout(TIMEOUT, conversation)
-        .await
-        .unwrap_or(Err(HandshakeError::TimedOut))
+    tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
 }
 
 /// The server's part. Tells who has connected.
@@ -170,29 +163,16 @@ pub async fn accept(stream: &mut impl Stream, key: &Key, job: JobId) -> Result<H
         };
         if hello.job != job {
             write_frame(stream, &Challenge::ForeignJob { job }, STRANGER_BYTES_MAX).await?;
-            return Err(HandshakeError::ForeignJob {
-                theirs: hello.job,
-                ours: job,
-            });
+            return Err(HandshakeError::ForeignJob { theirs: hello.job, ours: job });
         }
         let nonce = nonce()?;
         let proof = prove(key, "server", &hello, &nonce)?.into();
         write_frame(stream, &Challenge::Prove { nonce, proof }, STRANGER_BYTES_MAX).await?;
         let Proof(proof) = read_frame(stream, STRANGER_BYTES_MAX).await?;
         let genuine = prove(key, "client", &hello, &nonce)? == blake3::Hash::from(proof);
-        let verdict = if genuine {
-            Verdict::Welcome
-        } else {
-            Verdict::WrongSecret
-        };
+        let verdict = if genuine { Verdict::Welcome } else { Verdict::WrongSecret };
         write_frame(stream, &verdict, STRANGER_BYTES_MAX).await?;
-        if genuine {
-            Ok(hello)
-        } else {
-            Err(HandshakeError::WrongSecret)
-        }
+        if genuine { Ok(hello) } else { Err(HandshakeError::WrongSecret) }
     };
-    tokio::time::timeout(TIMEOUT, conversation)
-        .await
-        .unwrap_or(Err(HandshakeError::TimedOut))
+    tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
 }

@@ -126,12 +126,5 @@ impl fmt::Debug for Fetched {
 /// Refuses a range that is not inside `window`.
 fn check_range(window: &WindowRef, range: ByteRange) -> Result<(), ReadError> {
     let end = range.start.saturating_add(range.len);
-    if end <= window.bytes {
-        Ok(())
-    } else {
-        Err(ReadError::Range {
-            start: range.start,
-            end,
-        })
-    }
+    if end <= window.bytes { Ok(()) } else { Err(ReadError::Range { start: range.start, end }) }
 }

@@ -37,10 +37,7 @@ impl Shm {
         if let Some(region) = self.regions.get(&peer.process) {
             return Ok(region.clone());
         }
-        let handle = peer
-            .region
-            .ok_or(io::ErrorKind::Unsupported)
-            .map_err(io::Error::from)?;
+        let handle = peer.region.ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?;
         let region = PeerRegion::open(peer.pid, handle)?;
         self.regions.insert(peer.process, region.clone());
         Ok(region)
@@ -70,18 +67,9 @@ impl OneSidedRead for Shm {
             match window.place {
                 Place::Region(offset) => {
                     let offset = offset.0 + range.start;
-                    let outside = ReadError::Range {
-                        start: range.start,
-                        end: range.end(),
-                    };
+                    let outside = ReadError::Range { start: range.start, end: range.end() };
                     region.bytes(offset, range.len).ok_or(outside)?;
-                    Ok(Fetched::Mapped(Mapped {
-                        region,
-                        offset,
-                        len: range.len,
-                        slot,
-                        generation,
-                    }))
+                    Ok(Fetched::Mapped(Mapped { region, offset, len: range.len, slot, generation }))
                 }
                 Place::Memory(address) => {
                     let pid = Pid::from_raw(peer.pid as i32);
@@ -89,9 +77,7 @@ impl OneSidedRead for Shm {
                     let copy = move || {
                         copy_from(pid, (address + range.start) as usize, &mut staging).map(|()| staging)
                     };
-                    let staging = tokio::task::spawn_blocking(copy)
-                        .await
-                        .map_err(io::Error::other)??;
+                    let staging = tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)??;
                     if region.generation(slot) != generation {
                         return Err(ReadError::Released);
                     }
@@ -109,10 +95,7 @@ fn copy_from(pid: Pid, address: usize, target: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < target.len() {
         let rest = &mut target[done..];
-        let remote = RemoteIoVec {
-            base: address + done,
-            len: rest.len(),
-        };
+        let remote = RemoteIoVec { base: address + done, len: rest.len() };
         match process_vm_readv(pid, &mut [IoSliceMut::new(rest)], &[remote])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             bytes => done += bytes,
@@ -137,7 +120,5 @@ pub fn host_id() -> io::Result<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::read_link("/proc/self/ns/pid")?;
     let user = nix::unistd::geteuid();
-    Ok(xxhash_rust::xxh3::xxh3_64(
-        format!("{boot} {} {user}", namespace.display()).as_bytes(),
-    ))
+    Ok(xxhash_rust::xxh3::xxh3_64(format!("{boot} {} {user}", namespace.display()).as_bytes()))
 }

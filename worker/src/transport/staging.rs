@@ -23,18 +23,9 @@ pub struct Staging {
 impl Pool {
     /// A buffer of `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Staging {
-        let mut words = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-            .unwrap_or_default();
+        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         words.resize(len.div_ceil(8), 0);
-        Staging {
-            words,
-            len,
-            pool: self.clone(),
-        }
+        Staging { words, len, pool: self.clone() }
     }
 }
 

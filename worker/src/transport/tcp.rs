@@ -70,13 +70,7 @@ impl std::fmt::Debug for Idle {
 impl Tcp {
     /// A reader without connections.
     pub fn new(key: Key, job: JobId, me: ProcessId) -> Self {
-        Self {
-            key,
-            job,
-            me,
-            idle: DashMap::new(),
-            pool: Pool::default(),
-        }
+        Self { key, job, me, idle: DashMap::new(), pool: Pool::default() }
     }
 
     /// Forgets a process that died.
@@ -105,11 +99,7 @@ impl OneSidedRead for Tcp {
             check_range(window, range)?;
             let idle = self.idle.entry(peer.process).or_default().clone();
             let mut stream = self.connection(peer, &idle).await?;
-            let request = Request {
-                window: window.window,
-                generation: window.generation,
-                range,
-            };
+            let request = Request { window: window.window, generation: window.generation, range };
             write_frame(&mut stream, &request, FRAME_BYTES_MAX).await?;
             let result = match read_frame(&mut stream, FRAME_BYTES_MAX).await? {
                 Answer::Bytes { checksum } => {
@@ -121,10 +111,7 @@ impl OneSidedRead for Tcp {
                     Ok(Fetched::Staged(staging))
                 }
                 Answer::Released => Err(ReadError::Released),
-                Answer::OutOfRange => Err(ReadError::Range {
-                    start: range.start,
-                    end: range.end(),
-                }),
+                Answer::OutOfRange => Err(ReadError::Range { start: range.start, end: range.end() }),
             };
             idle.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
             result
@@ -145,9 +132,7 @@ pub async fn serve(mut stream: impl Stream, windows: Arc<Windows>) -> Result<(),
         };
         match windows.read(request.window, request.generation, request.range) {
             Ok(held) => {
-                let answer = Answer::Bytes {
-                    checksum: xxh3_64(&held),
-                };
+                let answer = Answer::Bytes { checksum: xxh3_64(&held) };
                 write_frame(&mut stream, &answer, FRAME_BYTES_MAX).await?;
                 stream.write_all(&held).await?;
                 stream.flush().await?;

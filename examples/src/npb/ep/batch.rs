@@ -135,9 +135,7 @@ impl Block {
 fn count_from(bound: f64, values: &[f64]) -> u64 {
     // A block is far too short for the count to wrap, and a check after each addition would not be
     // vectorised.
-    values.iter().fold(0, |count: u64, value| {
-        count.wrapping_add(u64::from(*value >= bound))
-    })
+    values.iter().fold(0, |count: u64, value| count.wrapping_add(u64::from(*value >= bound)))
 }
 
 /// The sum of the values and that of their magnitudes.

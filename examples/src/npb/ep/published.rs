@@ -86,51 +86,22 @@ impl Class {
                 [-4.295875165629892e+3, -1.580732573678431e+4],
                 [1.682235632304711e+08, 1.682195123368299e+08],
                 210_832_767,
-                [
-                    98_257_395, 93_827_014, 17_611_549, 1_110_028, 26_536, 245, 0, 0, 0, 0,
-                ],
+                [98_257_395, 93_827_014, 17_611_549, 1_110_028, 26_536, 245, 0, 0, 0, 0],
             ),
             Class::B => (
                 [4.033815542441498e+4, -2.660669192809235e+4],
                 [6.728927543423024e+08, 6.728951822504275e+08],
                 843_345_606,
-                [
-                    393_058_470,
-                    375_280_898,
-                    70_460_742,
-                    4_438_852,
-                    105_691,
-                    948,
-                    5,
-                    0,
-                    0,
-                    0,
-                ],
+                [393_058_470, 375_280_898, 70_460_742, 4_438_852, 105_691, 948, 5, 0, 0, 0],
             ),
             Class::C => (
                 [4.764367927995374e+4, -8.084072988043731e+4],
                 [2.691444083862931e+09, 2.691519118724585e+09],
                 3_373_275_903,
-                [
-                    1_572_172_634,
-                    1_501_108_549,
-                    281_805_648,
-                    17_761_221,
-                    424_017,
-                    3_821,
-                    13,
-                    0,
-                    0,
-                    0,
-                ],
+                [1_572_172_634, 1_501_108_549, 281_805_648, 17_761_221, 424_017, 3_821, 13, 0, 0, 0],
             ),
         };
-        Published {
-            sums,
-            sums_of_magnitudes,
-            gaussian_pairs,
-            counts,
-        }
+        Published { sums, sums_of_magnitudes, gaussian_pairs, counts }
     }
 
     /// Compares a tally of the whole run with the published answers, number by number.
@@ -184,11 +155,7 @@ impl Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.passed { "verified" } else { "WRONG" };
-        write!(
-            f,
-            "{:<8} {:>22} {:>22}  {verdict}",
-            self.what, self.found, self.published
-        )
+        write!(f, "{:<8} {:>22} {:>22}  {verdict}", self.what, self.found, self.published)
     }
 }
 
@@ -201,19 +168,9 @@ mod tests {
     const CLASSES: [Class; 5] = [Class::S, Class::W, Class::A, Class::B, Class::C];
 
     fn as_published(class: Class) -> Tally {
-        let Published {
-            sums: [sx, sy],
-            sums_of_magnitudes: [sum_abs_x, sum_abs_y],
-            counts,
-            ..
-        } = class.published();
-        Tally {
-            sx,
-            sy,
-            sum_abs_x,
-            sum_abs_y,
-            counts,
-        }
+        let Published { sums: [sx, sy], sums_of_magnitudes: [sum_abs_x, sum_abs_y], counts, .. } =
+            class.published();
+        Tally { sx, sy, sum_abs_x, sum_abs_y, counts }
     }
 
     #[test]
@@ -247,11 +204,7 @@ mod tests {
                 *count -= missing;
             }
             for wrong in [twice, lost] {
-                let failed = class
-                    .checks(&wrong)
-                    .iter()
-                    .filter(|check| !check.passed())
-                    .count();
+                let failed = class.checks(&wrong).iter().filter(|check| !check.passed()).count();
                 assert!(failed >= 4, "class {class}: only {failed} lines are wrong");
             }
         }
@@ -262,14 +215,7 @@ mod tests {
         for factor in [1.0 - 2e-8, 1.0 + 2e-8, f64::NAN] {
             let mut tally = as_published(Class::A);
             tally.sy *= factor;
-            assert_eq!(
-                Class::A
-                    .checks(&tally)
-                    .iter()
-                    .filter(|check| !check.passed())
-                    .count(),
-                1
-            );
+            assert_eq!(Class::A.checks(&tally).iter().filter(|check| !check.passed()).count(), 1);
         }
     }
 }
