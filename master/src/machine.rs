@@ -24,7 +24,7 @@ use crate::{
     pairing,
     policy::Policy,
     queue::Ready,
-    reduction::{Reduction, Running},
+    reduction::Reduction,
 };
 
 /// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
@@ -41,6 +41,8 @@ pub struct Master {
     refused_order: VecDeque<ReductionId>,
     deadlines: BTreeSet<(Timestamp, ReductionId)>,
     join_deadline: Option<Timestamp>,
+    /// Who died before the job was complete; there will be no job.
+    lost: Path,
     /// Lanes that may have something to grant.
     touched: BTreeSet<Rank>,
     next_task: u64,
@@ -58,6 +60,7 @@ impl Master {
             refused_order: VecDeque::new(),
             deadlines: BTreeSet::new(),
             join_deadline: Some(now + policy.join_timeout),
+            lost: Path::empty(),
             touched: BTreeSet::new(),
             next_task: 0,
             actions: VecDeque::new(),
@@ -102,7 +105,7 @@ impl Master {
                     self.actions.push_back(Action::Disconnect(header.sender));
                 }
             },
-            Event::Disconnected(process) => self.fail(now, process),
+            Event::Disconnected(process) => self.fail(process),
         }
     }
 
@@ -110,10 +113,8 @@ impl Master {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if self.join_deadline.is_some_and(|deadline| deadline <= now) {
             self.join_deadline = None;
-            let missing = self.membership.ranks(|state| *state == State::Expected);
-            let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
-            for to in here {
-                self.send(to, ToWorker::Incomplete { missing: missing.clone() });
+            if self.lost.is_empty() {
+                self.give_up(self.membership.ranks(|state| *state == State::Expected));
             }
             self.actions.push_back(Action::Done);
         }
@@ -162,7 +163,9 @@ impl Master {
             self.actions.push_back(Action::Disconnect(sender));
             return;
         }
-        if self.membership.ranks(|state| *state == State::Expected).is_empty() {
+        if !self.lost.is_empty() {
+            self.send(sender, ToWorker::Incomplete { missing: self.lost.clone() });
+        } else if self.membership.everyone_here() {
             self.join_deadline = None;
             let peers: Vec<Peer> = self.membership.peers().cloned().collect();
             for peer in &peers {
@@ -170,6 +173,14 @@ impl Master {
                 self.send(peer.process, welcome);
             }
             self.notice(Notice::Complete { ranks: self.membership.size() });
+        }
+    }
+
+    /// Tells everyone who has joined that there will be no job.
+    fn give_up(&mut self, missing: Path) {
+        let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
+        for to in here {
+            self.send(to, ToWorker::Incomplete { missing: missing.clone() });
         }
     }
 
@@ -307,44 +318,16 @@ impl Master {
             self.stale(sender, "failure of a task that nobody waits for");
             return;
         };
-        let of_culprit = running.partials.iter().find(|ready| ready.process == failed.culprit);
-        let path = of_culprit.map_or_else(|| running.path.clone(), |ready| ready.path.clone());
+        let of_culprit = running.sources.iter().find(|(process, _)| *process == failed.culprit);
+        let path = of_culprit.map_or_else(|| running.own.clone(), |(_, path)| path.clone());
         self.refuse(id, Refusal::FoldFailed { executor: sender.rank, path, reason: failed.reason });
     }
 
     /// Makes plans of what waits in one segment, as long as it has partners.
     fn plan(&mut self, id: SegmentId) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
-            return;
-        };
-        if reduction.holds_inline(&self.policy) {
-            return;
-        }
-        let share_memory = reduction.share_memory;
-        let inline = reduction.inline;
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let root = reduction.spec.delivery.root();
-        loop {
-            let group = &reduction.spec.group;
-            let segment = &mut reduction.segments[id.index.0 as usize];
-            // With shared memory one plan at a time: what comes until it is granted joins it.
-            if share_memory && !segment.planned.is_empty() {
-                return;
-            }
-            let waiting = segment.queue.iter().next();
-            if let (Some(held), Some(other), 1) = (&segment.held_root, waiting, segment.queue.len())
-                && held.path.len() + other.path.len() == group.len()
-            {
-                segment.queue.push(held.clone(), group);
-                segment.held_root = None;
-            }
-            let Some(partials) = segment.queue.take(if inline { usize::MAX } else { 2 }) else {
-                return;
-            };
-            if inline {
-                reduction.held_bytes = 0;
-            }
-            let segment = &mut reduction.segments[id.index.0 as usize];
-            segment.planned.push(union(&partials));
+        while let Some(partials) = reduction.take_partners(id.index, &self.policy) {
             let bytes = reduction.task_bytes(id.index, &partials);
             let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)].process.rank;
             self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
@@ -359,56 +342,35 @@ impl Master {
         }
     }
 
+    /// Makes a task of `plan`, or passes it on to the root, which may have come while the plan waited.
     fn grant_plan(&mut self, rank: Rank, plan: Plan) {
         let Plan { segment: id, mut partials, .. } = plan;
         let reduction =
             self.reductions.get_mut(&id.reduction).expect("plans of ended reductions are dropped");
-        let root = reduction.spec.delivery.root();
-        let segment = &mut reduction.segments[id.index.0 as usize];
-        let planned = union(&partials);
-        segment.planned.retain(|path| *path != planned);
-        if reduction.share_memory {
-            segment.queue.top_up(&mut partials, self.policy.fan_in_max, &reduction.spec.group);
-        }
-        let path = union(&partials);
+        reduction.top_up(id.index, &mut partials, &self.policy);
         let bytes = reduction.task_bytes(id.index, &partials);
-        let has_root = partials.iter().any(|ready| Some(ready.process.rank) == root);
-        if has_root && root != Some(rank) {
-            // The root came while the plan waited: the result has to arrive there.
-            let root = root.expect("has_root");
-            reduction.segments[id.index.0 as usize].planned.push(path);
+        let root = reduction.spec.delivery.root();
+        if let Some(root) = root.filter(|&root| root != rank && has(&partials, root)) {
             self.lanes[root.index()].plan(Plan { segment: id, partials, bytes });
             self.touched.insert(root);
             return;
         }
         let task = TaskId(self.next_task);
         self.next_task += 1;
-        let own =
-            partials.iter().find(|ready| ready.process.rank == rank).expect("a lane has its worker's plans");
-        let executor = own.process;
-        let others = partials.iter().filter(|ready| ready.process != executor);
-        let source = |ready: &Ready| Source {
-            process: ready.process,
-            path: ready.path.clone(),
-            data: ready.data.clone(),
-        };
-        let message = ToWorker::Task(Task {
+        let own = partials.iter().position(|ready| ready.process.rank == rank);
+        let own = partials.remove(own.expect("a lane has its worker's plans"));
+        reduction.start(id.index, task, &own, &partials, bytes);
+        let sources =
+            partials.into_iter().map(|Ready { process, path, data }| Source { process, path, data });
+        let message = Task {
             task,
             segment: id,
             range: reduction.range(id.index),
-            own: own.path.clone(),
-            sources: others.map(source).collect(),
-        });
-        // Inlined bytes have been sent on; only their paths are still needed here.
-        for ready in &mut partials {
-            if matches!(ready.data, Data::Inline(_)) {
-                ready.data = Data::Private;
-            }
-        }
-        let running = Running { task, executor, partials, path, bytes };
-        reduction.segments[id.index.0 as usize].running.push(running);
+            own: own.path,
+            sources: sources.collect(),
+        };
         self.lanes[rank.index()].grant(bytes);
-        self.send(executor, message);
+        self.send(own.process, ToWorker::Task(message));
     }
 
     /// Tells the group that its reduction is over.
@@ -473,11 +435,17 @@ impl Master {
         self.end_if_empty();
     }
 
-    fn fail(&mut self, _now: Timestamp, process: ProcessId) {
+    fn fail(&mut self, process: ProcessId) {
         if !self.membership.fail(process) {
             return;
         }
         self.notice(Notice::Failed(process));
+        if self.join_deadline.is_some() {
+            // Those who come later hear it when they join.
+            self.lost = self.membership.ranks(|state| *state == State::Failed);
+            self.give_up(self.lost.clone());
+            return;
+        }
         let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
         for to in survivors {
             self.send(to, ToWorker::Departed { failed: vec![process] });
@@ -567,10 +535,8 @@ impl Master {
     }
 }
 
-fn union(partials: &[Ready]) -> Path {
-    partials.iter().fold(Path::empty(), |all, ready| {
-        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
-    })
+fn has(partials: &[Ready], rank: Rank) -> bool {
+    partials.iter().any(|ready| ready.process.rank == rank)
 }
 
 /// On what `rank` and those who came before it disagree.

@@ -26,8 +26,10 @@ pub struct Running {
     pub task: TaskId,
     /// Who works on it.
     pub executor: ProcessId,
-    /// What meets in it; the executor's own partial is among them.
-    pub partials: Vec<Ready>,
+    /// What the executor held before.
+    pub own: Path,
+    /// What it reads, and from whom.
+    pub sources: Vec<(ProcessId, Path)>,
     /// What its result will hold.
     pub path: Path,
     /// What it counts as in the executor's lane.
@@ -147,8 +149,61 @@ impl Reduction {
 
     /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
     /// if that would be too much to keep.
-    pub fn holds_inline(&self, policy: &Policy) -> bool {
+    fn holds_inline(&self, policy: &Policy) -> bool {
         self.inline && self.arrived != self.spec.group && self.held_bytes < policy.hold_bytes
+    }
+
+    /// Takes partials of a segment that are to meet now, in the order of their operands.
+    pub fn take_partners(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Vec<Ready>> {
+        if self.holds_inline(policy) {
+            return None;
+        }
+        let group = &self.spec.group;
+        let segment = &mut self.segments[index.0 as usize];
+        // With shared memory one plan at a time: what comes until it is granted joins it.
+        if self.share_memory && !segment.planned.is_empty() {
+            return None;
+        }
+        if segment.held_root.is_some() && segment.queue.len() == 1 {
+            let waiting: usize = segment.queue.iter().map(|ready| ready.path.len()).sum();
+            if waiting + 1 == group.len() {
+                let root = segment.held_root.take().expect("just seen");
+                segment.queue.push(root, group);
+            }
+        }
+        let partials = segment.queue.take(if self.inline { usize::MAX } else { 2 })?;
+        segment.planned.push(union(&partials));
+        if self.inline {
+            self.held_bytes = 0;
+        }
+        Some(partials)
+    }
+
+    /// Adds to the partials of a plan what has come since it was made.
+    pub fn top_up(&mut self, index: SegmentIndex, partials: &mut Vec<Ready>, policy: &Policy) {
+        if self.share_memory {
+            let segment = &mut self.segments[index.0 as usize];
+            let before = union(partials);
+            segment.queue.top_up(partials, policy.fan_in_max, &self.spec.group);
+            let planned = segment.planned.iter_mut().find(|path| **path == before);
+            *planned.expect("a plan is listed until it starts") = union(partials);
+        }
+    }
+
+    /// Makes a running task of a plan: `own` is the executor's partial, `sources` are the others.
+    pub fn start(&mut self, index: SegmentIndex, task: TaskId, own: &Ready, sources: &[Ready], bytes: u64) {
+        let path = own.path.union(&union(sources)).expect("I1: partials of one segment are disjoint");
+        let segment = &mut self.segments[index.0 as usize];
+        let planned = segment.planned.iter().position(|planned| *planned == path);
+        segment.planned.remove(planned.expect("a plan is listed until it starts"));
+        segment.running.push(Running {
+            task,
+            executor: own.process,
+            own: own.path.clone(),
+            sources: sources.iter().map(|ready| (ready.process, ready.path.clone())).collect(),
+            path,
+            bytes,
+        });
     }
 
     /// Takes in `process`'s original for all segments.
@@ -219,15 +274,13 @@ impl Reduction {
         self.working += work;
         self.fetching += Duration::from_nanos(done.counters.fetch_ns);
         if let Some(trace) = &mut self.trace {
-            let others = running.partials.iter().filter(|ready| ready.process != running.executor);
-            let own = running.partials.iter().find(|ready| ready.process == running.executor);
             let end = now.since(self.started);
             trace.push(TaskRecord {
                 executor: running.executor.rank,
                 segment: done.segment.index,
                 range,
-                own: own.map(|ready| ready.path.clone()).unwrap_or_default(),
-                sources: others.map(|ready| (ready.process.rank, ready.path.clone())).collect(),
+                own: running.own.clone(),
+                sources: running.sources.iter().map(|(process, path)| (process.rank, path.clone())).collect(),
                 start: end.saturating_sub(work),
                 end,
             });
@@ -284,10 +337,16 @@ impl Reduction {
                 .map(|ready| &ready.path)
                 .chain(&segment.planned)
                 .chain(segment.running.iter().map(|running| &running.path));
-            let union = parts.fold(Path::empty(), |all, path| {
+            let whole = parts.fold(Path::empty(), |all, path| {
                 all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
             });
-            assert_eq!(union, self.arrived, "I1: segment {index} lost or invented a contribution");
+            assert_eq!(whole, self.arrived, "I1: segment {index} lost or invented a contribution");
         }
     }
+}
+
+fn union(partials: &[Ready]) -> Path {
+    partials.iter().fold(Path::empty(), |all, ready| {
+        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
+    })
 }

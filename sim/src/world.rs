@@ -103,6 +103,7 @@ enum Happening {
     Execute(ProcessId, Box<Task>),
     Collect(ProcessId, ReductionId, Vec<Piece>),
     Die(ProcessId),
+    Disconnected(ProcessId),
     Close(Rank),
     Timeout,
 }
@@ -151,8 +152,9 @@ pub struct World {
     specs: BTreeMap<(Rank, ReductionId), ReductionSpec>,
     results: BTreeMap<(Rank, ReductionId), Vec<Vec<Rank>>>,
     ended: BTreeMap<(Rank, ReductionId), Ended>,
+    met: Vec<Rank>,
+    incomplete: BTreeMap<Rank, Path>,
     closed: Vec<Rank>,
-    dead: Vec<Rank>,
     done: bool,
     steps: Vec<Step>,
     notices: Vec<master::Notice>,
@@ -174,8 +176,9 @@ impl World {
             specs: BTreeMap::new(),
             results: BTreeMap::new(),
             ended: BTreeMap::new(),
+            met: Vec::new(),
+            incomplete: BTreeMap::new(),
             closed: Vec::new(),
-            dead: Vec::new(),
             done: false,
             steps: Vec::new(),
             notices: Vec::new(),
@@ -214,6 +217,16 @@ impl World {
     /// Whether the master has nothing more to do.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// Ranks for which the job has begun.
+    pub fn met(&self) -> &[Rank] {
+        &self.met
+    }
+
+    /// Ranks that were told that there is no job, and who is missing.
+    pub fn incomplete(&self) -> &BTreeMap<Rank, Path> {
+        &self.incomplete
     }
 
     /// Ranks that have left in good order.
@@ -285,7 +298,11 @@ impl World {
             Happening::Collect(process, reduction, pieces) => self.collect(process, reduction, &pieces),
             Happening::Die(process) => {
                 self.workers.remove(&process.rank);
-                self.dead.push(process.rank);
+                // What it had sent still arrives, and then the end of the connection.
+                let at = self.arrival(process, MASTER);
+                self.schedule(at, Happening::Disconnected(process));
+            }
+            Happening::Disconnected(process) => {
                 self.master.handle_event(self.now, master::Event::Disconnected(process));
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
@@ -384,7 +401,9 @@ impl World {
             }
             Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
             Action::Closed => self.closed.push(rank),
-            Action::Meet { .. } | Action::Incomplete { .. } | Action::Release(_) | Action::Departed(_) => {}
+            Action::Meet { .. } => self.met.push(rank),
+            Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
+            Action::Release(_) | Action::Departed(_) => {}
         }
     }
 

@@ -145,6 +145,31 @@ fn a_death_at_any_moment_leaves_no_future_open() {
 }
 
 #[test]
+fn a_death_before_the_job_is_complete_is_told_to_everyone() {
+    let mut told = 0;
+    for seed in 0..500 {
+        let ranks = 2 + (seed % 10) as u32;
+        let victim = Rank(ranks - 1);
+        let mut world = World::new(Settings::new(ranks, seed));
+        world.kill(Duration::from_nanos(100 * seed), victim);
+        world.run();
+        if world.notices().iter().any(|notice| matches!(notice, everfold_master::Notice::Complete { .. })) {
+            continue;
+        }
+        assert!(world.met().is_empty(), "seed {seed}");
+        for rank in (0..ranks - 1).map(Rank) {
+            assert_eq!(
+                world.incomplete().get(&rank),
+                Some(&Path::single(victim)),
+                "seed {seed}, rank {rank}"
+            );
+        }
+        told += 1;
+    }
+    assert!(told > 100, "the deaths met the beginning: {told}");
+}
+
+#[test]
 fn a_deadline_ends_what_a_missing_rank_holds_up() {
     for seed in 0..300 {
         let (settings, mut plans, _) = draw(seed);
