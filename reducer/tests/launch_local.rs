@@ -41,25 +41,15 @@ fn supervisor() {
     let Some(ranks) = variable("RANKS") else { return };
     let mut local = Local::new(ranks.parse().unwrap(), "/bin/sh");
     local.arguments = vec!["-c".into(), variable("SCRIPT").unwrap().into()];
-    local.transport = if variable("TCP").is_some() {
-        Transport::Tcp
-    } else {
-        Transport::Auto
-    };
+    local.transport = if variable("TCP").is_some() { Transport::Tcp } else { Transport::Auto };
     local.prefix = variable("BARE").is_none();
     local.quiet = variable("QUIET").is_some();
-    std::io::stdout()
-        .write_all(format!("\n{BEGIN}\n").as_bytes())
-        .unwrap();
+    std::io::stdout().write_all(format!("\n{BEGIN}\n").as_bytes()).unwrap();
     let code = local.run().unwrap_or_else(|error| {
         eprintln!("{error}");
         error.exit_code()
     });
-    assert_eq!(
-        waitpid(None, None),
-        Err(Errno::ECHILD),
-        "neither a child nor a zombie is left"
-    );
+    assert_eq!(waitpid(None, None), Err(Errno::ECHILD), "neither a child nor a zombie is left");
     std::process::exit(code.into());
 }
 
@@ -117,24 +107,16 @@ impl Supervisor {
             seen.extend(byte);
         }
         let unread = mpsc::channel().1;
-        let supervisor = Self {
-            process,
-            stdout: unread,
-            stderr,
-        };
+        let supervisor = Self { process, stdout: unread, stderr };
         (supervisor, stdout)
     }
 
     fn stdout_line(&self) -> String {
-        self.stdout
-            .recv_timeout(DEADLINE)
-            .expect("one more line on stdout")
+        self.stdout.recv_timeout(DEADLINE).expect("one more line on stdout")
     }
 
     fn stderr_line(&self) -> String {
-        self.stderr
-            .recv_timeout(DEADLINE)
-            .expect("one more line on stderr")
+        self.stderr.recv_timeout(DEADLINE).expect("one more line on stderr")
     }
 
     fn signal(&self, signal: Signal) {
@@ -171,9 +153,7 @@ impl Supervisor {
             status = self.process.try_wait().unwrap();
             status.is_some()
         });
-        status
-            .and_then(|status| status.code())
-            .expect("the supervisor exits and is not killed")
+        status.and_then(|status| status.code()).expect("the supervisor exits and is not killed")
     }
 }
 
@@ -224,45 +204,22 @@ fn every_rank_finds_its_place_in_the_job() {
     let (code, stdout, stderr) =
         Supervisor::spawn(command.env("EVERFOLD_SECRET_FILE", "/of/another/job")).finish();
     assert_eq!(code, 0, "{stderr:?}");
-    assert_eq!(
-        stdout,
-        [
-            "[0] 0/3 0 auto 64 0",
-            "[1] 1/3 0 auto 64 0",
-            "[2] 2/3 0 auto 64 0"
-        ]
-    );
+    assert_eq!(stdout, ["[0] 0/3 0 auto 64 0", "[1] 1/3 0 auto 64 0", "[2] 2/3 0 auto 64 0"]);
     let job = stderr[0].split_whitespace().next_back().unwrap();
     assert_eq!(job.len(), "unix:@everfold-".len() + 16);
-    assert_eq!(
-        stderr,
-        [
-            format!("[0] {job} {job}"),
-            format!("[1] {job} {job}"),
-            format!("[2] {job} {job}")
-        ]
-    );
+    assert_eq!(stderr, [format!("[0] {job} {job}"), format!("[1] {job} {job}"), format!("[2] {job} {job}")]);
 }
 
 #[test]
 fn the_port_of_the_rendezvous_is_kept_for_rank_0() {
-    let mut command = Supervisor::command(
-        1,
-        "echo $EVERFOLD_TRANSPORT $EVERFOLD_RENDEZVOUS; exec sleep 1000",
-    );
-    let supervisor = Supervisor::spawn(
-        command
-            .env("EVERFOLD_TEST_TCP", "1")
-            .env("EVERFOLD_TEST_BARE", "1"),
-    );
+    let mut command =
+        Supervisor::command(1, "echo $EVERFOLD_TRANSPORT $EVERFOLD_RENDEZVOUS; exec sleep 1000");
+    let supervisor = Supervisor::spawn(command.env("EVERFOLD_TEST_TCP", "1").env("EVERFOLD_TEST_BARE", "1"));
     let line = supervisor.stdout_line();
     let address: std::net::SocketAddr = line.strip_prefix("tcp tcp:").expect(&line).parse().unwrap();
     assert!(TcpListener::bind(address).is_err(), "nobody else gets it");
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseport(true).unwrap();
@@ -282,27 +239,17 @@ fn the_first_failure_gives_the_code_and_nobody_is_killed_for_it() {
     let mut supervisor = Supervisor::start(4, script);
     assert_eq!(supervisor.stderr_line(), "everfold: rank 2 exited with code 7");
     supervisor.say("still here");
-    let rest = (
-        7,
-        vec!["[0] still here".to_owned()],
-        vec!["everfold: rank 0 exited with code 9".to_owned()],
-    );
+    let rest = (7, vec!["[0] still here".to_owned()], vec!["everfold: rank 0 exited with code 9".to_owned()]);
     assert_eq!(supervisor.finish(), rest);
 }
 
 #[test]
 fn a_killed_rank_counts_as_128_and_the_signal() {
     let (code, _, stderr) = Supervisor::start(3, "[ $EVERFOLD_RANK != 1 ] || kill -KILL $$").finish();
-    assert_eq!(
-        (code, stderr),
-        (137, vec!["everfold: rank 1 was killed by SIGKILL".to_owned()])
-    );
+    assert_eq!((code, stderr), (137, vec!["everfold: rank 1 was killed by SIGKILL".to_owned()]));
 
     let mut quiet = Supervisor::command(1, "kill -34 $$");
-    assert_eq!(
-        Supervisor::spawn(quiet.env("EVERFOLD_TEST_QUIET", "1")).finish(),
-        (162, vec![], vec![])
-    );
+    assert_eq!(Supervisor::spawn(quiet.env("EVERFOLD_TEST_QUIET", "1")).finish(), (162, vec![], vec![]));
 }
 
 #[test]
@@ -380,20 +327,14 @@ fn who_does_not_end_is_killed() {
     let supervisor = Supervisor::start(1, script);
     supervisor.stdout_line();
     supervisor.signal(Signal::SIGTERM);
-    assert_eq!(
-        supervisor.stderr_line(),
-        "everfold: SIGTERM: the processes are asked to end"
-    );
+    assert_eq!(supervisor.stderr_line(), "everfold: SIGTERM: the processes are asked to end");
     let notice = "everfold: not ended in time: the processes are killed".to_owned();
     assert_eq!(supervisor.finish(), (143, vec![], vec![notice]));
 
     let supervisor = Supervisor::start(1, script);
     supervisor.stdout_line();
     supervisor.signal(Signal::SIGINT);
-    assert_eq!(
-        supervisor.stderr_line(),
-        "everfold: SIGINT: the processes are asked to end"
-    );
+    assert_eq!(supervisor.stderr_line(), "everfold: SIGINT: the processes are asked to end");
     supervisor.signal(Signal::SIGINT);
     let notice = "everfold: SIGINT again: the processes are killed".to_owned();
     assert_eq!(supervisor.finish(), (130, vec![], vec![notice]));
@@ -421,7 +362,7 @@ fn nobody_has_to_read_the_output() {
     let (supervisor, _stdout) = Supervisor::spawn_unread(&mut Supervisor::command(1, script));
     supervisor.stderr_line();
     supervisor.signal(Signal::SIGINT);
-    while !supervisor.stderr_line().ends_with("killed") {}
+    while !supervisor.stderr_line().ends_with("asked to end") {}
     supervisor.signal(Signal::SIGINT);
     assert_eq!(supervisor.finish().0, 130);
 }
@@ -458,10 +399,7 @@ fn if_one_rank_cannot_be_started_none_runs() {
     let (code, _, stderr) = Supervisor::spawn(&mut command).finish();
     assert_eq!(
         (code, stderr),
-        (
-            127,
-            vec!["cannot start /bin/sh: Too many open files (os error 24)".to_owned()]
-        )
+        (127, vec!["cannot start /bin/sh: Too many open files (os error 24)".to_owned()])
     );
 }
 
@@ -476,10 +414,7 @@ fn what_cannot_run_is_refused() {
 
     for ranks in [0, 4097] {
         let error = Local::new(ranks, "/bin/sh").run().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("{ranks} processes were asked for; it has to be 1 to 4096")
-        );
+        assert_eq!(error.to_string(), format!("{ranks} processes were asked for; it has to be 1 to 4096"));
     }
 
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,6 +1,6 @@
 //! The machines of everfold in a deterministic world of virtual time.
 //!
-//! [`World`] drives one [`Master`] and one [`Worker`] per rank with a single heap of events, ordered by due time and
+//! [`World`] drives one [`Master`](everfold_master::Master) and one [`Worker`](everfold_worker::machine::Worker) per rank with a single heap of events, ordered by due time and
 //! then by the order in which they were made. One seed decides every delay; nothing depends on clocks, threads or hash
 //! order, so that a seed is a complete description of a run.
 //!

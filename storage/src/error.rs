@@ -1,6 +1,9 @@
 //! Why a store could not do it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+};
 
 use crate::{
     key::{Kind, RecordKey},
@@ -96,6 +99,18 @@ pub enum Damage {
 }
 
 impl StoreError {
+    /// Sorts what the operating system says.
+    pub(crate) fn from_system(error: &io::Error, path: &Path) -> Self {
+        let (path, subject, message) = (path.to_owned(), None, error.to_string());
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { path, subject, message },
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+                Self::ReadOnly { path, subject, message }
+            }
+            _ => Self::Failed { path, subject, message },
+        }
+    }
+
     /// Sorts what the database says. It has only one kind of error for all the operating system's, so that the words
     /// must tell them apart.
     pub(crate) fn from_database(error: rocksdb::Error, path: &Path, subject: Option<Subject>) -> Self {

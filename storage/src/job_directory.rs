@@ -93,7 +93,7 @@ impl JobDirectory {
     /// [`JobDirectoryError::Io`], [`JobDirectoryError::Foreign`], or [`JobDirectoryError::Busy`] after ten seconds.
     pub fn join(base: &Path, job: JobId, process: ProcessId) -> Result<Self, JobDirectoryError> {
         let host = host_directory(base);
-        create(&host).map_err(error("create", &host))?;
+        create_directory(&host).map_err(error("create", &host))?;
         let owner = fs::metadata(&host).map_err(error("look at", &host))?.uid();
         if user_id().is_some_and(|user| user != owner) {
             return Err(JobDirectoryError::Foreign { path: host, owner });
@@ -116,7 +116,7 @@ impl JobDirectory {
             }
             thread::sleep(REMOVAL_POLL);
         };
-        create(&names.directory).map_err(error("create", &names.directory))?;
+        create_directory(&names.directory).map_err(error("create", &names.directory))?;
         let store = names.directory.join(format!("{}.{}", process.rank, process.incarnation));
         Ok(Self { names, store, lock })
     }
@@ -139,7 +139,7 @@ impl JobDirectory {
     pub fn leave(self) -> Result<bool, JobDirectoryError> {
         remove(&self.store)?;
         self.lock.unlock().map_err(error("unlock", &self.names.lock))?;
-        Ok(self.names.remove_unless_in_use(&self.lock)?.is_some())
+        Ok(self.names.remove_unless_in_use(&self.lock)? != Removal::InUse)
     }
 }
 
@@ -177,16 +177,27 @@ pub fn remove_orphans(base: &Path) -> Result<Orphans, JobDirectoryError> {
     for job in jobs {
         let names = Names::new(&host, job);
         match open_lock(&names.lock).and_then(|lock| names.remove_unless_in_use(&lock)) {
-            Ok(Some(true)) => {
+            Ok(Removal::Done) => {
                 tracing::info!(%job, path = %names.directory.display(), "removed the files of a crashed job");
                 orphans.removed.push(job);
             }
-            Ok(Some(false)) => {}
-            Ok(None) => orphans.in_use.push(job),
+            Ok(Removal::Nothing) => {}
+            Ok(Removal::InUse) => orphans.in_use.push(job),
             Err(error) => orphans.failed.push((job, error)),
         }
     }
     Ok(orphans)
+}
+
+/// What [`Names::remove_unless_in_use`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    /// A living process.
+    InUse,
+    /// No files.
+    Nothing,
+    /// Files, which are gone now.
+    Done,
 }
 
 /// What the files of one job are called.
@@ -209,22 +220,21 @@ impl Names {
         u64::from_str_radix(name, 16).ok().filter(|_| is_id).map(JobId)
     }
 
-    /// Removes everything if nobody holds the lock, else does nothing and says `None`. Otherwise says whether there
-    /// was anything to remove. `lock` is open and not locked.
-    fn remove_unless_in_use(&self, lock: &File) -> Result<Option<bool>, JobDirectoryError> {
+    /// Removes everything unless somebody holds the lock. `lock` is open and not locked.
+    fn remove_unless_in_use(&self, lock: &File) -> Result<Removal, JobDirectoryError> {
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::WouldBlock) => return Ok(Removal::InUse),
             Err(TryLockError::Error(source)) => return Err(error("lock", &self.lock)(source)),
         }
         // Somebody else may have removed the job in the meantime, and a new process may have joined it since, under a
         // new lock.
         if !is_at(lock, &self.lock)? {
-            return Ok(None);
+            return Ok(Removal::Nothing);
         }
-        let removed = remove(&self.directory)?;
+        let removal = if remove(&self.directory)? { Removal::Done } else { Removal::Nothing };
         fs::remove_file(&self.lock).map_err(error("remove", &self.lock))?;
-        Ok(Some(removed))
+        Ok(removal)
     }
 }
 
@@ -239,14 +249,14 @@ fn user_id() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
 }
 
-/// Creates `path` and its parents for this user alone, and syncs each new name: a record that is called synced is of no
-/// use in a directory that a power failure takes away.
-fn create(path: &Path) -> io::Result<()> {
+/// Creates `path` and its parents for this user alone, and waits until the disk holds each new name: a record that is
+/// called synced is of no use in a directory that a power failure takes away.
+pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create(parent)?;
+    create_directory(parent)?;
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),

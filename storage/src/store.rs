@@ -21,6 +21,7 @@ use rocksdb::{
 
 use crate::{
     error::{StoreError, Subject},
+    job_directory::create_directory,
     key::{Kind, RecordKey},
     record,
 };
@@ -65,8 +66,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in the directory `path`, or creates it; the directory's parent must exist. What an earlier
-    /// process left there is readable, as far as its [`Durability`] goes.
+    /// Opens the store in the directory `path`, or creates it, readable for this user alone. What an earlier process
+    /// left there is there again, as far as its [`Durability`] goes.
     ///
     /// # Errors
     /// [`StoreError::Locked`] if it is already open, here or in another process; [`StoreError::Full`],
@@ -77,15 +78,11 @@ impl Store {
 
     fn open_with(path: &Path, options: &Options) -> Result<Self, StoreError> {
         let is_new = !path.exists();
+        create_directory(path).map_err(|error| StoreError::from_system(&error, path))?;
         let columns = Kind::ALL.map(|kind| ColumnFamilyDescriptor::new(column_name(kind), options.clone()));
         let database = DB::open_cf_descriptors(options, path, columns)
             .map_err(|error| StoreError::from_database(error, path, None))?;
-        let store = Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new) };
-        if let (true, Some(parent)) = (is_new, path.parent()) {
-            // The database syncs what is in its directory, but not that the directory exists.
-            fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| store.failed(&error))?;
-        }
-        Ok(store)
+        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new) })
     }
 
     /// The directory of the store.
@@ -142,8 +139,8 @@ impl Store {
     /// Forgets all records of `reduction`, of whichever kind and owner. They are gone for every later call at once;
     /// their room on disk is free after some later writes. A put that comes after the release is not undone by it.
     ///
-    /// After a crash of the host a released record may be back. That wastes room but mixes up nothing, because a
-    /// [`ReductionId`] never names two reductions.
+    /// After a crash a released record may be back. That wastes room but mixes up nothing, because a
+    /// [`ReductionId`] never names two reductions of a job.
     ///
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::ReadOnly`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
@@ -156,7 +153,7 @@ impl Store {
         // A store that was never asked to log must not begin to depend on the disk here.
         let logged = self.logged.load(Ordering::Relaxed);
         let durability = if logged { Durability::Stored } else { Durability::Memory };
-        self.database.write_opt(&batch, &write_options(durability)).map_err(|error| self.error(error, None))
+        self.database.write_opt(batch, &write_options(durability)).map_err(|error| self.error(error, None))
     }
 
     /// Whether no record is stored.
@@ -179,12 +176,13 @@ impl Store {
     /// [`StoreError::Failed`].
     pub fn size_bytes(&self) -> Result<u64, StoreError> {
         let mut bytes = 0;
-        for entry in fs::read_dir(&self.path).map_err(|error| self.failed(&error))? {
+        let failed = |error: &io::Error| StoreError::from_system(error, &self.path);
+        for entry in fs::read_dir(&self.path).map_err(|error| failed(&error))? {
             match entry.and_then(|entry| entry.metadata()) {
                 Ok(metadata) => bytes += metadata.len(),
                 // The database removes files while they are listed here.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => return Err(failed(&error)),
             }
         }
         Ok(bytes)
@@ -196,10 +194,6 @@ impl Store {
 
     fn error(&self, error: rocksdb::Error, subject: Option<Subject>) -> StoreError {
         StoreError::from_database(error, &self.path, subject)
-    }
-
-    fn failed(&self, error: &io::Error) -> StoreError {
-        StoreError::Failed { path: self.path.clone(), subject: None, message: error.to_string() }
     }
 }
 

@@ -11,7 +11,7 @@
 //! cargo test --release -p everfold --test jobs -- run values::sums 5 tcp   one program, with its output
 //! ```
 //!
-//! A program says `done` on each rank that comes to its end; a value or an error that is not as it should be makes its rank
+//! A program says on each rank when it comes to its end; a value or an error that is not as it should be makes its rank
 //! panic. Each test has a deadline, after which the whole job is killed and the test has failed, and after each test
 //! no process of it may be left.
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
@@ -62,15 +62,14 @@ fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
         other => panic!("there is no transport {other:?}"),
     };
     let launch = Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport);
-    let supervised = std::env::var_os("EVERFOLD_RANK").is_some();
-    let ended = everfold::launch(launch, program);
+    let ended: everfold::Result<()> = everfold::launch(launch, async |session| {
+        let rank = session.rank();
+        program(session).await?;
+        println!("{}{rank}", process::DONE);
+        Ok(())
+    });
     match ended {
-        Ok(()) => {
-            if supervised {
-                println!("{}", process::DONE);
-            }
-            ExitCode::SUCCESS
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error}");
             ExitCode::FAILURE

@@ -1,6 +1,7 @@
 //! Starting processes, reading what they say, and making sure that they end.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufReader, Read},
     os::unix::process::ExitStatusExt,
     process::{Child, Command, ExitStatus, Stdio},
@@ -18,8 +19,8 @@ use nix::{
 
 /// No test takes longer, on whatever machine.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// What a rank says at its end.
-pub(crate) const DONE: &str = "done";
+/// What a rank says at its end, before its number.
+pub(crate) const DONE: &str = "this is the end of rank ";
 /// In the environment of all processes of one test, by which they are found.
 const MARK: &str = "EVERFOLD_TEST_MARK";
 
@@ -45,7 +46,9 @@ impl Mark {
         let mark = format!("{MARK}={}", self.0);
         let processes = std::fs::read_dir("/proc").unwrap();
         let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        numbers.filter(|number| environment(*number).split(|&byte| byte == 0).any(|v| v == mark.as_bytes())).collect()
+        numbers
+            .filter(|number| environment(*number).split(|&byte| byte == 0).any(|v| v == mark.as_bytes()))
+            .collect()
     }
 }
 
@@ -178,10 +181,9 @@ impl End {
     pub(crate) fn assert_ended(&self, code: i32, ranks: impl IntoIterator<Item = u32>) {
         let said = self.said.join("\n  ");
         assert_eq!(self.code, code, "the exit code of a job that said\n  {said}\n");
-        let mut done: Vec<&str> = self.said.iter().map(String::as_str).filter(|line| line.ends_with(&format!("] {DONE}"))).collect();
-        done.sort_unstable();
-        let mut expected: Vec<String> = ranks.into_iter().map(|rank| format!("[{rank}] {DONE}")).collect();
-        expected.sort_unstable();
+        let ends = self.said.iter().filter_map(|line| line.split_once(DONE));
+        let done: BTreeSet<u32> = ends.map(|(_, rank)| rank.parse().unwrap()).collect();
+        let expected: BTreeSet<u32> = ranks.into_iter().collect();
         assert_eq!(done, expected, "the job said\n  {said}\n");
     }
 }

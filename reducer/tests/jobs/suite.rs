@@ -81,7 +81,8 @@ impl Suite {
             }
         }
         let wanted = |name: &str| {
-            let matches = |filter: &&str| if has("--exact") { name == *filter } else { name.contains(filter) };
+            let matches =
+                |filter: &&str| if has("--exact") { name == *filter } else { name.contains(filter) };
             (filters.is_empty() || filters.iter().any(matches))
                 && !skipped.iter().any(|skip| name.contains(skip))
         };

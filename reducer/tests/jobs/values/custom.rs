@@ -40,7 +40,9 @@ pub(super) async fn elements(session: Session) -> everfold::Result<()> {
         }
         // On an element type that the library knows, in memory of the session; and a closure that holds something.
         let mut mine = session.array::<u64>(length);
-        mine.iter_mut().enumerate().for_each(|(index, element)| *element = chance(session.rank().0, index) % 1000);
+        mine.iter_mut()
+            .enumerate()
+            .for_each(|(index, element)| *element = chance(session.rank().0, index) % 1000);
         let modulus = vec![1009u64];
         let body = ElementWise::new("sum modulo 1009", mine, move |a: u64, b: u64| (a + b) % modulus[0]);
         if let Some(value) = reduce(session, &format!("modulo {length}"), To::Root(1), body).await? {
@@ -103,7 +105,8 @@ fn add(a: Line, b: Line) -> Line {
 /// Elements may have a stricter alignment than numbers have.
 pub(super) async fn alignment(session: Session) -> everfold::Result<()> {
     let ranks = session.size();
-    let line = |rank: u32, index: usize| Line(std::array::from_fn(|i| u64::from(rank + 1) * (index * 8 + i) as u64));
+    let line =
+        |rank: u32, index: usize| Line(std::array::from_fn(|i| u64::from(rank + 1) * (index * 8 + i) as u64));
     for length in [1, 250, 1_000, 50_003] {
         for to in To::every(0..ranks) {
             for ordered in [false, true] {

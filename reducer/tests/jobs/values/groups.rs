@@ -45,7 +45,8 @@ pub(super) async fn groups(session: Session) -> everfold::Result<()> {
 /// All groups of neighbours at once; each rank is in several, and calls them in its own order.
 pub(super) async fn at_once(session: Session) -> everfold::Result<()> {
     let me = session.rank();
-    let mut pairs: Vec<(u32, u32)> = (0..7).flat_map(|first| (first + 1..8).map(move |end| (first, end))).collect();
+    let mut pairs: Vec<(u32, u32)> =
+        (0..7).flat_map(|first| (first + 1..8).map(move |end| (first, end))).collect();
     pairs.rotate_left(me.0 as usize * 4);
     let calls = pairs.into_iter().map(|(first, end)| (first, end, Group::of(first..end)));
     let started = calls.filter(|(.., group)| group.contains(me)).map(|(first, end, group)| {
@@ -55,7 +56,10 @@ pub(super) async fn at_once(session: Session) -> everfold::Result<()> {
         async move {
             let outcome = future.await?;
             assert_eq!(outcome.value.is_some(), me == end - 1);
-            assert_eq!(outcome.report.contributors.iter().collect::<Vec<_>>(), group.iter().collect::<Vec<_>>());
+            assert_eq!(
+                outcome.report.contributors.iter().collect::<Vec<_>>(),
+                group.iter().collect::<Vec<_>>()
+            );
             if let Some(Sum(value)) = outcome.value {
                 assert!(value == sum(&group, length), "{first}..{end}");
             }

@@ -47,7 +47,12 @@ impl To {
 }
 
 /// Reduces `body` among all, and gives the value where it has to be; elsewhere there is none.
-async fn reduce<B: Body>(session: &Session, name: &str, to: To, body: B) -> everfold::Result<Option<B::Value>> {
+async fn reduce<B: Body>(
+    session: &Session,
+    name: &str,
+    to: To,
+    body: B,
+) -> everfold::Result<Option<B::Value>> {
     reduce_in(session, name, session.world(), to, body).await
 }
 

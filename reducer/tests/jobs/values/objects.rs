@@ -22,7 +22,8 @@ impl ReducerBody for Words {
 impl Words {
     /// What `rank` counts: some words of its own, and some that all have.
     fn of(rank: u32, own: usize) -> Self {
-        let mut words = BTreeMap::from([("everywhere".to_owned(), 1), (format!("{}", rank % 2), u64::from(rank) + 1)]);
+        let mut words =
+            BTreeMap::from([("everywhere".to_owned(), 1), (format!("{}", rank % 2), u64::from(rank) + 1)]);
         words.extend((0..own).map(|index| (format!("{rank}/{index}"), chance(rank, index))));
         Self(words)
     }

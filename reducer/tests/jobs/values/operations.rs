@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use everfold::{
-    Array, BitAnd, BitOr, BitXor, Body, Element, Located, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc,
-    Product, Session, Sum,
+    Array, BitAnd, BitOr, BitXor, Body, Element, Located, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc,
+    Min, MinLoc, Product, Session, Sum,
 };
 
 use super::{To, chance, reduce};
