@@ -21,7 +21,7 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | start processes, or join those that a launcher started | [`launch`], [`Launch`] |
+//! | start processes, or join those that a launcher started | [`launch()`], [`Launch`] |
 //! | reduce numeric arrays | [`Sum`], [`Min`], [`MaxLoc`] and their kin, [`ElementWise`] for operations of your own |
 //! | reduce a type of your own | [`ReducerBody`] |
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
