@@ -23,7 +23,7 @@ use nix::{
     sys::{
         resource::{Resource, setrlimit},
         signal::{SigHandler, Signal, kill, killpg, signal},
-        wait::waitpid,
+        wait::{WaitPidFlag, waitpid},
     },
     unistd::Pid,
 };
@@ -49,7 +49,11 @@ fn supervisor() {
         eprintln!("{error}");
         error.exit_code()
     });
-    assert_eq!(waitpid(None, None), Err(Errno::ECHILD), "neither a child nor a zombie is left");
+    assert_eq!(
+        waitpid(None, Some(WaitPidFlag::WNOHANG)),
+        Err(Errno::ECHILD),
+        "neither a child nor a zombie is left"
+    );
     std::process::exit(code.into());
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io::{self, ErrorKind},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::{
@@ -25,8 +26,9 @@ pub struct Subject {
 /// here is a reason to stop a reduction: what could not be stored is merely not protected.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk, or this user's share of it, is full. What was stored before stays readable. The store takes records
-    /// again when there is room, which may be some seconds after the room was made.
+    /// The disk, or this user's share of it, is full. What was stored before stays readable, but nothing can be released
+    /// either. The store looks for room every few seconds and works again when it finds some; what its own records take
+    /// is only free if it is closed and its directory removed.
     #[error("the disk is full at {}{}: {message}", path.display(), about(subject))]
     Full {
         /// Directory of the store.
@@ -53,6 +55,16 @@ pub enum StoreError {
         path: PathBuf,
         /// What the database says.
         message: String,
+    },
+    /// The disk does not keep up: for so long the database had no room in memory for what it has yet to write to it.
+    #[error("the store {} could not write for {waited:?}{}", path.display(), about(subject))]
+    Stalled {
+        /// Directory of the store.
+        path: PathBuf,
+        /// Record concerned.
+        subject: Option<Subject>,
+        /// How long it was waited for.
+        waited: Duration,
     },
     /// What is stored is not what was put. The value is lost here; asking again does not help.
     #[error("the store {} is damaged{}: {damage}", path.display(), about(subject))]

@@ -72,7 +72,9 @@ fn choose_base(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) ->
     path("EVERFOLD_DIR")
         .or_else(|| cache().map(|cache| cache.join("everfold")))
         .or_else(|| path("HOME").map(|home| home.join(".cache/everfold")))
-        .unwrap_or_else(|| temporary.join(user_id().map_or_else(|| "everfold".into(), |id| format!("everfold-{id}"))))
+        .unwrap_or_else(|| {
+            temporary.join(user_id().map_or_else(|| "everfold".into(), |id| format!("everfold-{id}")))
+        })
 }
 
 /// A process's place among its job's files. While it exists, nobody removes them.
@@ -296,7 +298,8 @@ mod tests {
     use super::*;
 
     fn base_with(variables: &[(&str, &str)]) -> PathBuf {
-        let get = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        let get =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
         choose_base(get, Path::new("/tmp"))
     }
 

@@ -11,12 +11,14 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use everfold_protocol::ReductionId;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, LogLevel, Options, WriteBatch,
-    WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME,
+    ErrorKind, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions,
 };
 
 use crate::{
@@ -38,6 +40,9 @@ const BLOB_BYTES_MIN: u64 = 4 << 10;
 const CACHE_BYTES: usize = 1 << 20;
 /// How many file descriptors the database keeps open.
 const OPEN_FILES_MAX: i32 = 64;
+/// How long a write waits for a disk that is slower than the writers.
+const STALL_WAIT: Duration = Duration::from_secs(30);
+const STALL_POLL: Duration = Duration::from_millis(1);
 
 /// What the acknowledgement of a [`Store::put`] means (I5): which failure of *this* process the record outlives. The
 /// failure of the record's owner is outlived by every one of them, if the store is another process's.
@@ -63,6 +68,7 @@ pub struct Store {
     path: PathBuf,
     /// Whether the log may hold records, so that it must also hold their release.
     logged: AtomicBool,
+    stall_wait: Duration,
 }
 
 impl Store {
@@ -73,16 +79,18 @@ impl Store {
     /// [`StoreError::Locked`] if it is already open, here or in another process; [`StoreError::Full`],
     /// [`StoreError::ReadOnly`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_with(path, &options())
+        Self::open_with(path, &options(), STALL_WAIT)
     }
 
-    fn open_with(path: &Path, options: &Options) -> Result<Self, StoreError> {
+    fn open_with(path: &Path, options: &Options, stall_wait: Duration) -> Result<Self, StoreError> {
         let is_new = !path.exists();
         create_directory(path).map_err(|error| StoreError::from_system(&error, path))?;
-        let columns = Kind::ALL.map(|kind| ColumnFamilyDescriptor::new(column_name(kind), options.clone()));
+        // Nothing lies in the default column, but left out it would be given the database's own, large defaults.
+        let names = Kind::ALL.map(column_name).into_iter().chain([DEFAULT_COLUMN_FAMILY_NAME]);
+        let columns = names.map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
         let database = DB::open_cf_descriptors(options, path, columns)
             .map_err(|error| StoreError::from_database(error, path, None))?;
-        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new) })
+        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new), stall_wait })
     }
 
     /// The directory of the store.
@@ -94,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::TooLong`] over [`VALUE_BYTES_MAX`]; [`StoreError::Full`], [`StoreError::ReadOnly`],
-    /// [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    /// [`StoreError::Stalled`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
     pub fn put(
         &self,
         kind: Kind,
@@ -112,9 +120,9 @@ impl Store {
         }
         let key = key.to_bytes();
         let record = record::encode(kind, &key, value);
-        self.database
-            .put_cf_opt(self.column(kind), key, record, &write_options(durability))
-            .map_err(|error| self.error(error, Some(subject)))
+        self.write(durability, Some(subject), |options| {
+            self.database.put_cf_opt(self.column(kind), key, &record, options)
+        })
     }
 
     /// The value stored under `key`, or `None` if there is none.
@@ -143,17 +151,20 @@ impl Store {
     /// [`ReductionId`] never names two reductions of a job.
     ///
     /// # Errors
-    /// [`StoreError::Full`], [`StoreError::ReadOnly`], [`StoreError::Corrupted`] or [`StoreError::Failed`].
+    /// [`StoreError::Full`], [`StoreError::ReadOnly`], [`StoreError::Stalled`], [`StoreError::Corrupted`] or
+    /// [`StoreError::Failed`]; the records are then still there.
     pub fn release(&self, reduction: ReductionId) -> Result<(), StoreError> {
         let [first, end] = RecordKey::range(reduction);
-        let mut batch = WriteBatch::default();
-        for kind in Kind::ALL {
-            batch.delete_range_cf(self.column(kind), first, end);
-        }
         // A store that was never asked to log must not begin to depend on the disk here.
         let logged = self.logged.load(Ordering::Relaxed);
         let durability = if logged { Durability::Stored } else { Durability::Memory };
-        self.database.write_opt(batch, &write_options(durability)).map_err(|error| self.error(error, None))
+        self.write(durability, None, |options| {
+            let mut batch = WriteBatch::default();
+            for kind in Kind::ALL {
+                batch.delete_range_cf(self.column(kind), first, end);
+            }
+            self.database.write_opt(batch, options)
+        })
     }
 
     /// Whether no record is stored.
@@ -188,6 +199,32 @@ impl Store {
         Ok(bytes)
     }
 
+    /// Writes, and waits at most `stall_wait` while the database is behind with its files. The database's own wait
+    /// has no end on a full disk.
+    fn write(
+        &self,
+        durability: Durability,
+        subject: Option<Subject>,
+        write: impl Fn(&WriteOptions) -> Result<(), rocksdb::Error>,
+    ) -> Result<(), StoreError> {
+        let mut options = WriteOptions::default();
+        options.disable_wal(durability == Durability::Memory);
+        options.set_sync(durability == Durability::Synced);
+        options.set_no_slowdown(true);
+        let start = Instant::now();
+        loop {
+            let Err(error) = write(&options) else { return Ok(()) };
+            if error.kind() != ErrorKind::Incomplete || !error.as_ref().contains("Write stall") {
+                return Err(self.error(error, subject));
+            }
+            let waited = start.elapsed();
+            if waited > self.stall_wait {
+                return Err(StoreError::Stalled { path: self.path.clone(), subject, waited });
+            }
+            thread::sleep(STALL_POLL);
+        }
+    }
+
     fn column(&self, kind: Kind) -> &ColumnFamily {
         self.database.cf_handle(column_name(kind)).expect("a store is opened with a column for each kind")
     }
@@ -202,13 +239,6 @@ fn column_name(kind: Kind) -> &'static str {
         Kind::Original => "originals",
         Kind::Replica => "replicas",
     }
-}
-
-fn write_options(durability: Durability) -> WriteOptions {
-    let mut options = WriteOptions::default();
-    options.disable_wal(durability == Durability::Memory);
-    options.set_sync(durability == Durability::Synced);
-    options
 }
 
 fn options() -> Options {
@@ -236,4 +266,96 @@ fn options() -> Options {
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::ProcessId;
+    use rocksdb::statistics::Ticker;
+
+    use super::*;
+    use crate::{error::Damage, record::RecordError};
+
+    fn key(sequence: u64) -> RecordKey {
+        RecordKey { reduction: ReductionId::new("test", sequence), owner: ProcessId::first(1), segment: None }
+    }
+
+    #[test]
+    fn a_bad_record_is_told_and_never_returned() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("0.0")).unwrap();
+        let good = record::encode(Kind::Original, &key(0).to_bytes(), &[7; 5000]);
+        let told = |record: &[u8]| {
+            store.database.put_cf(store.column(Kind::Original), key(0).to_bytes(), record).unwrap();
+            match store.get(Kind::Original, key(0)).unwrap_err() {
+                StoreError::Corrupted { damage: Damage::Record(error), subject, .. } => {
+                    assert_eq!(subject, Some(Subject { kind: Kind::Original, key: key(0) }));
+                    error
+                }
+                error => panic!("{error:?}"),
+            }
+        };
+        let with = |at: usize, byte: u8| [&good[..at], &[byte], &good[at + 1..]].concat();
+        assert!(matches!(told(&with(3000, 8)), RecordError::Checksum { .. }));
+        assert!(matches!(told(&with(0, b'E')), RecordError::Magic(_)));
+        assert_eq!(told(&with(4, 2)), RecordError::Version(2));
+        assert_eq!(told(&good[..5000]), RecordError::Truncated { bytes: 5000, expected: 5024 });
+        assert!(matches!(
+            told(&record::encode(Kind::Original, &key(1).to_bytes(), &[7; 5000])),
+            RecordError::Checksum { .. }
+        ));
+        let replica = record::encode(Kind::Replica, &key(0).to_bytes(), &[7; 5000]);
+        assert_eq!(told(&replica), RecordError::Kind { expected: Kind::Original, found: 2 });
+    }
+
+    #[test]
+    fn only_synced_waits_for_the_disk_and_memory_does_not_touch_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = options();
+        options.enable_statistics();
+        let store = Store::open_with(&directory.path().join("0.0"), &options, STALL_WAIT).unwrap();
+        let mut before = (0, 0);
+        let mut cost = |call: &dyn Fn() -> Result<(), StoreError>| {
+            call().unwrap();
+            let now = (
+                options.get_ticker_count(Ticker::WalFileBytes),
+                options.get_ticker_count(Ticker::WalFileSynced),
+            );
+            let cost = (now.0 - before.0, now.1 - before.1);
+            before = now;
+            cost
+        };
+        let put = |durability| store.put(Kind::Original, key(1), &[7; 5000], durability);
+        let release = || store.release(key(1).reduction);
+
+        assert_eq!(cost(&|| put(Durability::Memory)), (0, 0));
+        assert_eq!(cost(&release), (0, 0));
+        let (logged, synced) = cost(&|| put(Durability::Stored));
+        assert!(logged > 5000 && synced == 0, "{logged}, {synced}");
+        let (logged, synced) = cost(&|| put(Durability::Synced));
+        assert!(logged > 5000 && synced > 0, "{logged}, {synced}");
+        // What the log holds, it must also forget.
+        let (logged, synced) = cost(&release);
+        assert!(logged > 0 && synced == 0, "{logged}, {synced}");
+    }
+
+    #[test]
+    fn a_write_does_not_wait_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = options();
+        options.set_disable_auto_compactions(true);
+        options.set_level_zero_stop_writes_trigger(1);
+        options.set_level_zero_slowdown_writes_trigger(1);
+        let store =
+            Store::open_with(&directory.path().join("0.0"), &options, Duration::from_millis(100)).unwrap();
+        store.put(Kind::Original, key(1), b"value", Durability::Memory).unwrap();
+        store.database.flush_cf(store.column(Kind::Original)).unwrap();
+        let error = store.put(Kind::Original, key(2), b"value", Durability::Memory).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Stalled { subject: Some(Subject { key: of, .. }), .. } if of == key(2)),
+            "{error:?}"
+        );
+        assert!(matches!(store.release(key(1).reduction), Err(StoreError::Stalled { .. })));
+        assert_eq!(store.get(Kind::Original, key(1)).unwrap().unwrap(), b"value");
+    }
 }

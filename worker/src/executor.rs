@@ -257,6 +257,14 @@ impl Share {
         Ok((Self { me, group, commutative, private, shown, kind }, data))
     }
 
+    /// Whether giving the body back takes longer than handing that over to another thread. Of an object nobody knows.
+    pub fn is_long_to_drop(&self) -> bool {
+        match &self.kind {
+            Kind::Array(array) => array.bytes > 1 << 20,
+            Kind::Object(_) => true,
+        }
+    }
+
     /// Closes all windows of this share.
     pub fn release(&self) {
         self.shown.release(|_| true);

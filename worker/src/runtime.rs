@@ -419,8 +419,9 @@ impl Driver {
                 Action::Release(reduction) => {
                     if let Some(local) = self.locals.remove(&reduction) {
                         local.share.release();
-                        // Unmapping a long body takes a while.
-                        tokio::task::spawn_blocking(move || drop(local));
+                        if local.share.is_long_to_drop() {
+                            tokio::task::spawn_blocking(move || drop(local));
+                        }
                     }
                 }
                 Action::Departed(processes) => {

@@ -73,7 +73,7 @@ pub struct Local {
     pub transport: Transport,
     /// Whether each line they print is marked with their rank.
     pub prefix: bool,
-    /// Whether nothing is said on stderr about processes that fail.
+    /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
 }
 
@@ -148,7 +148,7 @@ impl Local {
     }
 
     async fn supervise(self) -> Result<u8, LocalError> {
-        let mut signals = Signals::listen()?;
+        let signals = Signals::listen()?;
         allow_open_files(self.ranks);
         let output = Output::start(self.ranks, self.prefix)?;
         let notices = (!self.quiet).then(|| output.stderr.sink());
@@ -160,41 +160,15 @@ impl Local {
         for process in self.start_all(&job, &output).await? {
             ranks.spawn(process.attend(orders_seen.clone(), first_failure.clone(), notices.clone()));
         }
-        let mut all_ended = pin!(async {
+        let all_ended = async {
             while let Some(ended) = ranks.join_next().await {
                 ended.expect("attending to a rank neither panics nor is aborted");
             }
             output.stdout.flush().await;
             output.stderr.flush().await;
-        });
+        };
 
-        let mut ended_by = None;
-        let mut deadline = None;
-        let mut ordered = None;
-        loop {
-            let reason = tokio::select! {
-                biased;
-                signal = signals.next() => match ended_by.replace(ended_by.unwrap_or(signal)) {
-                    None => signal.as_str(),
-                    Some(_) if signal == Signal::SIGINT && ordered == Some(Signal::SIGTERM) => "SIGINT again",
-                    Some(_) => continue,
-                },
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => "not ended in time",
-                () = &mut all_ended => break,
-            };
-            let (order, what) = match ordered {
-                None => (Signal::SIGTERM, "the processes are asked to end"),
-                Some(Signal::SIGTERM) => (Signal::SIGKILL, "the processes are killed"),
-                // They are dead. What is left is output that nobody takes.
-                Some(_) => break,
-            };
-            if let Some(notices) = &notices {
-                notices.try_send(format!("everfold: {reason}: {what}\n"));
-            }
-            ordered = Some(order);
-            orders.send_replace(ordered);
-            deadline = Some(Instant::now() + GRACE);
-        }
+        let ended_by = outlast(all_ended, signals, orders, notices).await;
         Ok(match ended_by {
             Some(signal) => 128 + signal as u8,
             None => first_failure.get().copied().unwrap_or(0),
@@ -261,6 +235,43 @@ impl Local {
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
         Ok(Process { rank, child: command.spawn()?, output: [from_stdout, from_stderr] })
+    }
+}
+
+/// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.
+async fn outlast(
+    job: impl Future<Output = ()>,
+    mut signals: Signals,
+    orders: watch::Sender<Option<Signal>>,
+    notices: Option<Sink>,
+) -> Option<Signal> {
+    let mut job = pin!(job);
+    let mut ended_by = None;
+    let mut deadline = None;
+    let mut ordered = None;
+    loop {
+        let reason = tokio::select! {
+            biased;
+            signal = signals.next() => match ended_by.replace(ended_by.unwrap_or(signal)) {
+                None => signal.as_str(),
+                Some(_) if signal == Signal::SIGINT && ordered == Some(Signal::SIGTERM) => "SIGINT again",
+                Some(_) => continue,
+            },
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => "not ended in time",
+            () = &mut job => break ended_by,
+        };
+        let (order, what) = match ordered {
+            None => (Signal::SIGTERM, "the processes are asked to end"),
+            Some(Signal::SIGTERM) => (Signal::SIGKILL, "the processes are killed"),
+            // They are dead. What is left is output that nobody takes.
+            Some(_) => break ended_by,
+        };
+        if let Some(notices) = &notices {
+            notices.try_send(format!("everfold: {reason}: {what}\n"));
+        }
+        ordered = Some(order);
+        orders.send_replace(ordered);
+        deadline = Some(Instant::now() + GRACE);
     }
 }
 

@@ -114,11 +114,12 @@ impl Sink {
     }
 }
 
+/// Writes until the stream is broken. What is sent after that goes nowhere, and nobody waits for it.
 fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write) {
-    let mut is_broken = false;
     while let Some(item) = items.blocking_recv() {
         match item {
-            Item::Block(block) => is_broken = is_broken || write_block(&mut to, &block).is_err(),
+            Item::Block(block) if write_block(&mut to, &block).is_err() => return,
+            Item::Block(_) => {}
             Item::Mark(written) => drop(written.send(())),
         }
     }

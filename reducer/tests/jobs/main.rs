@@ -16,9 +16,12 @@
 //! no process of it may be left.
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
+mod broken;
 mod calls;
 mod concurrent;
+mod disagreements;
 mod process;
+mod refusals;
 mod reports;
 mod suite;
 mod values;
@@ -35,6 +38,9 @@ fn suite() -> Suite {
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
     reports::add_to(&mut suite);
+    disagreements::add_to(&mut suite);
+    refusals::add_to(&mut suite);
+    broken::add_to(&mut suite);
     suite
 }
 
