@@ -87,10 +87,12 @@ impl Lane {
         self.rate = self.rate.max(1);
     }
 
-    /// Drops the plans of one reduction.
-    pub fn forget(&mut self, unwanted: impl Fn(&Plan) -> bool) {
-        self.plans.retain(|plan| !unwanted(plan));
+    /// Takes out the plans that `which` accepts.
+    pub fn extract(&mut self, which: impl Fn(&Plan) -> bool) -> Vec<Plan> {
+        let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.plans).into_iter().partition(which);
+        self.plans = kept.into();
         self.planned_bytes = self.plans.iter().map(|plan| plan.bytes).sum();
+        taken
     }
 
     /// Plans that wait for a grant.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`machine`] | which event means what |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
+//! | [`recovery`] | what a death does to a reduction |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or by neighbourhood |
 //! | [`pairing`] | which of the partners executes: a pure function |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
@@ -22,6 +23,7 @@ pub mod membership;
 pub mod pairing;
 pub mod policy;
 pub mod queue;
+pub mod recovery;
 pub mod reduction;
 
 pub use event::{Action, Event, Notice};

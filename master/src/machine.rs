@@ -5,7 +5,10 @@
 //! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
 //! because a batch of events went in. Time never runs back.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
@@ -27,6 +30,9 @@ use crate::{
     reduction::Reduction,
 };
 
+/// How long a process that could not be reached is left alone. The end of its connection, if it died, comes within
+/// milliseconds.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
 const REFUSALS_MAX: usize = 4096;
 
@@ -40,6 +46,8 @@ pub struct Master {
     refused: BTreeMap<ReductionId, Refusal>,
     refused_order: VecDeque<ReductionId>,
     deadlines: BTreeSet<(Timestamp, ReductionId)>,
+    /// When partials that could not be reached are tried again.
+    retries: BTreeSet<(Timestamp, SegmentId)>,
     join_deadline: Option<Timestamp>,
     /// Who died before the job was complete; there will be no job.
     lost: Path,
@@ -59,6 +67,7 @@ impl Master {
             refused: BTreeMap::new(),
             refused_order: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            retries: BTreeSet::new(),
             join_deadline: Some(now + policy.join_timeout),
             lost: Path::empty(),
             touched: BTreeSet::new(),
@@ -129,12 +138,22 @@ impl Master {
             let missing = reduction.spec.group.difference(&reduction.arrived);
             self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
         }
+        while let Some(&(due, id)) = self.retries.first()
+            && due <= now
+        {
+            self.retries.pop_first();
+            if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
+                reduction.resume(id.index);
+                self.plan(id);
+            }
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let reduction = self.deadlines.first().map(|&(due, _)| due);
-        [self.join_deadline, reduction].into_iter().flatten().min()
+        let deadline = self.deadlines.first().map(|&(due, _)| due);
+        let retry = self.retries.first().map(|&(due, _)| due);
+        [self.join_deadline, deadline, retry].into_iter().flatten().min()
     }
 
     /// The next thing to do.
@@ -151,7 +170,7 @@ impl Master {
             ToMaster::Join(peer) => self.join(sender, peer),
             ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
             ToMaster::PartialReady(done) => self.partial_ready(now, sender, &done),
-            ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
+            ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
             ToMaster::Collected { reduction } => self.collected(sender, reduction),
             ToMaster::Leave => self.leave(sender),
         }
@@ -242,7 +261,8 @@ impl Master {
         } else if bytes > limit {
             Some(Refusal::BodyTooLarge { rank, bytes, limit })
         } else {
-            self.absent(&spec.group, &Path::empty())
+            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| &reduction.arrived);
+            self.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
         }
     }
 
@@ -256,7 +276,7 @@ impl Master {
             let others = ranks.difference(group);
             ranks.difference(&others)
         };
-        let failed = of_group(State::Failed);
+        let failed = of_group(State::Failed).difference(arrived);
         if !failed.is_empty() {
             return Some(Refusal::ProcessFailed { ranks: failed });
         }
@@ -308,30 +328,60 @@ impl Master {
         }
     }
 
-    fn task_failed(&mut self, sender: ProcessId, failed: TaskFailed) {
-        let id = failed.segment.reduction;
-        let running = self.reductions.get(&id).and_then(|reduction| {
-            let segment = reduction.segments.get(failed.segment.index.0 as usize)?;
-            segment.running.iter().find(|running| running.task == failed.task && running.executor == sender)
+    fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
+        let TaskFailed { task, segment: id, culprit, unreachable, reason } = failed;
+        let taken = self.reductions.get_mut(&id.reduction).and_then(|reduction| {
+            let running = reduction.take_running(id.index, task, sender)?;
+            Some((reduction, running))
         });
-        let Some(running) = running else {
+        let Some((reduction, running)) = taken else {
             self.stale(sender, "failure of a task that nobody waits for");
             return;
         };
-        let of_culprit = running.sources.iter().find(|(process, _)| *process == failed.culprit);
-        let path = of_culprit.map_or_else(|| running.own.clone(), |(_, path)| path.clone());
-        self.refuse(id, Refusal::FoldFailed { executor: sender.rank, path, reason: failed.reason });
+        self.lanes[sender.rank.index()].complete(running.bytes);
+        self.touched.insert(sender.rank);
+        let membership = &self.membership;
+        let result = if unreachable {
+            reduction
+                .unreachable(id.index, running, culprit, reason, &|rank| membership.alive(rank).is_some())
+        } else {
+            let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
+            let path = of_culprit.map_or(running.own, |(_, path)| path);
+            Err(Refusal::FoldFailed { executor: sender.rank, path, reason })
+        };
+        match result {
+            Ok(suspended) => {
+                if suspended {
+                    self.retries.insert((now + RETRY_PAUSE, id));
+                }
+                self.plan(id);
+            }
+            Err(refusal) => self.refuse(id.reduction, refusal),
+        }
     }
 
     /// Makes plans of what waits in one segment, as long as it has partners.
     fn plan(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let root = reduction.spec.delivery.root();
+        let is_alive = |rank| self.membership.alive(rank).is_some();
         while let Some(partials) = reduction.take_partners(id.index, &self.policy) {
             let bytes = reduction.task_bytes(id.index, &partials);
-            let executor = partials[pairing::executor(&partials, root, bytes, &self.lanes)].process.rank;
-            self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
-            self.touched.insert(executor);
+            match pairing::executor(&partials, root, bytes, &self.lanes, is_alive) {
+                Some(executor) => {
+                    let executor = partials[executor].process.rank;
+                    self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
+                    self.touched.insert(executor);
+                }
+                None => {
+                    // Inlined partials of processes that died, all of them. Taken apart, they bring back survivors.
+                    match reduction.take_apart(id.index, partials, &is_alive) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(refusal) => return self.refuse(id.reduction, refusal),
+                    }
+                }
+            }
         }
     }
 
@@ -385,7 +435,8 @@ impl Master {
         let group = reduction.spec.group.clone();
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         if in_windows {
-            reduction.collecting = Some(group.clone());
+            let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_)));
+            reduction.collecting = Some(group.difference(&gone));
         } else {
             self.reductions.remove(&id);
         }
@@ -450,8 +501,54 @@ impl Master {
         for to in survivors {
             self.send(to, ToWorker::Departed { failed: vec![process] });
         }
+        for (id, refusal) in self.bereave(process) {
+            self.refuse(id, refusal);
+        }
         self.end_what_cannot_complete();
         self.end_if_empty();
+    }
+
+    /// Repairs all reductions that `dead` took part in; returns those that cannot be repaired.
+    fn bereave(&mut self, dead: ProcessId) -> BTreeMap<ReductionId, Refusal> {
+        let membership = &self.membership;
+        let is_alive = |rank| membership.alive(rank).is_some();
+        let mut hopeless = BTreeMap::new();
+        let concerns = |plan: &Plan| plan.partials.iter().any(|ready| ready.process == dead);
+        let plans: Vec<Plan> = self.lanes.iter_mut().flat_map(|lane| lane.extract(concerns)).collect();
+        self.lanes[dead.rank.index()] = Lane::default();
+        for Plan { segment: id, partials, .. } in plans {
+            let reduction = self.reductions.get_mut(&id.reduction).expect("plans belong to live reductions");
+            if let Err(refusal) = reduction.take_back(id.index, partials, &is_alive) {
+                hopeless.entry(id.reduction).or_insert(refusal);
+            }
+        }
+        let mut repaired = Vec::new();
+        let mut collecting = Vec::new();
+        for (&id, reduction) in &mut self.reductions {
+            if !reduction.spec.group.contains(dead.rank) {
+                continue;
+            }
+            if let Some(waiting) = &mut reduction.collecting {
+                // The value is final: whoever can still read it shall have it.
+                *waiting = waiting.difference(&Path::single(dead.rank));
+                collecting.push(id);
+                continue;
+            }
+            match reduction.bereave(dead, &is_alive) {
+                Ok(()) => repaired.push((id, reduction.segments.len() as u32)),
+                Err(refusal) => drop(hopeless.entry(id).or_insert(refusal)),
+            }
+        }
+        for id in collecting {
+            self.release_collected(id);
+        }
+        for (reduction, segments) in repaired {
+            if !hopeless.contains_key(&reduction) {
+                (0..segments)
+                    .for_each(|index| self.plan(SegmentId { reduction, index: SegmentIndex(index) }));
+            }
+        }
+        hopeless
     }
 
     /// Refuses every reduction that waits for a rank which will not come.
@@ -459,20 +556,13 @@ impl Master {
         let hopeless: Vec<_> = self
             .reductions
             .iter()
+            .filter(|(_, reduction)| reduction.collecting.is_none())
             .filter_map(|(&id, reduction)| {
                 Some((id, self.absent(&reduction.spec.group, &reduction.arrived)?))
             })
             .collect();
         for (id, refusal) in hopeless {
-            match &mut self.reductions.get_mut(&id).expect("just listed").collecting {
-                // The value is final: whoever can still read it shall have it.
-                Some(waiting) => {
-                    let gone = self.membership.ranks(|state| *state == State::Failed);
-                    *waiting = waiting.difference(&gone);
-                    self.release_collected(id);
-                }
-                None => self.refuse(id, refusal),
-            }
+            self.refuse(id, refusal);
         }
     }
 
@@ -495,11 +585,13 @@ impl Master {
         if let Some(due) = reduction.due() {
             self.deadlines.remove(&(due, id));
         }
-        for (rank, lane) in (0..).map(Rank).zip(&mut self.lanes) {
-            lane.forget(|plan| plan.segment.reduction == id);
-            let granted = reduction.segments.iter().flat_map(|segment| &segment.running);
-            for running in granted.filter(|running| running.executor.rank == rank) {
-                lane.complete(running.bytes);
+        for lane in &mut self.lanes {
+            lane.extract(|plan| plan.segment.reduction == id);
+        }
+        for running in reduction.segments.iter().flat_map(|segment| &segment.running) {
+            // The lane of a process that died was emptied as a whole.
+            if self.membership.alive(running.executor.rank).is_some() {
+                self.lanes[running.executor.rank.index()].complete(running.bytes);
             }
         }
         self.refused.insert(id, refusal.clone());

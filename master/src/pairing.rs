@@ -4,23 +4,24 @@ use everfold_protocol::Rank;
 
 use crate::{lane::Lane, queue::Ready};
 
-/// Index of the partial whose owner folds the others into it (DR-6 step 4).
+/// Index of the partial whose owner folds the others into it (DR-6 step 4); `None` if no owner is alive.
 ///
 /// The root, if its partial is among them: the result has to arrive there. Otherwise whoever is expected to be done
 /// first by its smoothed rate and by what it has to do already; the paper's rule, the shorter most recent task,
 /// is this rule for workers without a backlog. Of equals the one that arrived last, whose data is the warmest.
-pub fn executor(partials: &[Ready], root: Option<Rank>, bytes: u64, lanes: &[Lane]) -> usize {
+pub fn executor(
+    partials: &[Ready],
+    root: Option<Rank>,
+    bytes: u64,
+    lanes: &[Lane],
+    is_alive: impl Fn(Rank) -> bool,
+) -> Option<usize> {
     if let Some(at_root) = partials.iter().position(|ready| Some(ready.process.rank) == root) {
-        return at_root;
+        return Some(at_root);
     }
     let expected = |ready: &Ready| lanes[ready.process.rank.index()].expected_ns(bytes);
-    let (index, _) = partials
-        .iter()
-        .enumerate()
-        .rev()
-        .min_by_key(|(_, ready)| expected(ready))
-        .expect("a task has at least two partials");
-    index
+    let alive = partials.iter().enumerate().rev().filter(|(_, ready)| is_alive(ready.process.rank));
+    alive.min_by_key(|(_, ready)| expected(ready)).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -53,6 +54,15 @@ mod tests {
     }
 
     #[test]
+    fn the_dead_execute_nothing() {
+        let alive = |rank| move |other: Rank| other == rank;
+        let partials = partials(&[0, 1, 2]);
+        let lanes = lanes(&[1000; 4]);
+        assert_eq!(executor(&partials, None, 1, &lanes, alive(1)), Some(1));
+        assert_eq!(executor(&partials, None, 1, &lanes, alive(3)), None);
+    }
+
+    #[test]
     fn table() {
         let even = [1000; 4];
         let mut busy = lanes(&even);
@@ -68,7 +78,7 @@ mod tests {
         ];
         for (what, ranks, root, lanes, expected) in cases {
             let partials = partials(ranks);
-            let index = executor(&partials, root.map(Rank), 1 << 20, &lanes);
+            let index = executor(&partials, root.map(Rank), 1 << 20, &lanes, |_| true).unwrap();
             assert_eq!(partials[index].process.rank, expected, "{what}");
         }
     }

@@ -19,6 +19,13 @@ pub struct Ready {
     pub data: Data,
 }
 
+impl Ready {
+    /// Whether it can be read although its process may have died: what came inlined is in the master's hands.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.data, Data::Inline(_))
+    }
+}
+
 /// The waiting partials of one segment.
 #[derive(Clone, Debug)]
 pub enum Queue {
@@ -97,6 +104,17 @@ impl Queue {
                     let Some(next) = next else { break };
                     partials.push(next);
                 }
+            }
+        }
+    }
+
+    /// Takes the first partial that `which` accepts. Looks at every partial.
+    pub fn remove(&mut self, which: impl Fn(&Ready) -> bool) -> Option<Ready> {
+        match self {
+            Self::Arrival(queue) => queue.iter().position(which).and_then(|position| queue.remove(position)),
+            Self::Neighbours(queue) => {
+                let start = *queue.by_start.iter().find(|(_, ready)| which(ready))?.0;
+                queue.by_start.remove(&start)
             }
         }
     }

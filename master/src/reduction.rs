@@ -49,6 +49,11 @@ pub struct Segment {
     pub running: SmallVec<[Running; 2]>,
     /// The finished segment.
     pub result: Option<Ready>,
+    /// Partials of processes that could not be reached and have not been declared failed.
+    pub suspended: SmallVec<[Ready; 1]>,
+    /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
+    /// until that rank executes another one.
+    pub held: BTreeMap<Rank, Ready>,
 }
 
 /// One reduction, from its first contribution to the release of its last window.
@@ -74,6 +79,12 @@ pub struct Reduction {
     pub inline: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     pub held_bytes: u64,
+    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
+    pub(crate) originals: BTreeMap<Rank, Ready>,
+    /// Ranks that died after they had contributed.
+    pub(crate) survived: Path,
+    pub(crate) folds_redone: u64,
+    pub(crate) attempts: u32,
     segment_bytes: u64,
     body_bytes: u64,
     started: Timestamp,
@@ -105,6 +116,8 @@ impl Reduction {
             planned: SmallVec::new(),
             running: SmallVec::new(),
             result: None,
+            suspended: SmallVec::new(),
+            held: BTreeMap::new(),
         };
         Self {
             name: contribution.name.clone(),
@@ -116,6 +129,10 @@ impl Reduction {
             share_memory,
             inline: true,
             held_bytes: 0,
+            originals: BTreeMap::new(),
+            survived: Path::empty(),
+            folds_redone: 0,
+            attempts: 0,
             segment_bytes,
             body_bytes,
             started: now,
@@ -223,6 +240,7 @@ impl Reduction {
             self.trace = Some(Vec::new());
         }
         let ready = Ready { process, path, data };
+        self.originals.insert(process.rank, ready.clone());
         let hold = self.holds_root() && self.spec.delivery.root() == Some(process.rank);
         for segment in &mut self.segments {
             if ready.path == self.spec.group {
@@ -244,6 +262,18 @@ impl Reduction {
         }
     }
 
+    /// Takes a task out of `running`, if `executor` works on it.
+    pub fn take_running(
+        &mut self,
+        index: SegmentIndex,
+        task: TaskId,
+        executor: ProcessId,
+    ) -> Option<Running> {
+        let segment = self.segments.get_mut(index.0 as usize)?;
+        let position = segment.running.iter().position(|r| r.task == task && r.executor == executor)?;
+        Some(segment.running.remove(position))
+    }
+
     /// Takes a finished task out of `running` and puts its partial where it belongs.
     ///
     /// Returns the task, or `None` if no such task runs there: the message is stale.
@@ -256,6 +286,7 @@ impl Reduction {
         }
         let running = segment.running.remove(position);
         let ready = Ready { process: sender, path: done.path.clone(), data: done.data.clone() };
+        segment.held.insert(sender.rank, ready.clone());
         if ready.path == *group {
             segment.result = Some(ready);
             self.unfinished -= 1;
@@ -292,6 +323,8 @@ impl Reduction {
         Report {
             contributors: self.arrived.clone(),
             tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
+            survived: self.survived.clone(),
+            folds_redone: self.folds_redone,
             bytes_moved: self.bytes_moved,
             phases: Phases {
                 arriving: self.last_arrival.since(self.started),
@@ -334,6 +367,7 @@ impl Reduction {
                 .iter()
                 .chain(&segment.held_root)
                 .chain(&segment.result)
+                .chain(&segment.suspended)
                 .map(|ready| &ready.path)
                 .chain(&segment.planned)
                 .chain(segment.running.iter().map(|running| &running.path));
@@ -345,7 +379,7 @@ impl Reduction {
     }
 }
 
-fn union(partials: &[Ready]) -> Path {
+pub(crate) fn union(partials: &[Ready]) -> Path {
     partials.iter().fold(Path::empty(), |all, ready| {
         all.union(&ready.path).expect("I1: partials of one segment are disjoint")
     })

@@ -165,6 +165,8 @@ pub struct TaskFailed {
     pub segment: SegmentId,
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
+    /// Whether the culprit could not be reached: then another attempt may succeed, or its death explains it.
+    pub unreachable: bool,
     /// What went wrong, for people.
     pub reason: String,
 }

@@ -18,6 +18,11 @@ pub struct Report {
     pub contributors: Path,
     /// Number of tasks each rank executed, for the ranks that executed any.
     pub tasks_per_worker: Vec<(Rank, u64)>,
+    /// Ranks that died after they had contributed, and whose contributions count nevertheless.
+    pub survived: Path,
+    /// Folds of two partials that had to be done again because a process died with their result. A reduction without
+    /// failures takes one fold less than it has contributors, per segment.
+    pub folds_redone: u64,
     /// Bytes that executors read from other processes' data.
     pub bytes_moved: u64,
     /// Where the time went.
@@ -73,7 +78,11 @@ impl fmt::Display for Report {
             self.bytes_moved,
             self.phases.arriving,
             self.phases.folding,
-        )
+        )?;
+        if !self.survived.is_empty() {
+            write!(f, "; survived the death of {}, {} folds redone", self.survived, self.folds_redone)?;
+        }
+        Ok(())
     }
 }
 
@@ -152,9 +161,15 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
-    /// Processes of the group died; what they contributed, or would have, is lost.
+    /// Processes of the group died before they contributed, or the root died. A group of the others can go on.
     #[error("processes of the group died: ranks {ranks}; a group of the others can go on")]
     ProcessFailed {
+        /// Who.
+        ranks: Path,
+    },
+    /// Processes died with the only copy of their contributions. Retrying does not help.
+    #[error("no copy is left of the contributions of ranks {ranks}, which died")]
+    ContributionLost {
         /// Who.
         ranks: Path,
     },

@@ -2,11 +2,12 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     time::Duration,
 };
 
 use everfold_master as master;
+use everfold_protocol::report::Refusal;
 use everfold_protocol::{
     Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, Timestamp,
     WindowId,
@@ -15,7 +16,7 @@ use everfold_protocol::{
         ToWorker, WindowRef,
     },
 };
-use everfold_worker::machine::{Action, End, Event, Worker};
+use everfold_worker::machine::{Action, End, Event, ExecutionError, Worker};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -150,6 +151,7 @@ pub struct World {
     /// What each rank's partial holds, in order of folding, where it is more than its own original.
     partials: BTreeMap<PartialKey, Vec<Rank>>,
     specs: BTreeMap<(Rank, ReductionId), ReductionSpec>,
+    inlines: BTreeSet<(Rank, ReductionId)>,
     results: BTreeMap<(Rank, ReductionId), Vec<Vec<Rank>>>,
     ended: BTreeMap<(Rank, ReductionId), Ended>,
     met: Vec<Rank>,
@@ -174,6 +176,7 @@ impl World {
             arrivals: BTreeMap::new(),
             partials: BTreeMap::new(),
             specs: BTreeMap::new(),
+            inlines: BTreeSet::new(),
             results: BTreeMap::new(),
             ended: BTreeMap::new(),
             met: Vec::new(),
@@ -197,6 +200,11 @@ impl World {
     /// Virtual time.
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The master, to look at.
+    pub fn master(&self) -> &master::Master {
+        &self.master
     }
 
     /// What was decided so far.
@@ -294,6 +302,9 @@ impl World {
             Happening::ToWorker(to, header, message) => {
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
             }
+            // What a process was about to do when it died is not done.
+            Happening::Execute(process, _) | Happening::Collect(process, ..)
+                if !self.workers.contains_key(&process.rank) => {}
             Happening::Execute(process, task) => self.execute(process, *task),
             Happening::Collect(process, reduction, pieces) => self.collect(process, reduction, &pieces),
             Happening::Die(process) => {
@@ -332,11 +343,14 @@ impl World {
         let data = if spec.delivery.root() == Some(rank) {
             Data::Private
         } else if inline {
-            Data::Inline(vec![0; 64].into())
+            inlined(&[rank])
         } else {
             window(process, spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes))
         };
         self.specs.insert((rank, reduction), spec.clone());
+        if inline {
+            self.inlines.insert((rank, reduction));
+        }
         self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
     }
 
@@ -360,7 +374,10 @@ impl World {
                     self.schedule(at, Happening::ToWorker(to, header, Box::new(message)));
                 }
                 master::Action::Disconnect(process) => panic!("{process} was thrown out"),
-                master::Action::Notice(notice) => self.notices.push(notice),
+                master::Action::Notice(notice) => {
+                    self.check_loss(&notice);
+                    self.notices.push(notice);
+                }
                 master::Action::Done => self.done = true,
             }
         }
@@ -370,6 +387,32 @@ impl World {
             // An early or repeated wake-up is harmless.
             self.schedule(due.max(self.now), Happening::Timeout);
         }
+    }
+
+    /// A contribution that is called lost is in no survivor's hands.
+    fn check_loss(&self, notice: &master::Notice) {
+        let master::Notice::Refused { reduction, refusal: Refusal::ContributionLost { ranks }, .. } = notice
+        else {
+            return;
+        };
+        for lost in ranks.iter() {
+            assert!(!self.workers.contains_key(&lost), "rank {lost} lives and has its own contribution");
+            assert!(!self.inlines.contains(&(lost, *reduction)), "the master has rank {lost}'s contribution");
+        }
+        let of_segment = |index: SegmentIndex| {
+            let partials = self.partials.iter().filter(move |((_, segment), _)| segment.index == index);
+            let of_survivors = partials.filter(|((rank, segment), _)| {
+                segment.reduction == *reduction && self.workers.contains_key(rank)
+            });
+            let held: BTreeSet<Rank> = of_survivors.flat_map(|(_, folded)| folded.iter().copied()).collect();
+            ranks.iter().all(|rank| !held.contains(&rank))
+        };
+        let segments = self.specs.iter().find(|((_, id), _)| id == reduction).map_or(1, |(_, spec)| {
+            let len = self.settings.policy.segment_len(&spec.kind).max(1);
+            spec.kind.array_bytes().map_or(1, |(bytes, _)| bytes.div_ceil(len))
+        });
+        let lost = (0..segments as u32).map(SegmentIndex).any(of_segment);
+        assert!(lost, "a survivor holds what is called lost: {ranks}");
     }
 
     fn run_workers(&mut self) {
@@ -421,22 +464,42 @@ impl World {
         let Some(spec) = self.specs.get(&(rank, task.segment.reduction)).cloned() else {
             return;
         };
-        let mut operands = vec![(rank, task.own.clone())];
-        operands.extend(task.sources.iter().map(|source| (source.process.rank, source.path.clone())));
+        let dead = task.sources.iter().find(|source| !self.workers.contains_key(&source.process.rank));
+        let dead = dead.filter(|source| !matches!(source.data, Data::Inline(_))).map(|source| source.process);
+        if let Some(culprit) = dead.filter(|_| self.random.random_bool(0.5)) {
+            // Mapped memory outlives its process; a connection does not.
+            let reason = "it is dead".to_owned();
+            let result = Err(ExecutionError { culprit, unreachable: true, reason });
+            self.tell_worker(rank, Event::Executed { task: task.task, result });
+            return;
+        }
+        let mut operands = vec![(task.own.clone(), self.partial(rank, task.segment))];
+        operands.extend(task.sources.iter().map(|source| {
+            let held = match &source.data {
+                Data::Inline(bytes) => ranks_in(bytes),
+                _ => self.partial(source.process.rank, task.segment),
+            };
+            (source.path.clone(), held)
+        }));
         if !spec.commutative {
-            operands.sort_by_key(|(_, path)| path.first());
+            operands.sort_by_key(|(path, _)| path.first());
         }
         let mut folded = Vec::new();
-        for (holder, path) in operands {
-            let held = self.partial(holder, task.segment);
+        for (path, held) in operands {
             let set: Path = held.iter().copied().collect();
-            assert_eq!(set, path, "rank {holder}'s window holds what the task says");
+            assert_eq!(set, path, "a partial holds what the task says");
             assert_eq!(set.len(), held.len(), "nothing is in it twice");
             folded.extend(held);
         }
+        // Objects grow when they are folded; arrays do not.
+        let grown = spec.kind.array_bytes().is_none() && folded.len() > 3;
+        let inline = self.inlines.contains(&(rank, task.segment.reduction)) && !grown;
+        let data = match () {
+            () if spec.delivery.root() == Some(rank) => Data::Private,
+            () if inline => inlined(&folded),
+            () => window(process, task.range.len.max(100_000)),
+        };
         self.partials.insert((rank, task.segment), folded);
-        let data =
-            if spec.delivery.root() == Some(rank) { Data::Private } else { window(process, task.range.len) };
         let counters = TaskCounters {
             task_ns: self.task_time(rank).as_nanos() as u64,
             fetch_ns: 0,
@@ -511,4 +574,13 @@ fn window(process: ProcessId, bytes: u64) -> Data {
         checksum: None,
         place: Place::Served,
     })
+}
+
+/// Evidence that travels in a message: the ranks that are folded, in order.
+fn inlined(ranks: &[Rank]) -> Data {
+    Data::Inline(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect())
+}
+
+fn ranks_in(bytes: &[u8]) -> Vec<Rank> {
+    bytes.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
 }

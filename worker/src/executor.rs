@@ -71,19 +71,18 @@ impl Peers {
         data: &Data,
         range: Option<ByteRange>,
     ) -> Result<Fetched, ExecutionError> {
-        let failed =
-            |error: &dyn std::fmt::Display| ExecutionError { culprit: owner, reason: error.to_string() };
         let window = match data {
             Data::Inline(bytes) => return Ok(Fetched::Inline(bytes.clone())),
             Data::Window(window) => window,
-            Data::Private => return Err(failed(&"its data is private")),
+            Data::Private => return Err(blame(owner, "its data is private")),
         };
         let range = range.unwrap_or(ByteRange { start: 0, len: window.bytes });
-        let fetched = self.read(owner, window, range).await.map_err(|error| failed(&error))?;
+        let unreachable = |error: ReadError| ExecutionError { unreachable: true, ..blame(owner, error) };
+        let fetched = self.read(owner, window, range).await.map_err(unreachable)?;
         let whole = range.start == 0 && range.len == window.bytes;
         match window.checksum {
             Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
-                Err(failed(&ReadError::Checksum))
+                Err(blame(owner, ReadError::Checksum))
             }
             _ => Ok(fetched),
         }
@@ -540,7 +539,7 @@ fn fold_object(
 }
 
 fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> ExecutionError {
-    ExecutionError { culprit, reason: reason.to_string() }
+    ExecutionError { culprit, unreachable: false, reason: reason.to_string() }
 }
 
 /// Whether `rank` is to have the result.

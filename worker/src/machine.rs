@@ -54,6 +54,8 @@ pub enum Event {
 pub struct ExecutionError {
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
+    /// Whether the culprit could not be reached, as opposed to its data being bad.
+    pub unreachable: bool,
     /// What went wrong.
     pub reason: String,
 }
@@ -264,6 +266,7 @@ impl Worker {
                 task: task.task,
                 segment: task.segment,
                 culprit,
+                unreachable: false,
                 reason,
             }));
             return;
@@ -287,8 +290,8 @@ impl Worker {
                 local.held.insert(segment.index, path.clone());
                 ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
             }
-            Err(ExecutionError { culprit, reason }) => {
-                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, reason })
+            Err(ExecutionError { culprit, unreachable, reason }) => {
+                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, unreachable, reason })
             }
         };
         self.send(message);

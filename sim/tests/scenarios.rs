@@ -1,0 +1,44 @@
+//! Runs that once went wrong, by name.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use everfold_protocol::{
+    Path, Rank, ReductionSpec,
+    spec::{BodyKind, Delivery, ElementType, Operation},
+};
+use everfold_sim::{Call, Settings, World};
+use everfold_worker::machine::End;
+
+/// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution was folded
+/// into one of them, so nobody could be given the task.
+#[test]
+fn inlined_partials_of_the_dead_bring_back_a_survivor() {
+    let mut settings = Settings::new(3, 0);
+    settings.latency = (Duration::from_micros(1), Duration::from_micros(1));
+    settings.policy.hold_bytes = 1;
+    let mut world = World::new(settings);
+    world.run();
+    let spec = ReductionSpec {
+        group: Path::range(0, 3),
+        delivery: Delivery::All,
+        kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1 },
+        commutative: true,
+        deadline: None,
+        trace: false,
+    };
+    for (at_us, rank) in [(0, 0), (10, 2), (1000, 1)] {
+        let call = Call { rank: Rank(rank), name: "x".into(), sequence: 0, spec: spec.clone(), inline: true };
+        world.call(Duration::from_micros(at_us), call);
+    }
+    world.kill(Duration::from_micros(900), Rank(2));
+    world.kill(Duration::from_micros(1050), Rank(1));
+    world.run();
+    let ended = world.ended(Rank(0), "x", 0).unwrap();
+    let End::Finished(report) = &ended.end else { panic!("{ended:?}") };
+    assert_eq!(report.survived, Path::range(1, 3));
+    let mut counted = ended.value.clone().unwrap().remove(0);
+    counted.sort_unstable();
+    assert_eq!(counted, [0, 1, 2].map(Rank));
+}
