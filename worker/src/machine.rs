@@ -130,7 +130,7 @@ enum State {
     /// The future is open.
     Running,
     /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
-    Collecting { report: Report, announce: bool },
+    Collecting { report: Box<Report>, announce: bool },
     /// The future has ended; peers may still read this rank's windows.
     Serving,
 }
@@ -307,7 +307,7 @@ impl Worker {
         }
         let in_windows = result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let announce = in_windows && local.spec.group.len() > 1;
-        local.state = State::Collecting { report, announce };
+        local.state = State::Collecting { report: Box::new(report), announce };
         self.actions.push_back(Action::Collect { reduction, pieces: result });
     }
 
@@ -320,7 +320,7 @@ impl Worker {
             unreachable!("only a reduction that is being collected is collected");
         };
         let end = match result {
-            Ok(()) => End::Finished(report),
+            Ok(()) => End::Finished(*report),
             Err(error) => End::ResultLost(error),
         };
         self.actions.push_back(Action::Resolve { reduction, end });

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::IpAddr,
+    panic::AssertUnwindSafe,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -18,6 +19,7 @@ use everfold_protocol::{
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
 };
+use futures::FutureExt;
 use tokio::{
     io::{AsyncWriteExt, ReadHalf, WriteHalf},
     sync::{mpsc, oneshot},
@@ -409,8 +411,9 @@ impl Driver {
                         continue;
                     };
                     let (share, peers, input) = (local.share.clone(), self.peers.clone(), self.input.clone());
+                    let me = self.config.process;
                     tokio::spawn(async move {
-                        let result = share.collect(&peers, pieces).await;
+                        let result = unless_panicked(me, share.collect(&peers, pieces)).await;
                         drop(share);
                         let _ = input.send(Input::Collected { reduction, result });
                     });
@@ -482,9 +485,10 @@ impl Driver {
             return;
         };
         let (share, peers, input) = (local.share.clone(), self.peers.clone(), self.input.clone());
+        let me = self.config.process;
         tokio::spawn(async move {
             let id = task.task;
-            let result = share.execute(&peers, task).await;
+            let result = unless_panicked(me, share.execute(&peers, task)).await;
             // The machine may hand the body back on this event: nobody else may hold it then.
             drop(share);
             let _ = input.send(Input::Executed { task: id, result });
@@ -510,6 +514,18 @@ impl Driver {
         // The application may have dropped its future.
         let _ = answer.send(result);
     }
+}
+
+/// What `work` yields; if the application's code panics in it, an error instead of nobody's answer.
+async fn unless_panicked<T>(
+    me: ProcessId,
+    work: impl Future<Output = Result<T, ExecutionError>>,
+) -> Result<T, ExecutionError> {
+    let panicked = |_| {
+        let reason = "combining panicked; the panic's message is in this rank's output".to_owned();
+        Err(ExecutionError { culprit: me, unreachable: false, reason })
+    };
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(panicked)
 }
 
 /// Passes the master's messages on.

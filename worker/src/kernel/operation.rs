@@ -63,7 +63,13 @@ located!(f32, u32; f64, u64; i32, u32; i64, u64; u32, u32; u64, u64);
 /// Folds the elements of `right`, block after block, into those of `left`: seven, three or one of them at once.
 #[inline(always)]
 pub(super) fn each<T: Pod>(left: &mut [u8], mut right: &[&[u8]], combine: impl Fn(T, T) -> T) {
-    let left: &mut [T] = bytemuck::cast_slice_mut(left);
+    let Ok(left) = bytemuck::try_cast_slice_mut::<u8, T>(left) else {
+        // A type of the application's that asks for more alignment than memory for partials has.
+        for right in right {
+            unaligned(left, right, &combine);
+        }
+        return;
+    };
     while let Some(one) = right.first() {
         let passed = if let Some(seven) = aligned::<T, 7>(right) {
             fused(left, seven, &combine);
@@ -82,6 +88,14 @@ pub(super) fn each<T: Pod>(left: &mut [u8], mut right: &[&[u8]], combine: impl F
             1
         };
         right = &right[passed..];
+    }
+}
+
+fn unaligned<T: Pod>(left: &mut [u8], right: &[u8], combine: &impl Fn(T, T) -> T) {
+    let size = size_of::<T>();
+    for (left, right) in left.chunks_exact_mut(size).zip(right.chunks_exact(size)) {
+        let element = combine(bytemuck::pod_read_unaligned(left), bytemuck::pod_read_unaligned(right));
+        left.copy_from_slice(bytemuck::bytes_of(&element));
     }
 }
 
@@ -247,7 +261,16 @@ mod tests {
             let mut left = [5u64, 6, 7];
             each(bytemuck::cast_slice_mut(&mut left), &blocks, combine);
             let fold = |at: usize, first| operands.iter().fold(first, |sum, block| combine(sum, block[at]));
-            assert_eq!(left, [fold(0, 5), fold(1, 6), fold(2, 7)], "{count} operands");
+            let expected = [fold(0, 5), fold(1, 6), fold(2, 7)];
+            assert_eq!(left, expected, "{count} operands");
+            let mut anywhere = [0u8; 25];
+            anywhere[1..].copy_from_slice(bytemuck::cast_slice(&[5u64, 6, 7]));
+            each(&mut anywhere[1..], &blocks, combine);
+            assert_eq!(
+                anywhere[1..],
+                *bytemuck::cast_slice::<u64, u8>(&expected),
+                "{count} operands, unaligned"
+            );
         }
     }
 
