@@ -84,7 +84,7 @@ fn choose_base(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) ->
 #[derive(Debug)]
 pub struct JobDirectory {
     names: Names,
-    store: PathBuf,
+    process: ProcessId,
     lock: File,
 }
 
@@ -119,8 +119,7 @@ impl JobDirectory {
             thread::sleep(REMOVAL_POLL);
         };
         create_directory(&names.directory).map_err(error("create", &names.directory))?;
-        let store = names.directory.join(format!("{}.{}", process.rank, process.incarnation));
-        Ok(Self { names, store, lock })
+        Ok(Self { names, process, lock })
     }
 
     /// The job's directory on this host.
@@ -129,8 +128,13 @@ impl JobDirectory {
     }
 
     /// Where this process has its [`Store`](crate::Store).
-    pub fn store_path(&self) -> &Path {
-        &self.store
+    pub fn store_path(&self) -> PathBuf {
+        self.store_path_of(self.process)
+    }
+
+    /// Where another process on this host has its store, or had it: what it stored can be read there once it is dead.
+    pub fn store_path_of(&self, process: ProcessId) -> PathBuf {
+        self.names.directory.join(format!("{}.{}", process.rank, process.incarnation))
     }
 
     /// Removes this process's files, and those of the whole job if it is the last one here. The store must be closed.
@@ -139,7 +143,7 @@ impl JobDirectory {
     /// # Errors
     /// [`JobDirectoryError::Io`]. The lock is given up all the same, so that [`remove_orphans`] can do the rest.
     pub fn leave(self) -> Result<bool, JobDirectoryError> {
-        remove(&self.store)?;
+        remove(&self.store_path())?;
         self.lock.unlock().map_err(error("unlock", &self.names.lock))?;
         Ok(self.names.remove_unless_in_use(&self.lock)? != Removal::InUse)
     }

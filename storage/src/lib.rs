@@ -10,7 +10,7 @@
 //! | [`placement`] | on which rank the second copy of an original lies; pure |
 //!
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
-//! [`Durability`](store::Durability) says and nothing more; files of a living job are never removed.
+//! [`Durability`] says and nothing more; files of a living job are never removed.
 //!
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
 //! do without. Also absent are checkpoints, which will bring their own columns.

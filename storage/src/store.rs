@@ -48,8 +48,8 @@ const STALL_POLL: Duration = Duration::from_millis(1);
 /// failure of the record's owner is outlived by every one of them, if the store is another process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Durability {
-    /// The record is in the memory of this process, and lost when it dies. Costs no input or output at the time of
-    /// the call; records that take more than the memory set aside for them still go to disk later.
+    /// The record is in the memory of this process, and lost when it dies. The call itself does not write; records
+    /// that take more than the memory set aside for them go to disk later, and a put then waits if the disk is slow.
     #[default]
     Memory,
     /// The operating system has taken the record for the log on disk. It outlives this process, also if that is
@@ -270,8 +270,10 @@ fn options() -> Options {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use everfold_protocol::ProcessId;
-    use rocksdb::statistics::Ticker;
+    use rocksdb::{CompactionDecision, statistics::Ticker};
 
     use super::*;
     use crate::{error::Damage, record::RecordError};
@@ -342,20 +344,32 @@ mod tests {
     #[test]
     fn a_write_does_not_wait_for_ever() {
         let directory = tempfile::tempdir().unwrap();
+        let stuck = Arc::new(AtomicBool::new(true));
         let mut options = options();
-        options.set_disable_auto_compactions(true);
-        options.set_level_zero_stop_writes_trigger(1);
-        options.set_level_zero_slowdown_writes_trigger(1);
-        let store =
-            Store::open_with(&directory.path().join("0.0"), &options, Duration::from_millis(100)).unwrap();
-        store.put(Kind::Original, key(1), b"value", Durability::Memory).unwrap();
-        store.database.flush_cf(store.column(Kind::Original)).unwrap();
-        let error = store.put(Kind::Original, key(2), b"value", Durability::Memory).unwrap_err();
-        assert!(
-            matches!(error, StoreError::Stalled { subject: Some(Subject { key: of, .. }), .. } if of == key(2)),
-            "{error:?}"
-        );
-        assert!(matches!(store.release(key(1).reduction), Err(StoreError::Stalled { .. })));
-        assert_eq!(store.get(Kind::Original, key(1)).unwrap().unwrap(), b"value");
+        options.set_write_buffer_size(64 << 10);
+        options.set_level_zero_slowdown_writes_trigger(2);
+        options.set_level_zero_stop_writes_trigger(2);
+        let is_stuck = stuck.clone();
+        options.set_compaction_filter("a disk that is stuck", move |_, _, _| {
+            while is_stuck.load(Ordering::Relaxed) {
+                thread::sleep(STALL_POLL);
+            }
+            CompactionDecision::Keep
+        });
+        let path = directory.path().join("0.0");
+        let store = Store::open_with(&path, &options, Duration::from_millis(100)).unwrap();
+        let put = |round: u8| store.put(Kind::Original, key(0), &[round; 100 << 10], Durability::Memory);
+
+        let (refused, error) = (0..100).find_map(|round| Some((round, put(round).err()?))).unwrap();
+        let subject = Some(Subject { kind: Kind::Original, key: key(0) });
+        assert!(matches!(&error, StoreError::Stalled { subject: of, .. } if *of == subject), "{error:?}");
+        assert!(matches!(store.release(key(0).reduction), Err(StoreError::Stalled { .. })));
+        assert_eq!(store.get(Kind::Original, key(0)).unwrap().unwrap()[0], refused - 1);
+
+        stuck.store(false, Ordering::Relaxed);
+        let start = Instant::now();
+        while let Err(error) = put(refused) {
+            assert!(start.elapsed() < STALL_WAIT, "{error}");
+        }
     }
 }
