@@ -223,6 +223,7 @@ impl Master {
                 return;
             }
         }
+        let passed_by = self.passed_by(&contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
                 self.deadlines.insert((now + deadline, id));
@@ -231,6 +232,10 @@ impl Master {
             Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory)
         });
         reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
+        if let Some(refusal) = passed_by {
+            self.refuse(id, refusal);
+            return;
+        }
         if reduction.unfinished == 0 {
             self.finish(now, id);
             return;
@@ -305,6 +310,31 @@ impl Master {
             other_says: format!("{} (as its call {})", contribution.spec.group, id.sequence),
         };
         self.refuse(skipped, refusal);
+    }
+
+    /// Why a reduction that begins with `contribution` would never complete: a rank of its group has called that name
+    /// more often already.
+    fn passed_by(&self, contribution: &Contribution) -> Option<Refusal> {
+        let id = contribution.reduction;
+        if self.reductions.contains_key(&id) {
+            return None;
+        }
+        let group = &contribution.spec.group;
+        let latest = ReductionId { sequence: u64::MAX, ..id };
+        let mut later = self.reductions.range(id..=latest);
+        let (later, rank, reduction) = later.find_map(|(later, reduction)| {
+            let rank = reduction.arrived.iter().find(|rank| group.contains(*rank))?;
+            Some((later, rank, reduction))
+        })?;
+        Some(Refusal::Mismatch {
+            name: contribution.name.clone(),
+            sequence: id.sequence,
+            aspect: Aspect::Group,
+            first: rank,
+            first_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
+            other: group.iter().find(|other| *other != rank).unwrap_or(rank),
+            other_says: group.to_string(),
+        })
     }
 
     fn partial_ready(&mut self, now: Timestamp, sender: ProcessId, done: &PartialReady) {
@@ -592,6 +622,7 @@ impl Master {
             // The lane of a process that died was emptied as a whole.
             if self.membership.alive(running.executor.rank).is_some() {
                 self.lanes[running.executor.rank.index()].complete(running.bytes);
+                self.touched.insert(running.executor.rank);
             }
         }
         self.refused.insert(id, refusal.clone());

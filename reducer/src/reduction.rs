@@ -14,7 +14,10 @@ use everfold_protocol::{
     report::{Refusal, Report},
     spec::{Delivery, ReductionSpec},
 };
-use everfold_worker::runtime::{Call, Pending};
+use everfold_worker::{
+    executor::ShareError,
+    runtime::{Call, Pending},
+};
 use futures::{FutureExt, future::BoxFuture};
 
 use crate::{body::Body, error::ReduceError, group::Group, session::Session};
@@ -97,9 +100,15 @@ impl<B: Body, D> Reduction<B, D> {
             trace,
         };
         check(&session, &spec)?;
-        let reduction = session.next_id(&name);
-        let call = Call { reduction, name, spec, body: contribution.body };
-        let pending = session.handle().call(call).map_err(ReduceError::Body)?;
+        let pending = session.numbered(name, |reduction, name| {
+            session.handle().call(Call { reduction, name, spec, body: contribution.body })
+        });
+        let pending = pending.map_err(|error| match error {
+            ShareError::TooLarge { bytes, limit } => {
+                Refusal::BodyTooLarge { rank: session.rank(), bytes, limit }.into()
+            }
+            error => ReduceError::Body(error),
+        })?;
         Ok(ReduceFuture { pending, value: B::value })
     }
 }

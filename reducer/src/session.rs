@@ -97,12 +97,17 @@ impl Session {
         }
     }
 
-    /// The next reduction called `name`.
-    pub(crate) fn next_id(&self, name: &str) -> ReductionId {
+    /// Makes the next call of `name`. A call that fails does not count.
+    pub(crate) fn numbered<T, E>(
+        &self,
+        name: String,
+        call: impl FnOnce(ReductionId, String) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // The lock is held during the call: two threads that call one name do so one after the other.
         let mut sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = sequences.entry(name.to_owned()).or_default();
-        let id = ReductionId::new(name, *next);
-        *next += 1;
-        id
+        let next = sequences.get(&name).copied().unwrap_or_default();
+        let called = call(ReductionId::new(&name, next), name.clone())?;
+        sequences.insert(name, next + 1);
+        Ok(called)
     }
 }

@@ -210,6 +210,14 @@ pub enum ShareError {
     /// See [`BodyError`].
     #[error(transparent)]
     Body(#[from] BodyError),
+    /// The encoded body is over the job's limit.
+    #[error("the encoded body has {bytes} bytes; the limit of this job is {limit}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
 }
 
 impl Share {

@@ -145,6 +145,22 @@ pub struct Completed {
     pub report: Report,
 }
 
+/// Why a worker takes no more calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    Left,
+    MasterLost,
+}
+
+impl From<Gone> for CallError {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Left => Self::Closed,
+            Gone::MasterLost => Self::MasterLost,
+        }
+    }
+}
+
 /// What [`Handle::call`] promises.
 pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
 
@@ -176,7 +192,7 @@ pub struct Handle {
     peers: Vec<Peer>,
     windows: Arc<Windows>,
     input: mpsc::UnboundedSender<Input>,
-    closed: tokio::sync::watch::Receiver<bool>,
+    gone: tokio::sync::watch::Receiver<Option<Gone>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -208,10 +224,18 @@ impl Handle {
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
         let Call { reduction, name, spec, body } = call;
         let (share, data) = Share::new(self.process, &spec, body, &self.windows, &self.limits)?;
+        let limit = self.limits.body_bytes_max;
+        if data.len() > limit {
+            share.release();
+            return Err(ShareError::TooLarge { bytes: data.len(), limit });
+        }
         let contribution = Contribution { reduction, name, spec, data };
         let (answer, pending) = oneshot::channel();
-        // If the I/O thread is gone, `answer` is dropped and `pending` tells.
-        let _ = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
+        let sent = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
+        if let Err(mpsc::error::SendError(Input::Call { answer, .. })) = sent {
+            let gone = self.gone.borrow().unwrap_or(Gone::MasterLost);
+            let _ = answer.send(Err(gone.into()));
+        }
         Ok(pending)
     }
 
@@ -219,9 +243,9 @@ impl Handle {
     /// others, too.
     pub async fn close(&self) {
         let _ = self.input.send(Input::Close);
-        let mut closed = self.closed.clone();
+        let mut gone = self.gone.clone();
         // An error means that the thread has ended, which is as good.
-        let _ = closed.wait_for(|closed| *closed).await;
+        let _ = gone.wait_for(Option::is_some).await;
     }
 }
 
@@ -233,11 +257,12 @@ impl Handle {
 }
 
 impl Drop for Handle {
-    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread does not wait.
+    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as [`Handle::abandon`] does.
     fn drop(&mut self) {
-        let _ = self.input.send(Input::Close);
+        let panicking = std::thread::panicking();
+        let _ = self.input.send(if panicking { Input::Abandon } else { Input::Close });
         if let Some(thread) = self.thread.take()
-            && !std::thread::panicking()
+            && !panicking
         {
             let _ = thread.join();
         }
@@ -283,7 +308,8 @@ struct Driver {
     control: WriteHalf<BoxStream>,
     outgoing: Vec<u8>,
     limits: Limits,
-    closed: tokio::sync::watch::Sender<bool>,
+    master_lost: bool,
+    gone: tokio::sync::watch::Sender<Option<Gone>>,
     ready: Option<std::sync::mpsc::Sender<Result<Handle, JoinError>>>,
 }
 
@@ -345,7 +371,8 @@ impl Driver {
             control,
             outgoing: Vec::new(),
             limits: Limits::default(),
-            closed: tokio::sync::watch::channel(false).0,
+            master_lost: false,
+            gone: tokio::sync::watch::channel(None).0,
             ready: Some(ready),
             config,
         };
@@ -368,7 +395,21 @@ impl Driver {
                 self.take(input);
             }
         }
-        self.closed.send_replace(true);
+        // Whoever calls from now on, or has just called, hears why nothing happens.
+        let gone = if self.master_lost { Gone::MasterLost } else { Gone::Left };
+        self.gone.send_replace(Some(gone));
+        inputs.close();
+        while let Ok(input) = inputs.try_recv() {
+            batch.push(input);
+        }
+        let late = batch.into_iter().filter_map(|input| match input {
+            Input::Call { answer, .. } => Some(answer),
+            _ => None,
+        });
+        let open = std::mem::take(&mut self.locals).into_values().filter_map(|local| local.answer);
+        for answer in late.chain(open) {
+            let _ = answer.send(Err(gone.into()));
+        }
     }
 
     fn take(&mut self, input: Input) {
@@ -384,7 +425,10 @@ impl Driver {
                 }
                 return;
             }
-            Input::MasterLost => Event::MasterLost,
+            Input::MasterLost => {
+                self.master_lost = true;
+                Event::MasterLost
+            }
             Input::Executed { task, result } => Event::Executed { task, result },
             Input::Collected { reduction, result } => Event::Collected { reduction, result },
             Input::Close => Event::Close,
@@ -466,7 +510,7 @@ impl Driver {
             peers,
             windows: self.windows.clone(),
             input: self.input.clone(),
-            closed: self.closed.subscribe(),
+            gone: self.gone.subscribe(),
             thread: None,
         };
         if let Some(ready) = self.ready.take() {

@@ -16,7 +16,10 @@ use everfold_protocol::{
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Semaphore,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
@@ -57,9 +60,20 @@ pub struct Tcp {
     pool: Pool,
 }
 
-/// Connections to one peer that nobody uses right now.
-#[derive(Default)]
-struct Idle(Mutex<Vec<BoxStream>>);
+/// Connections to one peer: those that nobody uses right now, and leave for those that someone does.
+struct Idle {
+    streams: Mutex<Vec<BoxStream>>,
+    leave: Semaphore,
+}
+
+/// Most requests under way to one peer. More would not make the link faster, and each takes a descriptor at both ends.
+const REQUESTS_MAX: usize = 4;
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self { streams: Mutex::default(), leave: Semaphore::new(REQUESTS_MAX) }
+    }
+}
 
 impl std::fmt::Debug for Idle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,7 +93,7 @@ impl Tcp {
     }
 
     async fn connection(&self, peer: &Peer, idle: &Idle) -> Result<BoxStream, ReadError> {
-        if let Some(stream) = idle.0.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        if let Some(stream) = idle.streams.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Ok(stream);
         }
         let mut stream = connect(&Address::Tcp(peer.address.clone())).await?;
@@ -98,6 +112,7 @@ impl OneSidedRead for Tcp {
         async move {
             check_range(window, range)?;
             let idle = self.idle.entry(peer.process).or_default().clone();
+            let _leave = idle.leave.acquire().await.map_err(io::Error::other)?;
             let mut stream = self.connection(peer, &idle).await?;
             let request = Request { window: window.window, generation: window.generation, range };
             write_frame(&mut stream, &request, FRAME_BYTES_MAX).await?;
@@ -113,7 +128,7 @@ impl OneSidedRead for Tcp {
                 Answer::Released => Err(ReadError::Released),
                 Answer::OutOfRange => Err(ReadError::Range { start: range.start, end: range.end() }),
             };
-            idle.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+            idle.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
             result
         }
         .boxed()
