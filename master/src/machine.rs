@@ -223,7 +223,7 @@ impl Master {
                 return;
             }
         }
-        let passed_by = self.passed_by(&contribution);
+        let passed_by = self.passed_by(sender.rank, &contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
                 self.deadlines.insert((now + deadline, id));
@@ -314,7 +314,7 @@ impl Master {
 
     /// Why a reduction that begins with `contribution` would never complete: a rank of its group has called that name
     /// more often already.
-    fn passed_by(&self, contribution: &Contribution) -> Option<Refusal> {
+    fn passed_by(&self, caller: Rank, contribution: &Contribution) -> Option<Refusal> {
         let id = contribution.reduction;
         if self.reductions.contains_key(&id) {
             return None;
@@ -330,10 +330,10 @@ impl Master {
             name: contribution.name.clone(),
             sequence: id.sequence,
             aspect: Aspect::Group,
-            first: rank,
-            first_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
-            other: group.iter().find(|other| *other != rank).unwrap_or(rank),
-            other_says: group.to_string(),
+            first: caller,
+            first_says: group.to_string(),
+            other: rank,
+            other_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
         })
     }
 
@@ -522,9 +522,11 @@ impl Master {
         }
         self.notice(Notice::Failed(process));
         if self.join_deadline.is_some() {
-            // Those who come later hear it when they join.
-            self.lost = self.membership.ranks(|state| *state == State::Failed);
-            self.give_up(self.lost.clone());
+            // Those who come later hear it when they join; those who go because of it are not to blame.
+            if self.lost.is_empty() {
+                self.lost = Path::single(process.rank);
+                self.give_up(self.lost.clone());
+            }
             return;
         }
         let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();

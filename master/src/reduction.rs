@@ -94,7 +94,9 @@ pub struct Reduction {
     bytes_moved: u64,
     working: Duration,
     fetching: Duration,
-    trace: Option<Vec<TaskRecord>>,
+    /// Every task; told only if a rank asked for it.
+    trace: Vec<TaskRecord>,
+    tell_trace: bool,
 }
 
 impl Reduction {
@@ -142,7 +144,8 @@ impl Reduction {
             bytes_moved: 0,
             working: Duration::ZERO,
             fetching: Duration::ZERO,
-            trace: spec.trace.then(Vec::new),
+            trace: Vec::new(),
+            tell_trace: false,
             spec,
         }
     }
@@ -236,9 +239,7 @@ impl Reduction {
         if let Data::Inline(bytes) = &data {
             self.held_bytes += bytes.len() as u64;
         }
-        if trace && self.trace.is_none() {
-            self.trace = Some(Vec::new());
-        }
+        self.tell_trace |= trace;
         let ready = Ready { process, path, data };
         self.originals.insert(process.rank, ready.clone());
         let hold = self.holds_root() && self.spec.delivery.root() == Some(process.rank);
@@ -304,18 +305,16 @@ impl Reduction {
         self.bytes_moved += done.counters.fetched_bytes;
         self.working += work;
         self.fetching += Duration::from_nanos(done.counters.fetch_ns);
-        if let Some(trace) = &mut self.trace {
-            let end = now.since(self.started);
-            trace.push(TaskRecord {
-                executor: running.executor.rank,
-                segment: done.segment.index,
-                range,
-                own: running.own.clone(),
-                sources: running.sources.iter().map(|(process, path)| (process.rank, path.clone())).collect(),
-                start: end.saturating_sub(work),
-                end,
-            });
-        }
+        let end = now.since(self.started);
+        self.trace.push(TaskRecord {
+            executor: running.executor.rank,
+            segment: done.segment.index,
+            range,
+            own: running.own.clone(),
+            sources: running.sources.iter().map(|(process, path)| (process.rank, path.clone())).collect(),
+            start: end.saturating_sub(work),
+            end,
+        });
     }
 
     /// What is told about the reduction once it is over.
@@ -332,11 +331,12 @@ impl Reduction {
                 working: self.working,
                 fetching: self.fetching,
             },
-            arrivals: match self.trace {
-                Some(_) => self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect(),
-                None => Vec::new(),
+            arrivals: if self.tell_trace {
+                self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect()
+            } else {
+                Vec::new()
             },
-            trace: self.trace.take().unwrap_or_default(),
+            trace: if self.tell_trace { std::mem::take(&mut self.trace) } else { Vec::new() },
         }
     }
 

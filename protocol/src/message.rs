@@ -181,6 +181,11 @@ pub enum ToWorker {
         /// What holds in this job.
         limits: Limits,
     },
+    /// The receiver cannot be taken into the job.
+    Unwelcome {
+        /// Why, for people.
+        reason: String,
+    },
     /// Not everybody came in time; there will be no job.
     Incomplete {
         /// Who is missing.

@@ -5,7 +5,7 @@
 //! its own queue and writer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     io,
     sync::Arc,
     thread::JoinHandle,
@@ -14,13 +14,13 @@ use std::{
 
 use everfold_master::{Action, Event, Master, Notice, Policy};
 use everfold_protocol::{
-    JobId, ProcessId,
+    Epoch, JobId, ProcessId,
     message::{Header, MASTER_RANK, ToMaster, ToWorker},
 };
 use everfold_worker::{
     runtime::timestamp,
     transport::{
-        control::{Address, BoxStream, Listener, encode_batch, read_frame},
+        control::{Address, BoxStream, Listener, encode_batch, read_frame, write_frame},
         handshake::{self, HandshakeError, Key, Purpose},
     },
 };
@@ -87,7 +87,12 @@ impl Host {
 
 /// Something a connection has to say.
 enum Input {
-    Connected { process: ProcessId, writer: WriteHalf<BoxStream>, accepted: oneshot::Sender<bool> },
+    Connected {
+        process: ProcessId,
+        writer: WriteHalf<BoxStream>,
+        /// Gets the writer back if the process is not taken in.
+        answer: oneshot::Sender<Option<WriteHalf<BoxStream>>>,
+    },
     Messages(Header, Vec<ToMaster>),
     Disconnected(ProcessId),
     Abandon,
@@ -174,14 +179,16 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let now = timestamp(self.origin);
         match input {
-            Input::Connected { process, writer, accepted } => {
-                let new = !self.connections.contains_key(&process);
-                if new {
-                    let (outgoing, frames) = mpsc::unbounded_channel();
-                    let writer = tokio::spawn(write(writer, frames));
-                    self.connections.insert(process, Connection { outgoing, writer });
-                }
-                let _ = accepted.send(new);
+            Input::Connected { process, writer, answer } => {
+                let refused = match self.connections.entry(process) {
+                    Entry::Occupied(_) => Some(writer),
+                    Entry::Vacant(entry) => {
+                        let (outgoing, frames) = mpsc::unbounded_channel();
+                        entry.insert(Connection { outgoing, writer: tokio::spawn(write(writer, frames)) });
+                        None
+                    }
+                };
+                let _ = answer.send(refused);
             }
             Input::Messages(header, messages) => {
                 for message in messages {
@@ -260,19 +267,40 @@ async fn accept(listener: Listener, config: Arc<HostConfig>, input: mpsc::Unboun
 /// Serves one worker's connection from handshake to hang-up.
 async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc::UnboundedSender<Input>) {
     let hello = match handshake::accept(&mut stream, &config.key, config.job).await {
-        Ok(hello) if hello.purpose == Purpose::Control && hello.process.rank.0 < config.size => hello,
-        Ok(hello) => return tracing::warn!(?hello, "dropped a connection that has no business here"),
+        Ok(hello) => hello,
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
-    let (reader, writer) = tokio::io::split(stream);
-    let (accepted, acceptance) = oneshot::channel();
     let process = hello.process;
-    if input.send(Input::Connected { process, writer, accepted }).is_err() || acceptance.await != Ok(true) {
-        return tracing::warn!(%process, "dropped a second connection of one process");
+    if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
+        let reason = format!("there is no {process} in a job of {}", config.size);
+        return turn_away(stream, &config, reason).await;
+    }
+    let (reader, writer) = tokio::io::split(stream);
+    let (answer, accepted) = oneshot::channel();
+    if input.send(Input::Connected { process, writer, answer }).is_err() {
+        return;
+    }
+    // What the driver does not take in it gives back.
+    match accepted.await {
+        Ok(None) => {}
+        Ok(Some(writer)) => {
+            let reason = format!("another process is {process} already");
+            return turn_away(reader.unsplit(writer), &config, reason).await;
+        }
+        Err(_) => return,
     }
     let error = read(reader, process, &config, &input).await;
     tracing::debug!(%process, %error, "connection ended");
     let _ = input.send(Input::Disconnected(process));
+}
+
+/// Says why a process is not taken in, and hangs up.
+async fn turn_away(mut stream: BoxStream, config: &HostConfig, reason: String) {
+    tracing::warn!(reason, "turned a process away");
+    let header = Header { job: config.job, epoch: Epoch(0), sender: ProcessId::first(MASTER_RANK) };
+    let messages = vec![ToWorker::Unwelcome { reason }];
+    let _ = write_frame(&mut stream, &(header, messages), config.policy.limits.frame_bytes_max).await;
+    let _ = stream.shutdown().await;
 }
 
 /// Passes a worker's messages on until the connection ends; tells why.

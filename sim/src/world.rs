@@ -446,7 +446,7 @@ impl World {
             Action::Closed => self.closed.push(rank),
             Action::Meet { .. } => self.met.push(rank),
             Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
-            Action::Release(_) | Action::Departed(_) => {}
+            Action::Release(_) | Action::Departed(_) | Action::Unwelcome(_) => {}
         }
     }
 

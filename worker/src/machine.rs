@@ -72,6 +72,8 @@ pub enum Action {
         /// What holds in this job.
         limits: Limits,
     },
+    /// The master does not take this process into the job.
+    Unwelcome(String),
     /// The job did not come about.
     Incomplete {
         /// Who did not come.
@@ -180,6 +182,11 @@ impl Worker {
         self.epoch
     }
 
+    /// Whether this rank has left the job in good order.
+    pub fn has_left(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
     /// Takes in one event.
     pub fn handle_event(&mut self, event: Event) {
         match event {
@@ -234,6 +241,7 @@ impl Worker {
                 self.limits = limits;
                 self.actions.push_back(Action::Meet { peers, limits });
             }
+            ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
             ToWorker::Incomplete { missing } => self.actions.push_back(Action::Incomplete { missing }),
             ToWorker::Task(task) => self.task(task),
             ToWorker::Finished(finished) => self.finished(finished),

@@ -96,6 +96,14 @@ pub enum JoinError {
         /// How long they were waited for.
         timeout: Duration,
     },
+    /// The master does not take this process into the job.
+    #[error("the master at {address} does not take this process into the job: {reason}")]
+    Unwelcome {
+        /// Where it is.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
     /// The master went away before everyone was here.
     #[error("the master went away before all processes had joined")]
     MasterLost,
@@ -426,7 +434,8 @@ impl Driver {
                 return;
             }
             Input::MasterLost => {
-                self.master_lost = true;
+                // After a farewell the master hangs up; that is no loss.
+                self.master_lost |= !self.machine.has_left();
                 Event::MasterLost
             }
             Input::Executed { task, result } => Event::Executed { task, result },
@@ -445,6 +454,13 @@ impl Driver {
             match action {
                 Action::Send(message) => messages.push(message),
                 Action::Meet { peers, limits } => self.meet(peers, limits),
+                Action::Unwelcome(reason) => {
+                    self.refuse_start(JoinError::Unwelcome {
+                        address: self.config.rendezvous.clone(),
+                        reason,
+                    });
+                    closed = true;
+                }
                 Action::Incomplete { missing } => {
                     self.refuse_start(JoinError::Incomplete { missing, timeout: self.config.join_timeout });
                     closed = true;

@@ -19,10 +19,14 @@
 mod broken;
 mod calls;
 mod concurrent;
+mod death;
 mod disagreements;
+mod environment;
+mod leftovers;
 mod process;
 mod refusals;
 mod reports;
+mod strangers;
 mod suite;
 mod values;
 
@@ -41,6 +45,10 @@ fn suite() -> Suite {
     disagreements::add_to(&mut suite);
     refusals::add_to(&mut suite);
     broken::add_to(&mut suite);
+    death::add_to(&mut suite);
+    strangers::add_to(&mut suite);
+    environment::add_to(&mut suite);
+    leftovers::add_to(&mut suite);
     suite
 }
 
@@ -67,10 +75,10 @@ fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
         "tcp" => Transport::Tcp,
         other => panic!("there is no transport {other:?}"),
     };
-    let launch = Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport);
+    let launch = Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport).config(program.config);
     let ended: everfold::Result<()> = everfold::launch(launch, async |session| {
         let rank = session.rank();
-        program(session).await?;
+        (program.run)(session).await?;
         println!("{}{rank}", process::DONE);
         Ok(())
     });

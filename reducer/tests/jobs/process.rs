@@ -33,12 +33,17 @@ pub(crate) fn job(program: &str, ranks: u32, transport: &str) -> Command {
 
 /// Marks everything that one test starts.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark(String);
+pub(crate) struct Mark(u64);
 
 impl Mark {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        Self(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+        Self(u64::from(std::process::id()) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Differs from that of every other test on this machine.
+    pub(crate) fn number(&self) -> u64 {
+        self.0
     }
 
     /// Processes with this mark. A zombie has no environment any more, and so does not count.
@@ -76,13 +81,13 @@ pub(crate) struct End {
 }
 
 impl Process {
-    pub(crate) fn spawn(command: Command) -> Self {
-        Self::spawn_marked(command, Mark::new())
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        Self::spawn_marked(&mut command, Mark::new())
     }
 
     /// Spawns a process that belongs together with others.
-    pub(crate) fn spawn_marked(mut command: Command, mark: Mark) -> Self {
-        command.env(MARK, &mark.0).env_remove("RUST_BACKTRACE");
+    pub(crate) fn spawn_marked(command: &mut Command, mark: Mark) -> Self {
+        command.env(MARK, mark.0.to_string()).env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (sender, lines) = mpsc::channel();
@@ -95,8 +100,12 @@ impl Process {
         &self.mark
     }
 
+    pub(crate) fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.id()), signal).unwrap();
     }
 
     /// Waits until `count` lines in all that contain `text` were said.
@@ -108,16 +117,8 @@ impl Process {
         }
     }
 
-    /// The rest of the first line that starts with `text`, as soon as it is said.
-    pub(crate) fn wait_for_rest(&mut self, text: &str) -> String {
-        loop {
-            if let Some(rest) = self.said.iter().find_map(|line| line.split_once(text)) {
-                return rest.1.to_owned();
-            }
-            if !self.listen() {
-                panic!("it ended before it said {text:?}: {self}");
-            }
-        }
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// Takes one more line. False if there will be none.

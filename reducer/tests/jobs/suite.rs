@@ -8,13 +8,16 @@ use std::{
     time::Instant,
 };
 
-use everfold::Session;
+use everfold::{Config, Session};
 use futures::{FutureExt, future::LocalBoxFuture};
 
 use crate::process::{Process, job};
 
 /// What every rank of a job runs.
-pub(crate) type Program = Box<dyn Fn(Session) -> LocalBoxFuture<'static, everfold::Result<()>>>;
+pub(crate) struct Program {
+    pub(crate) config: Config,
+    pub(crate) run: Box<dyn Fn(Session) -> LocalBoxFuture<'static, everfold::Result<()>>>,
+}
 
 /// All programs and tests.
 #[derive(Default)]
@@ -32,7 +35,16 @@ impl Suite {
     where
         F: Future<Output = everfold::Result<()>> + 'static,
     {
-        let before = self.programs.insert(name, Box::new(move |session| program(session).boxed_local()));
+        self.program_with(Config::default(), name, program);
+    }
+
+    /// The same with other limits or timeouts.
+    pub(crate) fn program_with<F>(&mut self, config: Config, name: &'static str, program: fn(Session) -> F)
+    where
+        F: Future<Output = everfold::Result<()>> + 'static,
+    {
+        let run = Box::new(move |session| program(session).boxed_local());
+        let before = self.programs.insert(name, Program { config, run });
         assert!(before.is_none(), "two programs are called {name}");
     }
 
@@ -41,7 +53,15 @@ impl Suite {
     where
         F: Future<Output = everfold::Result<()>> + 'static,
     {
-        self.program(name, program);
+        self.job_with(Config::default(), name, ranks, program);
+    }
+
+    /// The same with other limits or timeouts.
+    pub(crate) fn job_with<F>(&mut self, config: Config, name: &'static str, ranks: u32, program: fn(Session) -> F)
+    where
+        F: Future<Output = everfold::Result<()>> + 'static,
+    {
+        self.program_with(config, name, program);
         for transport in TRANSPORTS {
             self.test(format!("{name}::{transport}"), move || {
                 Process::spawn(job(name, ranks, transport)).end().assert_done(0..ranks);

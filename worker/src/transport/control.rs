@@ -98,10 +98,14 @@ impl Listener {
             Address::Tcp(place) => {
                 let address = resolve(place).await?;
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                // Whoever started this job may hold the port for it, without listening.
+                // Whoever started this job may hold the port for it, without listening. If somebody listens there, the
+                // port is not ours, although the system would share it.
                 socket.set_reuseport(true)?;
                 socket.set_reuseaddr(true)?;
                 socket.bind(address)?;
+                if address.port() != 0 && TcpStream::connect(address).await.is_ok() {
+                    return Err(io::Error::new(io::ErrorKind::AddrInUse, "the address is in use"));
+                }
                 Ok(Self::Tcp(socket.listen(1024)?))
             }
             Address::Unix(name) => {

@@ -5,7 +5,7 @@ mod groups;
 mod objects;
 mod operations;
 
-use everfold::{Body, Group, Session};
+use everfold::{Body, Config, Group, Session};
 
 use crate::suite::Suite;
 
@@ -23,6 +23,17 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("values::groups", 7, groups::groups);
     suite.job("values::groups_at_once", 7, groups::at_once);
     suite.job("values::alone", 1, groups::alone);
+    let inline = |bytes| Config::default().inline_bytes_max(bytes);
+    suite.job_with(inline(0), "values::nothing_inlined", 7, everything);
+    suite.job_with(inline(1 << 20), "values::much_inlined", 7, everything);
+}
+
+/// A choice of the above, for other limits.
+async fn everything(session: Session) -> everfold::Result<()> {
+    operations::locations(session.clone()).await?;
+    custom::elements(session.clone()).await?;
+    objects::commutative(session.clone()).await?;
+    groups::groups(session).await
 }
 
 /// Who is to have a result.

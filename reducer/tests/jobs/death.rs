@@ -1,0 +1,330 @@
+//! Processes die, in every way and at any moment; the others hear who it was and go on.
+
+use everfold::{Group, Outcome, Path, ReduceError, ReducerBody, Refusal, Session, Sum};
+use nix::sys::signal::{Signal, raise};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    process::{Process, job, wait_until},
+    suite::Suite,
+};
+
+pub(crate) fn add_to(suite: &mut Suite) {
+    // Each way to die, and the exit code that the job has from it.
+    let ways: [(&str, fn(Session) -> _, i32); 5] = [
+        ("death::by_a_signal", |session| rank_2_dies(session, Way::Signal), 137),
+        ("death::by_aborting", |session| rank_2_dies(session, Way::Abort), 134),
+        ("death::by_exiting", |session| rank_2_dies(session, Way::Exit), 7),
+        ("death::by_panicking", |session| rank_2_dies(session, Way::Panic), 101),
+        ("death::by_an_error", |session| rank_2_dies(session, Way::Error), 1),
+    ];
+    for (name, program, code) in ways {
+        ends(suite, name, 4, program, code, &[0, 1, 3]);
+    }
+    ends(suite, "death::by_panicking_alone", 3, by_panicking_alone, 101, &[0, 1]);
+    ends(suite, "death::of_two", 6, two_die, 137, &[0, 1, 2, 5]);
+    ends(suite, "death::in_the_middle_of_work", 5, in_the_middle_of_work, 137, &[0, 1, 2, 4]);
+    ends(suite, "death::while_closing", 4, while_closing, 137, &[0, 1, 3]);
+    ends(suite, "death::the_first_failure_gives_the_code", 4, the_first_failure_gives_the_code, 7, &[0, 3]);
+    ends(suite, "death::of_the_master", 4, of_the_master, 137, &[1, 2, 3]);
+    ends(suite, "death::of_the_master_by_an_error", 4, of_the_master_by_an_error, 1, &[1, 2, 3]);
+    ends(suite, "death::calls_without_a_master", 3, calls_without_a_master, 137, &[1, 2]);
+}
+
+/// The test that a job of `program` ends with `code`, and the `survivors` come to their end.
+fn ends<F>(
+    suite: &mut Suite,
+    name: &'static str,
+    ranks: u32,
+    program: fn(Session) -> F,
+    code: i32,
+    survivors: &'static [u32],
+) where
+    F: Future<Output = everfold::Result<()>> + 'static,
+{
+    suite.program(name, program);
+    for transport in crate::suite::TRANSPORTS {
+        suite.test(format!("{name}::{transport}"), move || {
+            Process::spawn(job(name, ranks, transport)).end().assert_ended(code, survivors.iter().copied());
+        });
+    }
+}
+
+enum Way {
+    Signal,
+    Abort,
+    Exit,
+    Panic,
+    Error,
+}
+
+fn die(way: &Way) -> everfold::Result<()> {
+    match way {
+        Way::Signal => raise(Signal::SIGKILL).map_err(std::io::Error::from)?,
+        Way::Abort => std::process::abort(),
+        Way::Exit => std::process::exit(7),
+        Way::Panic => panic!("this rank panics"),
+        Way::Error => return Err(everfold::Error::application("this rank gives up")),
+    }
+    unreachable!("it is dead")
+}
+
+fn path(ranks: impl IntoIterator<Item = u32>) -> Path {
+    Group::of(ranks).iter().collect()
+}
+
+#[track_caller]
+fn assert_failed<T>(ended: Result<T, ReduceError>, ranks: impl IntoIterator<Item = u32>) {
+    let ranks = path(ranks);
+    match ended {
+        Err(ReduceError::Refused(Refusal::ProcessFailed { ranks: failed })) => assert_eq!(failed, ranks),
+        Err(other) => panic!("not the failure of {ranks}: {other}"),
+        Ok(_) => panic!("it ended well"),
+    }
+}
+
+async fn all_have_called(session: &Session) -> everfold::Result<()> {
+    session.allreduce("all have called", Sum(vec![1u8])).await.map(drop).map_err(Into::into)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Bytes(Vec<u8>);
+
+impl ReducerBody for Bytes {
+    fn combine(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+/// Rank 2 has contributed to some reductions and not to others when it dies.
+async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
+    let me = session.rank();
+    let survivors = session.world().filter(|rank| rank != 2);
+    let long = || Sum(vec![1.0; 500_000]);
+    // What rank 2 gives is inlined, in a window, and encoded; rank 3 does not come before rank 2 is dead.
+    let contribute = || -> Result<_, ReduceError> {
+        let small = session.reduce("contributed", Sum(vec![1u8])).start()?;
+        let long = session.allreduce("contributed, long", long()).start()?;
+        let object = session.reduce("contributed, object", Bytes(vec![1; 100_000])).start()?;
+        Ok((small, long, object))
+    };
+    if me == 2 {
+        drop(contribute()?);
+        all_have_called(&session).await?;
+        return die(&way);
+    }
+    let waiting = [
+        session.reduce("small", Sum(vec![1.0])).start()?,
+        session.allreduce("long", long()).start()?,
+        session.reduce("to the dead", long()).root(2).start()?,
+        session.allreduce(format!("{me} and 2"), long()).group(Group::of([me.0, 2])).start()?,
+    ];
+    let object = session.reduce("object", Bytes(vec![1; 100_000])).root(3).start()?;
+    let early = (me != 3).then(contribute).transpose()?;
+    let among_survivors = session.allreduce("survivors", long()).group(survivors.clone()).start()?;
+    all_have_called(&session).await?;
+    for future in waiting {
+        assert_failed(future.await, [2]);
+    }
+    assert_failed(object.await, [2]);
+    let (small, long_one, object) = match early {
+        Some(early) => early,
+        None => contribute()?,
+    };
+    // Where a copy of what rank 2 has given is left, it counts.
+    let small = counts_or_is_lost(small.await).map(|value| assert_eq!(value, (me == 0).then(|| Sum(vec![4]))));
+    assert!(small.is_some(), "the master has a copy of what was inlined");
+    let long_one = counts_or_is_lost(long_one.await);
+    let is_there = long_one.map(|value| assert!(value.unwrap().0.iter().all(|&sum| sum == 4.0))).is_some();
+    let object = counts_or_is_lost(object.await);
+    let object = object.map(|value| assert_eq!(value.map(|value| value.0.len()), (me == 0).then_some(400_000)));
+    let ends = Sum(vec![u8::from(is_there), u8::from(object.is_some())]);
+    let ends = session.allreduce("ends", ends).group(survivors.clone()).await?.value.unwrap();
+    assert!(ends.0.iter().all(|&count| count == 0 || count == 3), "they hear the same: {ends:?}");
+    assert!(among_survivors.await?.value.unwrap().0.iter().all(|&sum| sum == 3.0));
+    // From now on nobody waits for it.
+    assert_failed(session.allreduce("later", Sum(vec![1u8])).await, [2]);
+    let pair = session.reduce(format!("later, {me} and 2"), long()).root(me).group(Group::of([me.0, 2]));
+    assert_failed(pair.await, [2]);
+    for _ in 0..50 {
+        let value = session.allreduce("go on", Sum(vec![me.0])).group(survivors.clone()).await?.value;
+        assert_eq!(value, Some(Sum(vec![4])));
+    }
+    let value = session.reduce("go on", long()).group(survivors).root(1).await?.value;
+    assert_eq!(value.is_some_and(|value| value.0.iter().all(|&sum| sum == 3.0)), me == 1);
+    Ok(())
+}
+
+/// The value of a reduction to which rank 2 has contributed, or nothing if that was the only copy.
+#[track_caller]
+fn counts_or_is_lost<T>(ended: Result<Outcome<T>, ReduceError>) -> Option<Option<T>> {
+    match ended {
+        Ok(outcome) => {
+            assert_eq!(outcome.report.contributors, path(0..4));
+            assert_eq!(outcome.report.survived, path([2]), "{}", outcome.report);
+            Some(outcome.value)
+        }
+        Err(ReduceError::Refused(Refusal::ContributionLost { ranks })) => {
+            assert_eq!(ranks, path([2]));
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A rank that panics has not left in good order, even if nobody waits for it at that moment.
+async fn by_panicking_alone(session: Session) -> everfold::Result<()> {
+    if session.rank() == 2 {
+        return die(&Way::Panic);
+    }
+    assert_failed(session.allreduce("world", Sum(vec![1u8])).await, [2]);
+    Ok(())
+}
+
+async fn two_die(session: Session) -> everfold::Result<()> {
+    let dead = |rank: u32| rank == 3 || rank == 4;
+    let future = session.allreduce("never", Sum(vec![1.0; 100_000]));
+    if dead(session.rank().0) {
+        all_have_called(&session).await?;
+        return die(&Way::Signal);
+    }
+    let future = future.start()?;
+    all_have_called(&session).await?;
+    match future.await {
+        Err(ReduceError::Refused(Refusal::ProcessFailed { ranks })) => {
+            assert!(!ranks.is_empty() && ranks.is_subset(&path([3, 4])), "{ranks}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Sooner or later the error names both.
+    wait_until("both deaths are noticed", || {
+        let ended = session.allreduce("again", Sum(vec![1u8])).start().and_then(|future| future.get());
+        match ended {
+            Err(ReduceError::Refused(Refusal::ProcessFailed { ranks })) => ranks == path([3, 4]),
+            other => panic!("{other:?}"),
+        }
+    });
+    let survivors = session.world().filter(|rank| !dead(rank.0));
+    let value = session.allreduce("survivors", Sum(vec![1u8])).group(survivors).await?.value;
+    assert_eq!(value, Some(Sum(vec![4])));
+    Ok(())
+}
+
+/// Hundreds of long reductions are under way, and rank 3 dies after some of them: each ends, well or naming rank 3.
+async fn in_the_middle_of_work(session: Session) -> everfold::Result<()> {
+    let start = |number: u64| {
+        let body = Sum(vec![number; 40_000]);
+        let name = format!("{number}");
+        if number % 3 == 0 {
+            session.allreduce(name, body).start()
+        } else {
+            session.reduce(name, body).root((number % 5) as u32).start()
+        }
+    };
+    let started = (0..200).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut failed = 0;
+    for (number, future) in (0u64..).zip(started) {
+        if session.rank() == 3 && number == 50 {
+            return die(&Way::Signal);
+        }
+        match future.await {
+            Ok(outcome) => {
+                let expected = number % 3 == 0 || session.rank() == (number % 5) as u32;
+                assert_eq!(outcome.value.is_some(), expected);
+                assert!(outcome.value.is_none_or(|Sum(sums)| sums == vec![5 * number; 40_000]));
+            }
+            Err(ReduceError::Refused(
+                Refusal::ProcessFailed { ranks } | Refusal::ContributionLost { ranks },
+            )) => {
+                assert_eq!(ranks, path([3]));
+                failed += 1;
+            }
+            // It was folded in time, but rank 3 had it.
+            Err(ReduceError::ResultLost { reason }) => {
+                assert!(number % 3 == 0 && reason.contains("rank 3"), "{reason}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    println!("{failed} failed");
+    let survivors = session.world().filter(|rank| rank != 3);
+    let value = session.allreduce("survivors", Sum(vec![1.0; 300_000])).group(survivors).await?.value;
+    assert!(value.unwrap().0.iter().all(|&sum| sum == 4.0));
+    Ok(())
+}
+
+/// Leaving in good order does not depend on those that never leave so.
+async fn while_closing(session: Session) -> everfold::Result<()> {
+    let future = session.allreduce("never", Sum(vec![1u8]));
+    if session.rank() == 2 {
+        all_have_called(&session).await?;
+        return die(&Way::Signal);
+    }
+    let future = future.start()?;
+    all_have_called(&session).await?;
+    session.close().await;
+    assert!(future.is_done());
+    assert!(matches!(future.await, Err(ReduceError::Refused(Refusal::ProcessFailed { .. }))));
+    Ok(())
+}
+
+async fn the_first_failure_gives_the_code(session: Session) -> everfold::Result<()> {
+    let future = session.allreduce("never", Sum(vec![1u8]));
+    if session.rank() == 2 {
+        return die(&Way::Exit);
+    }
+    assert_failed(future.await, [2]);
+    if session.rank() == 1 { die(&Way::Abort) } else { Ok(()) }
+}
+
+/// With rank 0 the master is gone: whatever the others wait for ends.
+async fn without_rank_0(session: &Session, way: Way) -> everfold::Result<()> {
+    let long = || Sum(vec![1.0; 200_000]);
+    if session.rank() == 0 {
+        all_have_called(session).await?;
+        return die(&way);
+    }
+    let others = session.world().filter(|rank| rank != 0);
+    let mut waiting = vec![
+        session.reduce("small", Sum(vec![1.0])).root(1).start()?,
+        session.allreduce("long", long()).start()?,
+    ];
+    if session.rank() != 2 {
+        // Rank 0 has no part in it, but no other could finish it.
+        waiting.push(session.allreduce("others", long()).group(others).start()?);
+    }
+    // Rank 0 may die before it has told everyone that all have called.
+    let told = session.allreduce("all have called", Sum(vec![1u8])).await;
+    assert!(matches!(told, Ok(_) | Err(ReduceError::MasterLost)), "{told:?}");
+    for future in waiting {
+        match future.await {
+            Err(ReduceError::MasterLost) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    Ok(())
+}
+
+async fn of_the_master(session: Session) -> everfold::Result<()> {
+    without_rank_0(&session, Way::Signal).await
+}
+
+async fn of_the_master_by_an_error(session: Session) -> everfold::Result<()> {
+    without_rank_0(&session, Way::Error).await
+}
+
+/// What is called after the master's death ends too, and says why.
+async fn calls_without_a_master(session: Session) -> everfold::Result<()> {
+    without_rank_0(&session, Way::Signal).await?;
+    for _ in 0..3 {
+        let future = session.allreduce("later", Sum(vec![1u8])).start()?;
+        wait_until("a call without a master is done", || future.is_done());
+        match future.await {
+            Err(ReduceError::MasterLost) => {}
+            Err(other) => panic!("the wrong reason: {other}"),
+            Ok(_) => panic!("it ended well"),
+        }
+    }
+    session.close().await;
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Ranks that any launcher could have started: all they need is in their environment.
+
+use std::{
+    net::SocketAddr,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as UnixAddress, UnixStream},
+    },
+    process::Command,
+    time::Duration,
+};
+
+use everfold::{Config, Session, Sum};
+use everfold_protocol::{
+    Epoch, JobId, ProcessId,
+    message::{Header, Peer, ToMaster},
+};
+use everfold_worker::transport::{
+    control::{self, Address},
+    handshake::{self, Key, Purpose},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    process::{Mark, Process, job, wait_until},
+    strangers::Target,
+    suite::Suite,
+};
+
+pub(crate) fn add_to(suite: &mut Suite) {
+    suite.program("environment::sums", sums);
+    // A rank may be late by less than that, but none is in these tests.
+    let config = Config::default().join_timeout(Duration::from_secs(1));
+    suite.program_with(config, "environment::impatient", sums);
+    suite.test("environment::by_hand::tcp", || by_hand("tcp"));
+    suite.test("environment::by_hand::unix", || by_hand("unix"));
+    suite.test("environment::the_first_rank_comes_last::tcp", || the_first_rank_comes_last("tcp"));
+    suite.test("environment::the_first_rank_comes_last::unix", || the_first_rank_comes_last("unix"));
+    suite.test("environment::variables_of_other_launchers", variables_of_other_launchers);
+    suite.test("environment::a_file_with_the_secret", a_file_with_the_secret);
+    suite.test("environment::a_rank_with_another_secret", a_rank_with_another_secret);
+    suite.test("environment::a_rank_of_another_job", a_rank_of_another_job);
+    suite.test("environment::one_rank_twice", one_rank_twice);
+    suite.test("environment::a_rendezvous_in_use::tcp", || a_rendezvous_in_use("tcp"));
+    suite.test("environment::a_rendezvous_in_use::unix", || a_rendezvous_in_use("unix"));
+    suite.test("environment::strangers_come_first", strangers_come_first);
+    suite.test("environment::a_rank_dies_before_the_others_come", a_rank_dies_before_the_others_come);
+    for scheme in ["tcp", "unix"] {
+        suite.test(format!("environment::a_rank_that_never_comes::{scheme}"), || a_rank_that_never_comes(scheme));
+        suite.test(format!("environment::the_first_rank_never_comes::{scheme}"), || the_first_rank_never_comes(scheme));
+    }
+}
+
+/// The value of one of our variables.
+pub(crate) fn variable(name: &str) -> String {
+    std::env::var(format!("EVERFOLD_{name}")).unwrap()
+}
+
+async fn sums(session: Session) -> everfold::Result<()> {
+    let ranks = session.size();
+    for length in [1, 1000, 300_001] {
+        let mine = vec![u64::from(session.rank()) + 1; length];
+        let expected = u64::from(ranks * (ranks + 1) / 2);
+        let value = session.allreduce("sum", Sum(mine)).await?.value;
+        assert!(value == Some(Sum(vec![expected; length])), "the sum of {length} elements");
+    }
+    Ok(())
+}
+
+const RANKS: u32 = 3;
+const SECRET: [u8; 32] = [0xa5; 32];
+
+/// A job whose ranks are started one by one.
+struct Job {
+    mark: Mark,
+    number: JobId,
+    rendezvous: String,
+    program: &'static str,
+    /// Keeps the port for rank 0, without listening.
+    _port: Option<tokio::net::TcpSocket>,
+}
+
+impl Job {
+    fn new(scheme: &str, program: &'static str) -> Self {
+        let mark = Mark::new();
+        let number = JobId(crate::values::scramble(u64::from(std::process::id())) ^ mark.number());
+        let (rendezvous, port) = match scheme {
+            "unix" => (format!("unix:@everfold-test-{:x}", number.0), None),
+            _ => {
+                let socket = tokio::net::TcpSocket::new_v4().unwrap();
+                socket.set_reuseport(true).unwrap();
+                socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+                (format!("tcp:{}", socket.local_addr().unwrap()), Some(socket))
+            }
+        };
+        Self { mark, number, rendezvous, program, _port: port }
+    }
+
+    /// The command of a rank without its variables for the secret.
+    fn command(&self, rank: u32) -> Command {
+        let mut command = job(self.program, RANKS, "auto");
+        command
+            .env("EVERFOLD_RENDEZVOUS", &self.rendezvous)
+            .env("EVERFOLD_RANK", rank.to_string())
+            .env("EVERFOLD_SIZE", RANKS.to_string())
+            .env("EVERFOLD_JOB", format!("{:x}", self.number.0));
+        command
+    }
+
+    fn secret() -> String {
+        "a5".repeat(32)
+    }
+
+    fn start(&self, rank: u32) -> Process {
+        self.spawn(self.command(rank).env("EVERFOLD_SECRET", Self::secret()))
+    }
+
+    fn spawn(&self, command: &mut Command) -> Process {
+        Process::spawn_marked(command, self.mark.clone())
+    }
+
+    fn target(&self) -> Target {
+        Target { address: self.address(), job: self.number, key: Key(SECRET) }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.rendezvous.strip_prefix("tcp:").unwrap().parse().unwrap()
+    }
+
+    /// Waits until rank 0 listens.
+    fn wait_for_master(&self) {
+        wait_until("rank 0 listens", || match self.rendezvous.strip_prefix("unix:@") {
+            Some(name) => UnixStream::connect_addr(&UnixAddress::from_abstract_name(name).unwrap()).is_ok(),
+            None => std::net::TcpStream::connect(self.address()).is_ok(),
+        });
+    }
+
+    /// All of `processes` come to their end, rank by rank, and nothing is left.
+    #[track_caller]
+    fn assert_done(&self, processes: Vec<(u32, Process)>) {
+        for (rank, mut process) in processes {
+            process.ended().assert_done([rank]);
+        }
+        assert_eq!(self.mark.living(), []);
+    }
+
+    /// None of `processes` gets into the job, and each says why.
+    #[track_caller]
+    fn assert_refused(&self, processes: Vec<Process>, why: &str) {
+        for mut process in processes {
+            let end = process.ended();
+            assert_eq!(end.code, 1, "{end:?}");
+            assert!(end.said.iter().any(|line| line.contains(why)), "{end:?}");
+        }
+        assert_eq!(self.mark.living(), []);
+    }
+}
+
+fn by_hand(scheme: &str) {
+    let job = Job::new(scheme, "environment::sums");
+    job.assert_done((0..RANKS).map(|rank| (rank, job.start(rank))).collect());
+}
+
+/// Ranks may be started in any order: they wait for each other.
+fn the_first_rank_comes_last(scheme: &str) {
+    let job = Job::new(scheme, "environment::sums");
+    let mut processes: Vec<_> = (1..RANKS).map(|rank| (rank, job.start(rank))).collect();
+    wait_until("the others run", || job.mark.living().len() == 2);
+    processes.push((0, job.start(0)));
+    job.assert_done(processes);
+}
+
+/// What `mpirun` and `srun` set is enough for the place in the job.
+fn variables_of_other_launchers() {
+    for (rank_variable, size_variable) in
+        [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")]
+    {
+        let job = Job::new("tcp", "environment::sums");
+        let start = |rank: u32| {
+            let mut command = job.command(rank);
+            command.env_remove("EVERFOLD_RANK").env_remove("EVERFOLD_SIZE").env_remove("EVERFOLD_JOB");
+            command.env(rank_variable, rank.to_string()).env(size_variable, RANKS.to_string());
+            (rank, job.spawn(command.env("EVERFOLD_SECRET", Job::secret())))
+        };
+        job.assert_done((0..RANKS).map(start).collect());
+    }
+}
+
+fn a_file_with_the_secret() {
+    let job = Job::new("tcp", "environment::sums");
+    let file = std::env::temp_dir().join(format!("everfold-secret-{}", std::process::id()));
+    std::fs::write(&file, Job::secret() + "\n").unwrap();
+    let start = |rank| (rank, job.spawn(job.command(rank).env("EVERFOLD_SECRET_FILE", &file)));
+    job.assert_done((0..RANKS).map(start).collect());
+    std::fs::remove_file(file).unwrap();
+}
+
+/// A rank that is refused says why at once, and its place is still free for the right one.
+fn refused_and_then_done(variable: &str, wrong: &str) {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let end = job.spawn(job.command(1).env("EVERFOLD_SECRET", Job::secret()).env(variable, wrong)).ended();
+    assert_eq!(end.code, 1, "{end:?}");
+    assert!(end.said.iter().any(|line| line.contains(variable)), "{end:?}");
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+}
+
+fn a_rank_with_another_secret() {
+    refused_and_then_done("EVERFOLD_SECRET", &"00".repeat(32));
+}
+
+fn a_rank_of_another_job() {
+    refused_and_then_done("EVERFOLD_JOB", "1");
+}
+
+/// The second process of one rank ends with an error, and the first one's job goes on.
+fn one_rank_twice() {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let mut twins = [job.start(1), job.start(1)];
+    // Which of them came first is open; the job is complete only with rank 2.
+    let mut ended = None;
+    wait_until("one of the twins ends", || {
+        ended = twins.iter_mut().position(Process::has_ended);
+        ended.is_some()
+    });
+    let [mut one, mut other] = twins;
+    if ended == Some(1) {
+        std::mem::swap(&mut one, &mut other);
+    }
+    let end = one.ended();
+    assert_eq!(end.code, 1, "{end:?}");
+    assert!(end.said.iter().any(|line| line.contains("rank")), "it says what is wrong: {end:?}");
+    job.assert_done(vec![(0, first), (1, other), (2, job.start(2))]);
+}
+
+/// Two jobs cannot meet at one place: the second says so at once.
+fn a_rendezvous_in_use(scheme: &str) {
+    let job = Job::new(scheme, "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let end = job.start(0).ended();
+    assert_eq!(end.code, 1, "{end:?}");
+    assert!(end.said.iter().any(|line| line.contains(&job.rendezvous) && line.contains("in use")), "{end:?}");
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+}
+
+/// Strangers knock before the job has come together, and some of them stay.
+fn strangers_come_first() {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(job.address()).unwrap()).collect();
+    job.target().attack_without_the_secret();
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+    drop(silent);
+}
+
+/// The first rank has failed, and the last one does not come: everyone hears of it.
+fn a_rank_dies_before_the_others_come() {
+    let job = Job::new("tcp", "environment::impatient");
+    let first = job.start(0);
+    job.wait_for_master();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(join_and_die(&job.target(), ProcessId::first(1)));
+    job.assert_refused(vec![first, job.start(2)], "{1}");
+}
+
+/// Everyone who has come hears who has not.
+fn a_rank_that_never_comes(scheme: &str) {
+    let job = Job::new(scheme, "environment::impatient");
+    job.assert_refused(vec![job.start(0), job.start(2)], "ranks {1} did not join within 1s");
+    let job = Job::new(scheme, "environment::impatient");
+    job.assert_refused(vec![job.start(0)], "ranks {1-2} did not join within 1s");
+}
+
+/// Without rank 0 nobody knows who else is there.
+fn the_first_rank_never_comes(scheme: &str) {
+    let job = Job::new(scheme, "environment::impatient");
+    let why = format!("no master at {} within 1s", job.rendezvous);
+    job.assert_refused(vec![job.start(1), job.start(2)], &why);
+}
+
+/// Joins as a rank would, and hangs up; returns when the master has noticed.
+async fn join_and_die(target: &Target, process: ProcessId) {
+    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+    handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
+    let header = Header { job: target.job, epoch: Epoch(0), sender: process };
+    let peer = Peer { process, host: 0, pid: 1, region: None, address: "127.0.0.1:1".to_owned() };
+    let mut bytes = Vec::new();
+    control::encode_batch(&header, &[ToMaster::Join(peer)], 1 << 20, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");
+}

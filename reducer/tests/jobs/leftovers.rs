@@ -1,0 +1,109 @@
+//! However a job ends, nothing of it is left: no process, no file, no shared memory.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs::{create_dir, read_dir, remove_dir},
+    path::{Path, PathBuf},
+};
+
+use everfold::{Session, Sum};
+use nix::sys::signal::Signal;
+
+use crate::{
+    process::{End, Process, job, wait_until},
+    suite::Suite,
+};
+
+pub(crate) fn add_to(suite: &mut Suite) {
+    suite.program("leftovers::work", work);
+    suite.program("leftovers::work_without_end", work_without_end);
+    suite.test_each("leftovers::after_a_good_end", |transport| {
+        leaves_nothing("leftovers::work", transport, |job| {
+            let end = job.ended();
+            end.assert_done(0..4);
+            Some(end)
+        });
+    });
+    suite.test_each("leftovers::after_killing_the_supervisor", |transport| {
+        after_signal(transport, Signal::SIGKILL, 137);
+    });
+    suite.test_each("leftovers::after_ctrl_c", |transport| after_signal(transport, Signal::SIGINT, 130));
+    suite.test_each("leftovers::after_a_request_to_end", |transport| after_signal(transport, Signal::SIGTERM, 143));
+    suite.test_each("leftovers::after_killing_all_ranks", after_killing_all_ranks);
+}
+
+const RANKS: u32 = 4;
+
+/// Bodies of all kinds: in shared memory, in a `Vec`, inlined.
+async fn some_work(session: &Session) -> everfold::Result<()> {
+    let array = session.array::<f64>(300_000);
+    let shared = session.reduce("shared", Sum(array)).root(1).start()?;
+    let private = session.allreduce("private", Sum(vec![1.0; 300_000])).start()?;
+    session.allreduce("small", Sum(vec![1u8])).await?;
+    shared.await?;
+    private.await?;
+    Ok(())
+}
+
+async fn work(session: Session) -> everfold::Result<()> {
+    some_work(&session).await
+}
+
+async fn work_without_end(session: Session) -> everfold::Result<()> {
+    some_work(&session).await?;
+    println!("this rank works");
+    loop {
+        some_work(&session).await?;
+    }
+}
+
+/// What is in a directory.
+fn content(directory: impl AsRef<Path>) -> BTreeSet<OsString> {
+    read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// Runs a job in an empty directory until `end` has seen its end.
+fn leaves_nothing(program: &str, transport: &str, end: impl Fn(&mut Process) -> Option<End>) {
+    let directory: PathBuf = std::env::temp_dir().join(format!("everfold-leftovers-{}", std::process::id()));
+    create_dir(&directory).unwrap();
+    let shared_memory = content("/dev/shm");
+    let mut command = job(program, RANKS, transport);
+    command.current_dir(&directory).env("TMPDIR", &directory).env("HOME", &directory);
+    let mut process = Process::spawn(command);
+    let end = end(&mut process);
+    let living = || process.mark().living();
+    match end {
+        // The supervisor was there to the end, and has seen to it.
+        Some(end) => assert!(living().is_empty(), "processes {:?} are left after {end:?}", living()),
+        None => wait_until("all processes are gone", || living().is_empty()),
+    }
+    // Something that others on this machine make is gone soon or not ours; they do not make files all the time.
+    wait_until("nothing new is in /dev/shm", || content("/dev/shm").is_subset(&shared_memory));
+    assert_eq!(content(&directory), BTreeSet::new());
+    remove_dir(directory).unwrap();
+}
+
+fn after_signal(transport: &str, signal: Signal, code: i32) {
+    leaves_nothing("leftovers::work_without_end", transport, |job| {
+        job.wait_for(RANKS as usize, "this rank works");
+        job.signal(signal);
+        let end = job.ended();
+        assert_eq!(end.code, code, "{end:?}");
+        (signal != Signal::SIGKILL).then_some(end)
+    });
+}
+
+fn after_killing_all_ranks(transport: &str) {
+    leaves_nothing("leftovers::work_without_end", transport, |job| {
+        job.wait_for(RANKS as usize, "this rank works");
+        for process in job.mark().living() {
+            if process != job.id() {
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL).unwrap();
+            }
+        }
+        let end = job.ended();
+        assert_eq!(end.code, 137, "{end:?}");
+        Some(end)
+    });
+}

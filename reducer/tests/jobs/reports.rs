@@ -1,0 +1,124 @@
+//! Reports say what has happened.
+
+use std::collections::BTreeMap;
+
+use everfold::{Group, Outcome, Path, Report, Session, Sum};
+
+use crate::suite::Suite;
+
+pub(crate) fn add_to(suite: &mut Suite) {
+    suite.job("reports::counts", 6, counts);
+    suite.job("reports::traces", 6, traces);
+    suite.job("reports::a_late_request", 6, a_late_request);
+}
+
+/// Elements of 8 bytes: inlined, one segment, several segments with a short last one.
+const LENGTHS: [usize; 3] = [100, 100_000, 700_001];
+
+/// Each partial that is folded into another one is read once, so the number of tasks and of bytes follows.
+async fn counts(session: Session) -> everfold::Result<()> {
+    let groups = [session.world(), Group::of([1, 2, 5]), Group::of([4])];
+    for length in LENGTHS {
+        for group in groups.iter().filter(|group| group.contains(session.rank())) {
+            let name = format!("{length} among {}", group.len());
+            let body = || Sum(vec![1.0f64; length]);
+            let root = group.iter().last().unwrap();
+            let to_root = session.reduce(&name, body()).root(root).group(group.clone()).await?;
+            verify_counts(&to_root.report, group, length);
+            let to_all = session.allreduce(&name, body()).group(group.clone()).await?;
+            verify_counts(&to_all.report, group, length);
+            assert!(
+                to_root.report.trace.is_empty() && to_all.report.trace.is_empty(),
+                "nobody has asked for it"
+            );
+            let shown = to_all.report.to_string();
+            assert!(shown.starts_with(&format!("{} contributors", group.len())), "{shown}");
+        }
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn verify_counts(report: &Report, group: &Group, length: usize) {
+    let ranks: Vec<_> = group.iter().collect();
+    assert_eq!(report.contributors.iter().collect::<Vec<_>>(), ranks);
+    let others = ranks.len() as u64 - 1;
+    assert_eq!(report.bytes_moved, others * length as u64 * 8, "{report}");
+    let segments = (length * 8).div_ceil(1 << 20) as u64;
+    let tasks: u64 = report.tasks_per_worker.iter().map(|(_, tasks)| tasks).sum();
+    assert!((others.min(1) * segments..=others * segments).contains(&tasks), "{report}");
+    assert!(
+        report.tasks_per_worker.iter().all(|(rank, tasks)| group.contains(*rank) && *tasks > 0),
+        "{report}"
+    );
+    assert!(report.tasks_per_worker.windows(2).all(|pair| pair[0].0 < pair[1].0), "{report}");
+    assert!(report.phases.fetching <= report.phases.working, "{report}");
+}
+
+async fn traces(session: Session) -> everfold::Result<()> {
+    let me = session.rank();
+    let group = session.world().filter(|rank| rank != 1);
+    for length in LENGTHS {
+        if !group.contains(me) {
+            continue;
+        }
+        let name = format!("{length}");
+        let body = || Sum(vec![1u64; length]);
+        let to_root = session.reduce(&name, body()).root(3).group(group.clone()).trace().await?;
+        match &to_root {
+            Outcome { value: Some(_), report } => verify_trace(report, &group, length),
+            Outcome { value: None, report } => {
+                assert!(report.trace.is_empty(), "it is for those with the result")
+            }
+        }
+        let to_all = session.allreduce(&name, body()).group(group.clone()).trace().await?;
+        verify_trace(&to_all.report, &group, length);
+    }
+    Ok(())
+}
+
+/// Who asks for the list of tasks gets all of it, also if it is the last to come and the only one that asks.
+async fn a_late_request(session: Session) -> everfold::Result<()> {
+    for length in LENGTHS {
+        let call = || session.allreduce(format!("{length}"), Sum(vec![1u64; length]));
+        let early = if session.rank() == 4 { None } else { Some(call().start()?) };
+        session.allreduce("the others have called", Sum(vec![1u8])).await?;
+        match early {
+            Some(future) => drop(future.await?),
+            None => verify_trace(&call().trace().await?.report, &session.world(), length),
+        }
+    }
+    Ok(())
+}
+
+/// Replays the tasks: each takes partials that were there, and the last leaves one that holds the group.
+fn verify_trace(report: &Report, group: &Group, length: usize) {
+    let singles = || group.iter().map(|rank| (rank, Path::single(rank))).collect::<BTreeMap<_, _>>();
+    let mut partials = BTreeMap::new();
+    let mut ranges = BTreeMap::new();
+    for task in &report.trace {
+        assert!(task.start <= task.end);
+        assert!(!task.sources.is_empty());
+        let partials = partials.entry(task.segment).or_insert_with(singles);
+        ranges.insert(task.range.start, task.range.len);
+        let mut path = partials.remove(&task.executor).expect("the executor has a partial");
+        assert_eq!(path, task.own);
+        for (rank, source) in &task.sources {
+            assert_eq!(partials.remove(rank).as_ref(), Some(source));
+            path = path.union(source).unwrap();
+        }
+        partials.insert(task.executor, path);
+    }
+    let everyone: Path = group.iter().collect();
+    for partials in partials.into_values() {
+        assert_eq!(partials.into_values().collect::<Vec<_>>(), [everyone.clone()]);
+    }
+    let mut end = 0;
+    for (start, len) in ranges {
+        assert_eq!(start, end, "the segments cover the body");
+        end = start + len;
+    }
+    assert_eq!(end, length as u64 * 8);
+    let tasks: u64 = report.tasks_per_worker.iter().map(|(_, tasks)| tasks).sum();
+    assert_eq!(tasks, report.trace.len() as u64);
+}
