@@ -50,7 +50,7 @@ async fn a_loop_started_at_once(session: Session) -> everfold::Result<()> {
 
 /// Calls are counted per name, so ranks may call different names in different orders.
 async fn two_names_interleaved(session: Session) -> everfold::Result<()> {
-    let names = if session.rank().0 % 2 == 0 { ["left", "right"] } else { ["right", "left"] };
+    let names = if session.rank().0.is_multiple_of(2) { ["left", "right"] } else { ["right", "left"] };
     let start = |name: &'static str, call: u64| {
         let call = if name == "left" { call } else { call + 1000 };
         let future = session.allreduce(name, share(session.rank().0, call)).start();
@@ -130,11 +130,13 @@ async fn one_name_from_many_threads(session: Session) -> everfold::Result<()> {
         }
         Ok(())
     };
-    let threads = [(); 4].map(|()| std::thread::spawn({
-        let session = session.clone();
-        move || calls(session)
-    }));
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Result<(), ReduceError>>()?;
+    let threads = [(); 4].map(|()| {
+        std::thread::spawn({
+            let session = session.clone();
+            move || calls(session)
+        })
+    });
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap())?;
     Ok(())
 }
 

@@ -150,7 +150,7 @@ where
     let (rank, ranks) = (session.rank(), session.size());
     let name = format!("number {number}");
     // One in eight goes to all, the others to each rank in turn.
-    let root = (number % 8 != 0).then_some((number % u64::from(ranks)) as u32);
+    let root = (!number.is_multiple_of(8)).then_some((number % u64::from(ranks)) as u32);
     let future = match root {
         Some(root) => session.reduce(name, body).root(root).start(),
         None => session.allreduce(name, body).start(),

@@ -132,12 +132,14 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
         None => contribute()?,
     };
     // Where a copy of what rank 2 has given is left, it counts.
-    let small = counts_or_is_lost(small.await).map(|value| assert_eq!(value, (me == 0).then(|| Sum(vec![4]))));
+    let small =
+        counts_or_is_lost(small.await).map(|value| assert_eq!(value, (me == 0).then(|| Sum(vec![4]))));
     assert!(small.is_some(), "the master has a copy of what was inlined");
     let long_one = counts_or_is_lost(long_one.await);
     let is_there = long_one.map(|value| assert!(value.unwrap().0.iter().all(|&sum| sum == 4.0))).is_some();
     let object = counts_or_is_lost(object.await);
-    let object = object.map(|value| assert_eq!(value.map(|value| value.0.len()), (me == 0).then_some(400_000)));
+    let object =
+        object.map(|value| assert_eq!(value.map(|value| value.0.len()), (me == 0).then_some(400_000)));
     let ends = Sum(vec![u8::from(is_there), u8::from(object.is_some())]);
     let ends = session.allreduce("ends", ends).group(survivors.clone()).await?.value.unwrap();
     assert!(ends.0.iter().all(|&count| count == 0 || count == 3), "they hear the same: {ends:?}");
@@ -215,7 +217,7 @@ async fn in_the_middle_of_work(session: Session) -> everfold::Result<()> {
     let start = |number: u64| {
         let body = Sum(vec![number; 40_000]);
         let name = format!("{number}");
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             session.allreduce(name, body).start()
         } else {
             session.reduce(name, body).root((number % 5) as u32).start()

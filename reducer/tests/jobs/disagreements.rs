@@ -231,7 +231,8 @@ async fn out_of_step(session: &Session, odd_first: bool) -> everfold::Result<()>
         match refusal(future.await.map(drop)) {
             Refusal::Mismatch { name, sequence, aspect, first, first_says, other, other_says } => {
                 assert_eq!((name.as_str(), sequence, aspect), ("step", 0, Aspect::Group));
-                let (odd, usual) = if first == ODD { (first_says, other_says) } else { (other_says, first_says) };
+                let (odd, usual) =
+                    if first == ODD { (first_says, other_says) } else { (other_says, first_says) };
                 assert!(first == ODD || other == ODD, "{first} {other}");
                 assert_eq!((odd.as_str(), usual.as_str()), ("{0-3} (as its call 1)", "{0-3}"));
             }

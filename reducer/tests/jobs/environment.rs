@@ -46,8 +46,12 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("environment::strangers_come_first", strangers_come_first);
     suite.test("environment::a_rank_dies_before_the_others_come", a_rank_dies_before_the_others_come);
     for scheme in ["tcp", "unix"] {
-        suite.test(format!("environment::a_rank_that_never_comes::{scheme}"), || a_rank_that_never_comes(scheme));
-        suite.test(format!("environment::the_first_rank_never_comes::{scheme}"), || the_first_rank_never_comes(scheme));
+        suite.test(format!("environment::a_rank_that_never_comes::{scheme}"), || {
+            a_rank_that_never_comes(scheme)
+        });
+        suite.test(format!("environment::the_first_rank_never_comes::{scheme}"), || {
+            the_first_rank_never_comes(scheme)
+        });
     }
 }
 
@@ -172,9 +176,11 @@ fn the_first_rank_comes_last(scheme: &str) {
 
 /// What `mpirun` and `srun` set is enough for the place in the job.
 fn variables_of_other_launchers() {
-    for (rank_variable, size_variable) in
-        [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")]
-    {
+    for (rank_variable, size_variable) in [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ] {
         let job = Job::new("tcp", "environment::sums");
         let start = |rank: u32| {
             let mut command = job.command(rank);

@@ -29,7 +29,9 @@ pub(crate) fn add_to(suite: &mut Suite) {
         after_signal(transport, Signal::SIGKILL, 137);
     });
     suite.test_each("leftovers::after_ctrl_c", |transport| after_signal(transport, Signal::SIGINT, 130));
-    suite.test_each("leftovers::after_a_request_to_end", |transport| after_signal(transport, Signal::SIGTERM, 143));
+    suite.test_each("leftovers::after_a_request_to_end", |transport| {
+        after_signal(transport, Signal::SIGTERM, 143)
+    });
     suite.test_each("leftovers::after_killing_all_ranks", after_killing_all_ranks);
 }
 

@@ -14,6 +14,9 @@
 //! A program says on each rank when it comes to its end; a value or an error that is not as it should be makes its rank
 //! panic. Each test has a deadline, after which the whole job is killed and the test has failed, and after each test
 //! no process of it may be left.
+
+// Tables of scenarios have the types that they have.
+#![allow(clippy::type_complexity)]
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 mod broken;
@@ -75,7 +78,8 @@ fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
         "tcp" => Transport::Tcp,
         other => panic!("there is no transport {other:?}"),
     };
-    let launch = Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport).config(program.config);
+    let launch =
+        Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport).config(program.config);
     let ended: everfold::Result<()> = everfold::launch(launch, async |session| {
         let rank = session.rank();
         (program.run)(session).await?;

@@ -14,6 +14,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("refusals::arguments", 4, arguments);
     suite.job("refusals::one_rank_alone", 4, one_rank_alone);
     suite.job("refusals::a_rank_that_never_calls", 4, a_rank_that_never_calls);
+    suite.job("refusals::a_deadline_in_a_crowd", 4, a_deadline_in_a_crowd);
     suite.job("refusals::a_fold_that_takes_too_long", 3, a_fold_that_takes_too_long);
     suite.job("refusals::the_next_in_line", 2, the_next_in_line);
     suite.job("refusals::a_rank_that_leaves", 4, a_rank_that_leaves);
@@ -111,7 +112,10 @@ async fn a_body_over_the_limit(session: Session) -> everfold::Result<()> {
     let array = || Sum(vec![1u64; LIMIT as usize / 8 + 1]);
     let refused = refusal(session.reduce("array", array()).start());
     assert_eq!(refused, Refusal::BodyTooLarge { rank: me, bytes, limit: LIMIT });
-    assert_eq!(refused.to_string(), format!("the body of rank {me} has 100008 bytes; the limit of this job is 100000"));
+    assert_eq!(
+        refused.to_string(),
+        format!("the body of rank {me} has 100008 bytes; the limit of this job is 100000")
+    );
     if me == 1 {
         assert!(matches!(refusal(session.allreduce("array", array()).start()), Refusal::BodyTooLarge { .. }));
     }
@@ -163,6 +167,25 @@ async fn a_rank_that_never_calls(session: Session) -> everfold::Result<()> {
     }
     works(&session, "small", session.world()).await?;
     works(&session, "long", session.world()).await?;
+    Ok(())
+}
+
+/// A deadline passes although the master always has something else to do.
+async fn a_deadline_in_a_crowd(session: Session) -> everfold::Result<()> {
+    let deadline = Duration::from_millis(1);
+    let doomed = session.reduce("doomed", Sum(vec![1u8])).deadline(deadline);
+    let doomed = if session.rank() == 0 { Some(doomed.start()?) } else { None };
+    let crowd: Vec<_> = (0..8_000)
+        .map(|number| session.allreduce(format!("{}", number % 100), Sum(vec![1u8])).start())
+        .collect::<Result<_, _>>()?;
+    for future in crowd {
+        future.await?;
+    }
+    if let Some(doomed) = doomed {
+        assert!(doomed.is_done(), "its deadline has passed long ago");
+        let refused = refusal(doomed.await);
+        assert_eq!(refused, Refusal::DeadlineExceeded { deadline, missing: path(1..4) });
+    }
     Ok(())
 }
 

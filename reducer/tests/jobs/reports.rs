@@ -111,7 +111,7 @@ fn verify_trace(report: &Report, group: &Group, length: usize) {
     }
     let everyone: Path = group.iter().collect();
     for partials in partials.into_values() {
-        assert_eq!(partials.into_values().collect::<Vec<_>>(), [everyone.clone()]);
+        assert_eq!(partials.into_values().collect::<Vec<_>>(), std::slice::from_ref(&everyone));
     }
     let mut end = 0;
     for (start, len) in ranges {

@@ -12,6 +12,7 @@ use everfold::{Session, Sum};
 use everfold_protocol::{
     JobId, ProcessId,
     frame::{self, MAGIC, VERSION},
+    message::{Header, ToWorker},
 };
 use everfold_worker::transport::{
     control::{self, Address},
@@ -153,7 +154,9 @@ impl Target {
         let mut stream = control::connect(&address).await.unwrap();
         let foreign = JobId(self.job.0 + 1);
         match handshake::connect(&mut stream, &self.key, foreign, me, Purpose::Control).await {
-            Err(HandshakeError::ForeignJob { theirs, ours }) => assert_eq!((theirs, ours), (self.job, foreign)),
+            Err(HandshakeError::ForeignJob { theirs, ours }) => {
+                assert_eq!((theirs, ours), (self.job, foreign))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -162,9 +165,16 @@ impl Target {
     async fn has_no_business(self, process: ProcessId, purpose: Purpose) {
         let mut stream = control::connect(&Address::Tcp(self.address.to_string())).await.unwrap();
         handshake::connect(&mut stream, &self.key, self.job, process, purpose).await.unwrap();
-        let mut byte = [0];
-        let read = stream.read(&mut byte).await;
-        assert!(matches!(read, Ok(0)) || read.is_err(), "the master talks to {process:?} {purpose:?}");
+        // It may be told why, and nothing else.
+        if let Ok((_, messages)) = control::read_frame::<(Header, Vec<ToWorker>)>(&mut stream, 1 << 10).await
+        {
+            assert!(
+                matches!(messages[..], [ToWorker::Unwelcome { .. }]),
+                "{process:?} {purpose:?}: {messages:?}"
+            );
+        }
+        let read = stream.read(&mut [0]).await;
+        assert!(matches!(read, Ok(0)) || read.is_err(), "{process:?} {purpose:?} is not hung up on");
     }
 }
 
@@ -216,7 +226,8 @@ async fn disturbed(session: &Session, disturb: impl AsyncFnOnce() -> ()) -> ever
 async fn at_the_master(session: Session) -> everfold::Result<()> {
     let target = Target::of_this_job();
     // Some stay without a word.
-    let silent: Vec<_> = if session.rank() == 3 { (0..50).map(|_| target.connect()).collect() } else { Vec::new() };
+    let silent: Vec<_> =
+        if session.rank() == 3 { (0..50).map(|_| target.connect()).collect() } else { Vec::new() };
     disturbed(&session, async || {
         tokio::task::spawn_blocking(move || target.attack_without_the_secret()).await.unwrap();
         target.refuses_the_handshake().await;
@@ -265,7 +276,10 @@ fn own_port() -> SocketAddr {
 
 async fn at_a_worker(session: Session) -> everfold::Result<()> {
     // Rank 0 listens for the job as well, so this is another one's.
-    let target = Target { address: if session.rank() == 1 { own_port() } else { ([0; 4], 0).into() }, ..Target::of_this_job() };
+    let target = Target {
+        address: if session.rank() == 1 { own_port() } else { ([0; 4], 0).into() },
+        ..Target::of_this_job()
+    };
     disturbed(&session, async || {
         let silent: Vec<_> = (0..50).map(|_| target.connect()).collect();
         tokio::task::spawn_blocking(move || target.attack_without_the_secret()).await.unwrap();

@@ -57,8 +57,13 @@ impl Suite {
     }
 
     /// The same with other limits or timeouts.
-    pub(crate) fn job_with<F>(&mut self, config: Config, name: &'static str, ranks: u32, program: fn(Session) -> F)
-    where
+    pub(crate) fn job_with<F>(
+        &mut self,
+        config: Config,
+        name: &'static str,
+        ranks: u32,
+        program: fn(Session) -> F,
+    ) where
         F: Future<Output = everfold::Result<()>> + 'static,
     {
         self.program_with(config, name, program);

@@ -43,7 +43,7 @@ pub(super) async fn elements(session: Session) -> everfold::Result<()> {
         mine.iter_mut()
             .enumerate()
             .for_each(|(index, element)| *element = chance(session.rank().0, index) % 1000);
-        let modulus = vec![1009u64];
+        let modulus = [1009u64];
         let body = ElementWise::new("sum modulo 1009", mine, move |a: u64, b: u64| (a + b) % modulus[0]);
         if let Some(value) = reduce(session, &format!("modulo {length}"), To::Root(1), body).await? {
             for (index, found) in value.iter().enumerate() {
