@@ -128,7 +128,7 @@ async fn one_name_from_many_threads(session: Session) -> everfold::Result<()> {
             let value = session.allreduce("name", Sum(vec![1u8])).start()?.get()?.value;
             assert_eq!(value, Some(Sum(vec![3])));
         }
-        Ok(())
+        Ok::<(), ReduceError>(())
     };
     let threads = [(); 4].map(|()| {
         std::thread::spawn({
