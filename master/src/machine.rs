@@ -169,7 +169,7 @@ impl Master {
         match message {
             ToMaster::Join(peer) => self.join(sender, peer),
             ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
-            ToMaster::PartialReady(done) => self.partial_ready(now, sender, &done),
+            ToMaster::PartialReady(done) => self.partial_ready(now, sender, done),
             ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
             ToMaster::Collected { reduction } => self.collected(sender, reduction),
             ToMaster::Leave => self.leave(sender),
@@ -337,11 +337,12 @@ impl Master {
         })
     }
 
-    fn partial_ready(&mut self, now: Timestamp, sender: ProcessId, done: &PartialReady) {
-        let id = done.segment.reduction;
+    fn partial_ready(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) {
+        let (segment, counters) = (done.segment, done.counters);
+        let id = segment.reduction;
         let completed = self.reductions.get_mut(&id).and_then(|reduction| {
-            let running = reduction.complete(now, sender, done)?;
-            Some((running.bytes, reduction.unfinished))
+            let bytes = reduction.complete(now, sender, done)?;
+            Some((bytes, reduction.unfinished))
         });
         let Some((bytes, unfinished)) = completed else {
             self.stale(sender, "result of a task that nobody waits for");
@@ -349,12 +350,12 @@ impl Master {
         };
         let lane = &mut self.lanes[sender.rank.index()];
         lane.complete(bytes);
-        lane.observe(bytes, &done.counters);
+        lane.observe(bytes, &counters);
         self.touched.insert(sender.rank);
         if unfinished == 0 {
             self.finish(now, id);
         } else {
-            self.plan(done.segment);
+            self.plan(segment);
         }
     }
 

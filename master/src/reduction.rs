@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionSpec, SegmentIndex, TaskId, Timestamp,
+    Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, PartialReady, Piece},
     report::{Phases, Report, TaskRecord},
 };
@@ -34,6 +34,15 @@ pub struct Running {
     pub path: Path,
     /// What it counts as in the executor's lane.
     pub bytes: u64,
+}
+
+/// A task that is done.
+#[derive(Clone, Debug)]
+struct Done {
+    index: SegmentIndex,
+    running: Running,
+    at: Timestamp,
+    work: Duration,
 }
 
 /// One segment's state.
@@ -95,7 +104,7 @@ pub struct Reduction {
     working: Duration,
     fetching: Duration,
     /// Every task; told only if a rank asked for it.
-    trace: Vec<TaskRecord>,
+    history: Vec<Done>,
     tell_trace: bool,
 }
 
@@ -144,7 +153,7 @@ impl Reduction {
             bytes_moved: 0,
             working: Duration::ZERO,
             fetching: Duration::ZERO,
-            trace: Vec::new(),
+            history: Vec::new(),
             tell_trace: false,
             spec,
         }
@@ -277,16 +286,18 @@ impl Reduction {
 
     /// Takes a finished task out of `running` and puts its partial where it belongs.
     ///
-    /// Returns the task, or `None` if no such task runs there: the message is stale.
-    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: &PartialReady) -> Option<Running> {
+    /// Returns what the task counted as in its executor's lane, or `None` if no such task runs there: the message is
+    /// stale.
+    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) -> Option<u64> {
+        let PartialReady { task, segment: SegmentId { index, .. }, path, data, counters } = done;
         let group = &self.spec.group;
-        let segment = self.segments.get_mut(done.segment.index.0 as usize)?;
-        let position = segment.running.iter().position(|r| r.task == done.task && r.executor == sender)?;
-        if segment.running[position].path != done.path {
+        let segment = self.segments.get_mut(index.0 as usize)?;
+        let position = segment.running.iter().position(|r| r.task == task && r.executor == sender)?;
+        if segment.running[position].path != path {
             return None;
         }
         let running = segment.running.remove(position);
-        let ready = Ready { process: sender, path: done.path.clone(), data: done.data.clone() };
+        let ready = Ready { process: sender, path, data };
         segment.held.insert(sender.rank, ready.clone());
         if ready.path == *group {
             segment.result = Some(ready);
@@ -294,31 +305,17 @@ impl Reduction {
         } else {
             segment.queue.push(ready, group);
         }
-        self.count(now, done, &running);
-        Some(running)
-    }
-
-    fn count(&mut self, now: Timestamp, done: &PartialReady, running: &Running) {
-        let range = self.range(done.segment.index);
-        let work = Duration::from_nanos(done.counters.task_ns);
-        *self.tasks_per_worker.entry(running.executor.rank).or_default() += 1;
-        self.bytes_moved += done.counters.fetched_bytes;
-        self.working += work;
-        self.fetching += Duration::from_nanos(done.counters.fetch_ns);
-        let end = now.since(self.started);
-        self.trace.push(TaskRecord {
-            executor: running.executor.rank,
-            segment: done.segment.index,
-            range,
-            own: running.own.clone(),
-            sources: running.sources.iter().map(|(process, path)| (process.rank, path.clone())).collect(),
-            start: end.saturating_sub(work),
-            end,
-        });
+        *self.tasks_per_worker.entry(sender.rank).or_default() += 1;
+        self.bytes_moved += counters.fetched_bytes;
+        self.working += Duration::from_nanos(counters.task_ns);
+        self.fetching += Duration::from_nanos(counters.fetch_ns);
+        let bytes = running.bytes;
+        self.history.push(Done { index, running, at: now, work: Duration::from_nanos(counters.task_ns) });
+        Some(bytes)
     }
 
     /// What is told about the reduction once it is over.
-    pub fn report(&mut self, now: Timestamp) -> Report {
+    pub fn report(&self, now: Timestamp) -> Report {
         Report {
             contributors: self.arrived.clone(),
             tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
@@ -331,12 +328,32 @@ impl Reduction {
                 working: self.working,
                 fetching: self.fetching,
             },
-            arrivals: if self.tell_trace {
-                self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect()
-            } else {
-                Vec::new()
+            arrivals: match self.tell_trace {
+                true => self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect(),
+                false => Vec::new(),
             },
-            trace: if self.tell_trace { std::mem::take(&mut self.trace) } else { Vec::new() },
+            trace: match self.tell_trace {
+                true => self.history.iter().map(|done| self.record(done)).collect(),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    fn record(&self, done: &Done) -> TaskRecord {
+        let end = done.at.since(self.started);
+        TaskRecord {
+            executor: done.running.executor.rank,
+            segment: done.index,
+            range: self.range(done.index),
+            own: done.running.own.clone(),
+            sources: done
+                .running
+                .sources
+                .iter()
+                .map(|(process, path)| (process.rank, path.clone()))
+                .collect(),
+            start: end.saturating_sub(done.work),
+            end,
         }
     }
 
