@@ -23,7 +23,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
     ends(suite, "death::by_panicking_alone", 3, by_panicking_alone, 101, &[0, 1]);
     ends(suite, "death::of_two", 6, two_die, 137, &[0, 1, 2, 5]);
-    ends(suite, "death::in_the_middle_of_work", 5, in_the_middle_of_work, 137, &[0, 1, 2, 4]);
+    ends(suite, "death::at_work", 5, |session| dying_at_work(session, &[(3, 50)]), 137, &[0, 1, 2, 4]);
+    ends(suite, "death::at_work_at_once", 4, |session| dying_at_work(session, &[(1, 0)]), 137, &[0, 2, 3]);
+    let two = |session| dying_at_work(session, &[(1, 10), (4, 60)]);
+    ends(suite, "death::of_two_at_work", 6, two, 137, &[0, 2, 3, 5]);
     ends(suite, "death::while_closing", 4, while_closing, 137, &[0, 1, 3]);
     ends(suite, "death::the_first_failure_gives_the_code", 4, the_first_failure_gives_the_code, 7, &[0, 3]);
     ends(suite, "death::of_the_master", 4, of_the_master, 137, &[1, 2, 3]);
@@ -212,46 +215,74 @@ async fn two_die(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Hundreds of long reductions are under way, and rank 3 dies after some of them: each ends, well or naming rank 3.
-async fn in_the_middle_of_work(session: Session) -> everfold::Result<()> {
-    let start = |number: u64| {
-        let body = Sum(vec![number; 40_000]);
-        let name = format!("{number}");
-        if number.is_multiple_of(3) {
-            session.allreduce(name, body).start()
-        } else {
-            session.reduce(name, body).root((number % 5) as u32).start()
-        }
-    };
-    let started = (0..200).map(start).collect::<Result<Vec<_>, _>>()?;
+/// Text; which comes first matters.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Text(String);
+
+impl ReducerBody for Text {
+    const COMMUTATIVE: bool = false;
+
+    fn combine(&mut self, other: Self) {
+        self.0.push_str(&other.0);
+    }
+}
+
+/// Hundreds of reductions are under way, and some ranks die after some of them: each ends, well or naming them.
+async fn dying_at_work(session: Session, deaths: &[(u32, u64)]) -> everfold::Result<()> {
+    let (me, ranks) = (session.rank().0, session.size());
+    let dead = path(deaths.iter().map(|(rank, _)| *rank));
+    let text = |rank: u32, number: u64| format!("{rank}:{number}{} ", ".".repeat(number as usize % 7 * 4000));
+    let mut started = Vec::new();
+    for number in 0..200u64 {
+        let (name, root) = (format!("{number}"), (number % u64::from(ranks)) as u32);
+        let numbers = Sum(vec![number; 40_000]);
+        let (all, numbers, words) = match number % 3 {
+            0 => (true, Some(session.allreduce(name, numbers).start()?), None),
+            1 => (false, Some(session.reduce(name, numbers).root(root).start()?), None),
+            _ => (false, None, Some(session.reduce(name, Text(text(me, number))).root(root).start()?)),
+        };
+        started.push((number, all || root == me, numbers, words));
+    }
     let mut failed = 0;
-    for (number, future) in (0u64..).zip(started) {
-        if session.rank() == 3 && number == 50 {
+    for (number, receives, numbers, words) in started {
+        if deaths.contains(&(me, number)) {
             return die(&Way::Signal);
         }
-        match future.await {
-            Ok(outcome) => {
-                let expected = number % 3 == 0 || session.rank() == (number % 5) as u32;
-                assert_eq!(outcome.value.is_some(), expected);
-                assert!(outcome.value.is_none_or(|Sum(sums)| sums == vec![5 * number; 40_000]));
+        let ended = match (numbers, words) {
+            (Some(future), _) => future.await.map(|outcome| {
+                let right = |Sum(sums)| sums == vec![u64::from(ranks) * number; 40_000];
+                (outcome.report, outcome.value.map(right))
+            }),
+            (_, Some(future)) => future.await.map(|outcome| {
+                let right = |value| value == Text((0..ranks).map(|rank| text(rank, number)).collect());
+                (outcome.report, outcome.value.map(right))
+            }),
+            _ => unreachable!("each has one of the two"),
+        };
+        match ended {
+            Ok((report, value)) => {
+                assert_eq!(value, receives.then_some(true), "number {number}: {report}");
+                assert_eq!(report.contributors, path(0..ranks));
+                assert!(report.survived.is_subset(&dead), "{report}");
             }
             Err(ReduceError::Refused(
                 Refusal::ProcessFailed { ranks } | Refusal::ContributionLost { ranks },
             )) => {
-                assert_eq!(ranks, path([3]));
+                assert!(!ranks.is_empty() && ranks.is_subset(&dead), "{ranks}");
                 failed += 1;
             }
-            // It was folded in time, but rank 3 had it.
+            // It was folded in time, but one that died had it.
             Err(ReduceError::ResultLost { reason }) => {
-                assert!(number % 3 == 0 && reason.contains("rank 3"), "{reason}");
+                assert!(dead.iter().any(|rank| reason.contains(&format!("rank {rank}"))), "{reason}");
             }
-            Err(other) => panic!("{other}"),
+            Err(other) => panic!("number {number}: {other}"),
         }
     }
     println!("{failed} failed");
-    let survivors = session.world().filter(|rank| rank != 3);
+    let survivors = session.world().filter(|rank| !dead.contains(rank));
+    let count = survivors.len() as f64;
     let value = session.allreduce("survivors", Sum(vec![1.0; 300_000])).group(survivors).await?.value;
-    assert!(value.unwrap().0.iter().all(|&sum| sum == 4.0));
+    assert!(value.unwrap().0.iter().all(|&sum| sum == count));
     Ok(())
 }
 
@@ -271,12 +302,20 @@ async fn while_closing(session: Session) -> everfold::Result<()> {
 }
 
 async fn the_first_failure_gives_the_code(session: Session) -> everfold::Result<()> {
+    let first = session.rank() == 2;
+    let process = Sum(vec![if first { std::process::id() } else { 0 }]);
+    let process = session.allreduce("the process of rank 2", process).await?.value.unwrap().0[0];
     let future = session.allreduce("never", Sum(vec![1u8]));
-    if session.rank() == 2 {
+    if first {
         return die(&Way::Exit);
     }
     assert_failed(future.await, [2]);
-    if session.rank() == 1 { die(&Way::Abort) } else { Ok(()) }
+    if session.rank() == 1 {
+        // The others may hear of a death before the supervisor does, which tells the first by whom it finds dead first.
+        wait_until("the supervisor knows", || !std::fs::exists(format!("/proc/{process}")).unwrap());
+        return die(&Way::Abort);
+    }
+    Ok(())
 }
 
 /// With rank 0 the master is gone: whatever the others wait for ends.

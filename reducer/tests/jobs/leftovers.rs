@@ -4,14 +4,17 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     fs::{create_dir, read_dir, remove_dir},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use everfold::{Session, Sum};
-use nix::sys::signal::Signal;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{
-    process::{End, Process, job, wait_until},
+    process::{End, Mark, Process, job, wait_until},
     suite::Suite,
 };
 
@@ -67,7 +70,7 @@ fn content(directory: impl AsRef<Path>) -> BTreeSet<OsString> {
 
 /// Runs a job in an empty directory until `end` has seen its end.
 fn leaves_nothing(program: &str, transport: &str, end: impl Fn(&mut Process) -> Option<End>) {
-    let directory: PathBuf = std::env::temp_dir().join(format!("everfold-leftovers-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("everfold-leftovers-{:x}", Mark::new().number()));
     create_dir(&directory).unwrap();
     let shared_memory = content("/dev/shm");
     let mut command = job(program, RANKS, transport);
@@ -99,9 +102,10 @@ fn after_signal(transport: &str, signal: Signal, code: i32) {
 fn after_killing_all_ranks(transport: &str) {
     leaves_nothing("leftovers::work_without_end", transport, |job| {
         job.wait_for(RANKS as usize, "this rank works");
-        for process in job.mark().living() {
-            if process != job.id() {
-                nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL).unwrap();
+        // All at once: none shall hear of the others' death.
+        for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
+            for process in job.mark().living().into_iter().filter(|process| *process != job.id()) {
+                kill(Pid::from_raw(process), signal).unwrap();
             }
         }
         let end = job.ended();
