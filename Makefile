@@ -6,10 +6,11 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 BIN := $(CARGO_TARGET_DIR)/release
 EXAMPLES := $(BIN)/examples
 DENY := $(CACHE)/tools/bin/cargo-deny
-TIMELINE ?= $(CACHE)/demo-timeline.svg
+TIMELINES ?= $(CACHE)
+SEEDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check deny bench clean
+.PHONY: help setup build demo test verify check deny sim mutants bench clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +21,8 @@ setup: ## Install what the build needs (compiler, libclang) where it is missing.
 build: setup
 	@cargo build --release --quiet -p everfold-cli -p everfold-examples --bins --examples
 
-demo: build ## NAS EP class A on 8 ranks, then a 32 MiB reduction beside the bound, and a picture of it.
-	@scripts/demo "$(EXAMPLES)" "$(BIN)" "$(TIMELINE)"
+demo: build ## NAS EP class A, a 32 MiB reduction beside the bound, and processes that die; with pictures.
+	@scripts/demo "$(EXAMPLES)" "$(BIN)" "$(TIMELINES)"
 
 test: setup ## All tests, and the examples as a user runs them.
 	cargo test --release --workspace --no-fail-fast
@@ -44,6 +45,12 @@ $(DENY):
 	@echo "installing cargo-deny into $(CACHE)/tools"
 	cargo install --quiet --locked cargo-deny --root $(CACHE)/tools --target-dir $(CACHE)/tools-target
 	rm -rf $(CACHE)/tools-target
+
+sim: setup ## Random worlds, many more than the tests run: SEEDS=100000.
+	EVERFOLD_SEEDS=$(SEEDS) cargo test --release -p everfold-sim --test seeds -- --nocapture
+
+mutants: setup ## Break the rules one at a time and see that the simulator notices.
+	scripts/mutants
 
 bench: setup ## Criterion benchmarks, then reductions by size and ranks beside the bound.
 	cargo bench -p everfold-benches

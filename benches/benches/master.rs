@@ -11,7 +11,7 @@ use everfold_protocol::{
         Contribution, Data, Header, PartialReady, Peer, Place, Task, TaskCounters, ToMaster, ToWorker,
         WindowRef,
     },
-    spec::{BodyKind, Delivery, ElementType, Operation},
+    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
 };
 
 const JOB: JobId = JobId(1);
@@ -32,7 +32,8 @@ fn master(ranks: u32) -> Master {
     let mut master = Master::new(Timestamp::ZERO, JOB, ranks, Policy::default());
     for rank in (0..ranks).map(Rank) {
         let process = ProcessId::first(rank);
-        let peer = Peer { process, host: rank.into(), pid: 0, region: None, address: String::new() };
+        let peer =
+            Peer { process, host: rank.into(), pid: 0, region: None, address: String::new(), domain: None };
         master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
     }
     while master.poll_action().is_some() {}
@@ -50,6 +51,8 @@ fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
         kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: MEBIBYTE / 4 },
         commutative: true,
         deadline: None,
+        protection: Protection::default(),
+        allow_missing: false,
         trace: false,
     };
     let data = if rank == 0 { Data::Private } else { window(rank) };

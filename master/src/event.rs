@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     Path, ProcessId, ReductionId,
-    message::{Header, ToMaster, ToWorker},
+    message::{Evidence, Header, News, ToMaster, ToWorker},
     report::Refusal,
 };
 
@@ -47,7 +47,14 @@ pub enum Notice {
         ranks: u32,
     },
     /// A process was declared failed.
-    Failed(ProcessId),
+    Failed {
+        /// Which.
+        process: ProcessId,
+        /// What spoke for it.
+        evidence: Evidence,
+    },
+    /// The group of a reduction was told something.
+    News(News),
     /// A process left the job in good order.
     Left(ProcessId),
     /// A message was dropped because its sender, task or reduction is no longer current.

@@ -95,6 +95,11 @@ impl Lane {
         taken
     }
 
+    /// All plans that wait for a grant, taken out.
+    pub fn into_plans(self) -> impl Iterator<Item = Plan> {
+        self.plans.into_iter()
+    }
+
     /// Plans that wait for a grant.
     pub fn plans(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter()

@@ -7,7 +7,13 @@
 //! |---|---|
 //! | [`machine`] | which event means what |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
-//! | [`recovery`] | what a death does to a reduction |
+//! | `admission` | whether a contribution may take part, and in what |
+//! | `ending` | how a reduction ends |
+//! | `failure` | who is dead, silent or slow, and what follows for the job |
+//! | [`segment`] | the state of one segment |
+//! | [`recovery`] | what a failure does to a reduction |
+//! | `copying` | which originals get their second copy when |
+//! | [`placement`] | from whom they get it |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or by neighbourhood |
 //! | [`pairing`] | which of the partners executes: a pure function |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
@@ -16,15 +22,21 @@
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
 
+mod admission;
+mod copying;
+mod ending;
 pub mod event;
+mod failure;
 pub mod lane;
 pub mod machine;
 pub mod membership;
 pub mod pairing;
+pub mod placement;
 pub mod policy;
 pub mod queue;
 pub mod recovery;
 pub mod reduction;
+pub mod segment;
 
 pub use event::{Action, Event, Notice};
 pub use machine::Master;

@@ -2,7 +2,12 @@
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
-    message::{Header, Peer},
+    message::{Data, Evidence, Header, Peer, Place},
+};
+
+use crate::{
+    placement::{Member, Placement},
+    queue::Ready,
 };
 
 /// Where a rank stands.
@@ -15,7 +20,7 @@ pub enum State {
     /// Left in good order.
     Left,
     /// Declared failed. Fenced: nothing it says counts any more (I2).
-    Failed,
+    Failed(Evidence),
 }
 
 /// A message's place in time.
@@ -101,10 +106,10 @@ impl Membership {
     }
 
     /// Declares `process` failed and starts a new epoch. Returns false if it was not taking part.
-    pub fn fail(&mut self, process: ProcessId) -> bool {
+    pub fn fail(&mut self, process: ProcessId, evidence: Evidence) -> bool {
         let taking_part = self.alive(process.rank).is_some_and(|peer| peer.process == process);
         if taking_part {
-            self.states[process.rank.index()] = State::Failed;
+            self.states[process.rank.index()] = State::Failed(evidence);
             self.alive -= 1;
             self.epoch = self.epoch.next();
         }
@@ -131,6 +136,33 @@ impl Membership {
             State::Alive(peer) => Some(peer),
             _ => None,
         })
+    }
+
+    /// Whether the bytes of `ready` can be read.
+    ///
+    /// Shared memory stays mapped at the peers when its process has died; what is in it does not change any more. Of a
+    /// process that was only silent nothing is read (I2): it may wake up and go on writing.
+    pub fn readable(&self, ready: &Ready, share_memory: bool) -> bool {
+        match &ready.data {
+            Data::Inline(_) => true,
+            _ if self.alive(ready.process.rank).is_some_and(|peer| peer.process == ready.process) => true,
+            Data::Window(window) => {
+                let state = self.states.get(ready.process.rank.index());
+                let died = matches!(state, Some(State::Failed(Evidence::Disconnected)));
+                share_memory && died && matches!(window.place, Place::Region(_))
+            }
+            Data::Private => false,
+        }
+    }
+
+    /// Who keeps the second copies of whose originals, among the living of `group`.
+    pub fn placement(&self, group: &Path) -> Placement {
+        let members = group.iter().filter_map(|rank| self.alive(rank)).map(|peer| Member {
+            rank: peer.process.rank,
+            host: peer.host,
+            domain: peer.domain.clone(),
+        });
+        Placement::of(&members.collect::<Vec<_>>())
     }
 
     /// Ranks in the state that `which` accepts.

@@ -4,7 +4,7 @@ use everfold_protocol::Rank;
 
 use crate::{lane::Lane, queue::Ready};
 
-/// Index of the partial whose owner folds the others into it (DR-6 step 4); `None` if no owner is alive.
+/// Index of the partial whose owner folds the others into it (DR-6 step 4); `None` if no owner can.
 ///
 /// The root, if its partial is among them: the result has to arrive there. Otherwise whoever is expected to be done
 /// first by its smoothed rate and by what it has to do already; the paper's rule, the shorter most recent task,
@@ -14,14 +14,17 @@ pub fn executor(
     root: Option<Rank>,
     bytes: u64,
     lanes: &[Lane],
-    is_alive: impl Fn(Rank) -> bool,
+    can_execute: impl Fn(&Ready) -> bool,
 ) -> Option<usize> {
-    if let Some(at_root) = partials.iter().position(|ready| Some(ready.process.rank) == root) {
+    // Nobody but the root holds the root's contribution.
+    if let Some(at_root) =
+        partials.iter().position(|ready| root.is_some_and(|root| ready.path.contains(root)))
+    {
         return Some(at_root);
     }
     let expected = |ready: &Ready| lanes[ready.process.rank.index()].expected_ns(bytes);
-    let alive = partials.iter().enumerate().rev().filter(|(_, ready)| is_alive(ready.process.rank));
-    alive.min_by_key(|(_, ready)| expected(ready)).map(|(index, _)| index)
+    let able = partials.iter().enumerate().rev().filter(|(_, ready)| can_execute(ready));
+    able.min_by_key(|(_, ready)| expected(ready)).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -55,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_dead_execute_nothing() {
-        let alive = |rank| move |other: Rank| other == rank;
+        let alive = |rank| move |ready: &Ready| ready.process.rank == rank;
         let partials = partials(&[0, 1, 2]);
         let lanes = lanes(&[1000; 4]);
         assert_eq!(executor(&partials, None, 1, &lanes, alive(1)), Some(1));

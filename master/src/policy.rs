@@ -23,6 +23,8 @@ pub struct Policy {
     pub lane_tasks_max: u32,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
+    /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
+    pub copy_bytes: u64,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
 }
@@ -37,6 +39,7 @@ impl Default for Policy {
             lane_tasks_min: 4,
             lane_tasks_max: 256,
             hold_bytes: 256 << 10,
+            copy_bytes: 4 << 20,
             join_timeout: Duration::from_secs(60),
         }
     }

@@ -79,6 +79,14 @@ impl Queue {
         }
     }
 
+    /// All waiting partials, in order.
+    pub fn into_vec(self) -> Vec<Ready> {
+        match self {
+            Self::Arrival(queue) => queue.into(),
+            Self::Neighbours(queue) => queue.by_start.into_values().collect(),
+        }
+    }
+
     /// Takes between two and `most` partials that may meet, in the order of their operands.
     pub fn take(&mut self, most: usize) -> Option<Vec<Ready>> {
         match self {

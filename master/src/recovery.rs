@@ -1,11 +1,13 @@
-//! What a death does to a reduction, and how what was lost is put together again (DR §3, DR-10).
+//! What a failure does to a reduction, and how what was lost is put together again (DR §3, DR-10).
 //!
 //! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it holds.
-//! The path of each such partial is covered again by the cheapest copies that are left:
+//! What no live partial holds any more is covered again by the cheapest copies that are left:
 //!
-//! 1. partials that survivors still hold because the dead process had only read them; the largest first, so that as
-//!    few folds as possible are done again;
-//! 2. originals: at their owners, or in the master's hands where they came inlined.
+//! 1. partials that can still be read because a process that died or was slow had only read them; the largest first, so
+//!    that as few folds as possible are done again;
+//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where they
+//!    came inlined;
+//! 3. second copies of originals (DR-9).
 //!
 //! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest first
 //! gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
@@ -13,128 +15,149 @@
 //! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived it may well
 //! succeed, and what it read is what was published. If it fails, its partials come back here.
 //!
-//! All of this is re-entrant (I7): a second death finds the same tables.
+//! The same serves for a task that is late: its path is put together again for others, and whichever comes first
+//! counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, time::Duration};
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, report::Refusal};
-
-use crate::{
-    queue::Ready,
-    reduction::{Reduction, Running},
+use everfold_protocol::{
+    Path, ProcessId, SegmentIndex, Timestamp,
+    report::{FailureRecord, Refusal, Restored},
 };
 
-/// Attempts to reach a process that lives, over all segments of a reduction, before the reduction gives up.
-const ATTEMPTS_MAX: u32 = 20;
+use crate::{
+    membership::Membership,
+    queue::{Queue, Ready},
+    reduction::Reduction,
+    segment::{Abandoned, Running},
+};
+
+/// Attempts to reach a process that lives, in one segment, before the reduction gives up: longer than it takes to notice
+/// that a process is silent.
+const ATTEMPTS_MAX: u32 = 1000;
 
 impl Reduction {
-    /// Takes in that `dead` died. Its plans have been taken back with [`take_back`](Self::take_back).
+    /// Takes in that `dead` died. Plans that concern it have been taken back.
     ///
     /// # Errors
-    /// Why the reduction cannot complete.
-    pub fn bereave(&mut self, dead: ProcessId, is_alive: &impl Fn(Rank) -> bool) -> Result<(), Refusal> {
+    /// Why the reduction cannot complete as it is.
+    pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
         let path = Path::single(dead.rank);
-        if !self.arrived.contains(dead.rank) || self.spec.delivery.root() == Some(dead.rank) {
+        let candidates = self.spec.delivery.candidates();
+        if !candidates.is_empty() && candidates.iter().all(|rank| members.alive(*rank).is_none()) {
+            return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
+        }
+        let uncommitted = self.uncommitted.get(&dead.rank);
+        let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
+        if gone || !self.arrived.contains(dead.rank) {
             return Err(Refusal::ProcessFailed { ranks: path });
         }
+        // What outlived its process in shared memory is as safe as a copy.
+        self.commit(dead.rank);
         self.survived = self.survived.union(&path).expect("a process dies once");
-        let gone = |ready: &Ready| ready.process == dead && !ready.is_inline();
-        for index in (0..self.segments.len() as u32).map(SegmentIndex) {
-            let segment = &mut self.segments[index.0 as usize];
-            let mut lost = Vec::new();
-            segment.held.retain(|_, ready| !gone(ready));
-            while let Some(ready) = segment.queue.remove(gone) {
-                lost.push(ready.path);
-            }
-            segment.suspended.retain(|ready| {
-                if gone(ready) {
-                    lost.push(ready.path.clone());
-                }
-                !gone(ready)
-            });
-            if let Some(result) = segment.result.take_if(|ready| gone(ready)) {
-                lost.push(result.path);
-                self.unfinished += 1;
-            }
-            let (ended, running): (Vec<_>, Vec<_>) =
-                segment.running.drain(..).partition(|running| running.executor == dead);
-            segment.running = running.into();
-            for path in lost {
-                self.restore(index, &path, is_alive)?;
-            }
-            for running in ended {
-                self.give_back(index, running, is_alive)?;
-            }
-        }
-        Ok(())
+        let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
+        self.failures.push((now, failure));
+        self.repair_all(members)
     }
 
-    /// Puts the partials of a plan back into the queue, and restores those that died with their processes.
+    /// Goes on without the contributions of `ranks`. All plans have been taken back. Returns false if that is not
+    /// allowed, or if nothing would be left.
+    ///
+    /// # Errors
+    /// More contributions are lost.
+    pub fn do_without(&mut self, ranks: &Path, members: &Membership) -> Result<bool, Refusal> {
+        let group = self.group.difference(ranks);
+        if !self.spec.allow_missing || group.is_empty() || group == self.group {
+            return Ok(false);
+        }
+        let missing = self.group.difference(&group);
+        self.missing = self.missing.union(&missing).expect("a rank is missed once");
+        self.group = group;
+        self.survived = self.survived.difference(ranks);
+        self.arrived = self.arrived.difference(ranks);
+        self.originals.retain(|rank, _| !ranks.contains(*rank));
+        self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
+        for segment in &mut self.segments {
+            segment.replicas.retain(|owner, _| !ranks.contains(*owner));
+        }
+        self.repair_all(members)?;
+        Ok(true)
+    }
+
+    /// Puts the partials of a plan back into the queue.
+    pub fn take_back(&mut self, index: SegmentIndex, partials: Vec<Ready>) {
+        self.unplan(index, &partials);
+        partials.into_iter().for_each(|ready| self.put(index, ready));
+    }
+
+    fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
+        (0..self.segments.len() as u32).try_for_each(|index| self.repair(SegmentIndex(index), members))
+    }
+
+    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores what then
+    /// is missing. May be called at any time; where nothing is amiss, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
-    pub fn take_back(
-        &mut self,
-        index: SegmentIndex,
-        partials: Vec<Ready>,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Result<(), Refusal> {
-        let planned = super::reduction::union(&partials);
+    fn repair(&mut self, index: SegmentIndex, members: &Membership) -> Result<(), Refusal> {
+        let (group, share_memory) = (self.group.clone(), self.share_memory);
+        let belongs = |path: &Path| path.is_subset(&group);
+        let is_alive = |process: ProcessId| members.alive(process.rank).is_some();
+        let usable = |ready: &Ready| belongs(&ready.path) && members.readable(ready, share_memory);
         let segment = &mut self.segments[index.0 as usize];
-        segment.planned.retain(|path| *path != planned);
-        for ready in partials {
-            self.requeue(index, ready, is_alive)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the partials of a plan back that only processes which died could execute, and takes those apart that hold
-    /// contributions of survivors: one of them can then execute. Returns whether there were any; if not, whoever
-    /// contributes next will execute.
-    ///
-    /// # Errors
-    /// A contribution is lost.
-    pub fn take_apart(
-        &mut self,
-        index: SegmentIndex,
-        partials: Vec<Ready>,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Result<bool, Refusal> {
-        let planned = super::reduction::union(&partials);
-        let group = &self.spec.group;
-        let segment = &mut self.segments[index.0 as usize];
-        segment.planned.retain(|path| *path != planned);
-        let (with_survivors, without): (Vec<_>, Vec<_>) =
-            partials.into_iter().partition(|ready| ready.path.iter().any(is_alive));
-        for ready in without {
-            segment.queue.push(ready, group);
-        }
-        for ready in &with_survivors {
-            self.segments[index.0 as usize].held.retain(|_, held| held.path != ready.path);
-            self.restore(index, &ready.path, is_alive)?;
-        }
-        Ok(!with_survivors.is_empty())
-    }
-
-    /// Takes back what a task that came to nothing was to fold.
-    fn give_back(
-        &mut self,
-        index: SegmentIndex,
-        running: Running,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Result<(), Refusal> {
-        let Running { executor, own, sources, .. } = running;
-        for (process, path) in std::iter::once((executor, own)).chain(sources) {
-            match self.readable(index, process, &path) {
-                Some(ready) => self.requeue(index, ready, is_alive)?,
-                None => self.restore(index, &path, is_alive)?,
+        segment.replicas.retain(|_, copy| is_alive(copy.process));
+        segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
+        for running in std::mem::take(&mut segment.running) {
+            let executor = running.executor;
+            if is_alive(executor) && belongs(&running.path) {
+                segment.running.push(running);
+                continue;
+            }
+            // It is writing its partial, or died doing so.
+            segment.held.remove(&executor.rank);
+            if is_alive(executor) {
+                segment.spoil(executor.rank);
+                segment.abandoned.push(Abandoned { running, counts: false });
             }
         }
+        for abandoned in &mut segment.abandoned {
+            abandoned.counts &= belongs(&abandoned.running.path);
+        }
+        let held = std::mem::take(&mut segment.held);
+        for (rank, ready) in held {
+            if usable(&ready) {
+                segment.held.insert(rank, ready);
+            } else {
+                segment.spoil(rank);
+            }
+        }
+        let waiting = std::mem::replace(&mut segment.queue, Queue::new(self.spec.commutative));
+        let suspended = std::mem::take(&mut segment.suspended);
+        segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();
+        self.unfinished += usize::from(segment.result.is_some());
+        let result = segment.result.take();
+        for ready in waiting.into_vec().into_iter().chain(result) {
+            if usable(&ready) {
+                self.put(index, ready);
+            }
+        }
+        let missing = self.committed().difference(&self.live(index));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let cover = self.cover(index, &missing, members)?;
+        self.folds_redone += cover.len() as u64 - 1;
+        if let Some((_, failure)) = self.failures.last_mut() {
+            let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
+            failure.restored.push(Restored { segment: index, path: missing, copies });
+        }
+        cover.into_iter().for_each(|ready| self.put(index, ready));
         Ok(())
     }
 
-    /// Takes back a task whose executor could not reach `culprit`. If that process lives, its partial is left alone for
-    /// a while: most likely its death is about to be noticed. Returns whether something waits for that.
+    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
+    /// partials are left alone for a while: most likely its death is about to be noticed. Returns whether something
+    /// waits for that.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried too often.
@@ -144,70 +167,105 @@ impl Reduction {
         running: Running,
         culprit: ProcessId,
         reason: String,
-        is_alive: &impl Fn(Rank) -> bool,
+        members: &Membership,
     ) -> Result<bool, Refusal> {
-        self.attempts += 1;
-        if self.attempts > ATTEMPTS_MAX {
+        if members.alive(culprit.rank).is_none() {
+            // Its memory is not there any more: it did not just die.
+            return self.damaged(index, &running, culprit, members).map(|()| false);
+        }
+        let segment = &mut self.segments[index.0 as usize];
+        segment.attempts += 1;
+        if segment.attempts > ATTEMPTS_MAX {
             let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
             let path = of_culprit.map_or(running.own, |(_, path)| path);
             return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
         }
-        let (unreached, reached) = running.sources.into_iter().partition(|(process, _)| *process == culprit);
-        self.give_back(index, Running { sources: reached, ..running }, is_alive)?;
-        let unreached: Vec<_> = unreached;
-        for (process, path) in unreached {
-            match self.readable(index, process, &path).filter(|ready| is_alive(ready.process.rank)) {
-                Some(ready) => self.segments[index.0 as usize].suspended.push(ready),
-                None => self.restore(index, &path, is_alive)?,
-            }
+        self.repair(index, members)?;
+        let segment = &mut self.segments[index.0 as usize];
+        while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
+            segment.suspended.push(ready);
         }
-        Ok(!self.segments[index.0 as usize].suspended.is_empty())
+        Ok(!segment.suspended.is_empty())
+    }
+
+    /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
+    ///
+    /// # Errors
+    /// A contribution is lost.
+    pub fn damaged(
+        &mut self,
+        index: SegmentIndex,
+        running: &Running,
+        culprit: ProcessId,
+        members: &Membership,
+    ) -> Result<(), Refusal> {
+        let segment = &mut self.segments[index.0 as usize];
+        let is_damaged = |copy: &Ready| {
+            copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
+        };
+        segment.replicas.retain(|_, copy| !is_damaged(copy));
+        segment.held.retain(|_, copy| !is_damaged(copy));
+        if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
+            self.originals.remove(&culprit.rank);
+        }
+        self.repair(index, members)
+    }
+
+    /// Takes in that a task came to nothing and spoilt its executor's partial.
+    ///
+    /// # Errors
+    /// A contribution is lost.
+    pub fn torn(
+        &mut self,
+        index: SegmentIndex,
+        running: &Running,
+        members: &Membership,
+    ) -> Result<(), Refusal> {
+        let segment = &mut self.segments[index.0 as usize];
+        segment.held.remove(&running.executor.rank);
+        segment.spoil(running.executor.rank);
+        self.repair(index, members)
     }
 
     /// Lets partials that could not be reached take part again.
     pub fn resume(&mut self, index: SegmentIndex) {
-        let segment = &mut self.segments[index.0 as usize];
-        for ready in segment.suspended.drain(..) {
-            segment.queue.push(ready, &self.spec.group);
+        for ready in std::mem::take(&mut self.segments[index.0 as usize].suspended) {
+            self.put(index, ready);
         }
     }
 
-    fn requeue(
-        &mut self,
-        index: SegmentIndex,
-        ready: Ready,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Result<(), Refusal> {
-        if ready.is_inline() || is_alive(ready.process.rank) {
-            self.segments[index.0 as usize].queue.push(ready, &self.spec.group);
-            Ok(())
-        } else {
-            self.restore(index, &ready.path, is_alive)
-        }
-    }
-
-    /// Where the partial of `process` with `path` is readable, if it still is.
-    fn readable(&self, index: SegmentIndex, process: ProcessId, path: &Path) -> Option<Ready> {
-        let held = self.segments[index.0 as usize].held.get(&process.rank);
-        let copies = held.into_iter().chain(self.originals.get(&process.rank));
-        copies.into_iter().find(|ready| ready.process == process && ready.path == *path).cloned()
-    }
-
-    /// Queues the fewest copies that together hold `lost`.
-    fn restore(
-        &mut self,
-        index: SegmentIndex,
-        lost: &Path,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Result<(), Refusal> {
+    /// Gives up the task at `position` of those running, which is late, and lets others do it; its result still counts
+    /// if it comes before theirs. Returns false if others could not do it.
+    pub fn overtake(&mut self, index: SegmentIndex, position: usize, members: &Membership) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let running = &segment.running[position];
+        let (executor, path) = (running.executor.rank, running.path.clone());
+        let others = self.arrived.iter().filter(|rank| *rank != executor && members.alive(*rank).is_some());
+        let somebody = others.filter(|rank| !segment.is_busy_in_vain(*rank)).count() > 0;
+        // The slow process writes into its partial: what that held is to come from others.
+        let own = self.segments[index.0 as usize].held.remove(&executor);
+        let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {
+            self.segments[index.0 as usize].held.extend(own.map(|own| (executor, own)));
+            return false;
+        };
         let segment = &mut self.segments[index.0 as usize];
+        let running = segment.running.remove(position);
+        segment.abandoned.push(Abandoned { running, counts: true });
+        self.tasks_doubled += 1;
+        cover.into_iter().for_each(|ready| self.put(index, ready));
+        true
+    }
+
+    /// The fewest readable copies that together hold `lost`.
+    fn cover(&self, index: SegmentIndex, lost: &Path, members: &Membership) -> Result<Vec<Ready>, Refusal> {
+        let segment = &self.segments[index.0 as usize];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
-        let mut copies: Vec<&Ready> = segment
-            .held
-            .values()
-            .chain(originals)
-            .filter(|ready| ready.path.is_subset(lost) && (ready.is_inline() || is_alive(ready.process.rank)))
-            .collect();
+        let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank));
+        let held = segment.held.values();
+        let copies = held.chain(originals).chain(replicas);
+        let usable =
+            |ready: &&Ready| ready.path.is_subset(lost) && members.readable(ready, self.share_memory);
+        let mut copies: Vec<&Ready> = copies.filter(usable).collect();
         copies.sort_by_key(|ready| Reverse(ready.path.len()));
         let mut missing = lost.clone();
         let mut cover = Vec::new();
@@ -217,13 +275,6 @@ impl Reduction {
                 cover.push(copy.clone());
             }
         }
-        if !missing.is_empty() {
-            return Err(Refusal::ContributionLost { ranks: missing });
-        }
-        self.folds_redone += cover.len() as u64 - 1;
-        for ready in cover {
-            segment.queue.push(ready, &self.spec.group);
-        }
-        Ok(())
+        if missing.is_empty() { Ok(cover) } else { Err(Refusal::ContributionLost { ranks: missing }) }
     }
 }

@@ -10,31 +10,17 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, PartialReady, Piece},
-    report::{Phases, Report, TaskRecord},
+    report::{FailureRecord, Phases, Report, TaskRecord},
+    spec::Protection,
 };
 use smallvec::SmallVec;
 
 use crate::{
+    copying::Copying,
     policy::Policy,
     queue::{Queue, Ready},
+    segment::{Abandoned, Completed, Running, Segment},
 };
-
-/// A task that its executor works on.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// Which task.
-    pub task: TaskId,
-    /// Who works on it.
-    pub executor: ProcessId,
-    /// What the executor held before.
-    pub own: Path,
-    /// What it reads, and from whom.
-    pub sources: Vec<(ProcessId, Path)>,
-    /// What its result will hold.
-    pub path: Path,
-    /// What it counts as in the executor's lane.
-    pub bytes: u64,
-}
 
 /// A task that is done.
 #[derive(Clone, Debug)]
@@ -45,26 +31,6 @@ struct Done {
     work: Duration,
 }
 
-/// One segment's state.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// Partials without a partner.
-    pub queue: Queue,
-    /// The root's own partial, kept back until the rest of the group is one partial.
-    pub held_root: Option<Ready>,
-    /// Paths that wait in lanes as plans.
-    pub planned: SmallVec<[Path; 2]>,
-    /// Tasks that are being worked on.
-    pub running: SmallVec<[Running; 2]>,
-    /// The finished segment.
-    pub result: Option<Ready>,
-    /// Partials of processes that could not be reached and have not been declared failed.
-    pub suspended: SmallVec<[Ready; 1]>,
-    /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
-    /// until that rank executes another one.
-    pub held: BTreeMap<Rank, Ready>,
-}
-
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
 pub struct Reduction {
@@ -72,6 +38,10 @@ pub struct Reduction {
     pub name: String,
     /// What all agreed on; in the words of `first`.
     pub spec: ReductionSpec,
+    /// Whose contributions it is made of: the group that all agreed on, less those that are missing.
+    pub group: Path,
+    /// Whose contributions are missing. The caller has allowed it.
+    pub missing: Path,
     /// Who came first.
     pub first: Rank,
     /// Whose originals are here.
@@ -93,9 +63,14 @@ pub struct Reduction {
     /// Ranks that died after they had contributed.
     pub(crate) survived: Path,
     pub(crate) folds_redone: u64,
-    pub(crate) attempts: u32,
-    segment_bytes: u64,
-    body_bytes: u64,
+    pub(crate) tasks_doubled: u64,
+    /// Originals that wait for their second copy before they count.
+    pub(crate) uncommitted: BTreeMap<Rank, Ready>,
+    pub(crate) copying: Copying,
+    /// What the receiver was told when the result was handed to it.
+    pub(crate) told: Option<Report>,
+    pub(crate) segment_bytes: u64,
+    pub(crate) body_bytes: u64,
     started: Timestamp,
     last_arrival: Timestamp,
     arrivals: Vec<(Rank, Timestamp)>,
@@ -105,6 +80,7 @@ pub struct Reduction {
     fetching: Duration,
     /// Every task; told only if a rank asked for it.
     history: Vec<Done>,
+    pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
     tell_trace: bool,
 }
 
@@ -129,9 +105,15 @@ impl Reduction {
             result: None,
             suspended: SmallVec::new(),
             held: BTreeMap::new(),
+            abandoned: SmallVec::new(),
+            spoilt: SmallVec::new(),
+            replicas: BTreeMap::new(),
+            attempts: 0,
         };
         Self {
             name: contribution.name.clone(),
+            group: spec.group.clone(),
+            missing: Path::empty(),
             first: caller,
             arrived: Path::empty(),
             segments: vec![segment; count as usize],
@@ -143,7 +125,10 @@ impl Reduction {
             originals: BTreeMap::new(),
             survived: Path::empty(),
             folds_redone: 0,
-            attempts: 0,
+            tasks_doubled: 0,
+            uncommitted: BTreeMap::new(),
+            copying: Copying::default(),
+            told: None,
             segment_bytes,
             body_bytes,
             started: now,
@@ -154,6 +139,7 @@ impl Reduction {
             working: Duration::ZERO,
             fetching: Duration::ZERO,
             history: Vec::new(),
+            failures: Vec::new(),
             tell_trace: false,
             spec,
         }
@@ -179,7 +165,7 @@ impl Reduction {
     /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
     /// if that would be too much to keep.
     fn holds_inline(&self, policy: &Policy) -> bool {
-        self.inline && self.arrived != self.spec.group && self.held_bytes < policy.hold_bytes
+        self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
     }
 
     /// Takes partials of a segment that are to meet now, in the order of their operands.
@@ -187,7 +173,7 @@ impl Reduction {
         if self.holds_inline(policy) {
             return None;
         }
-        let group = &self.spec.group;
+        let group = &self.group;
         let segment = &mut self.segments[index.0 as usize];
         // With shared memory one plan at a time: what comes until it is granted joins it.
         if self.share_memory && !segment.planned.is_empty() {
@@ -201,11 +187,55 @@ impl Reduction {
             }
         }
         let partials = segment.queue.take(if self.inline { usize::MAX } else { 2 })?;
-        segment.planned.push(union(&partials));
         if self.inline {
             self.held_bytes = 0;
         }
         Some(partials)
+    }
+
+    /// Lets the root's own partial take part at once if nobody works on this segment. Returns whether it does.
+    pub(crate) fn rouse_root(&mut self, index: SegmentIndex) -> bool {
+        let segment = &mut self.segments[index.0 as usize];
+        let idle = segment.planned.is_empty() && segment.running.is_empty() && self.arrived == self.group;
+        match segment.held_root.take_if(|_| idle) {
+            Some(root) => {
+                segment.queue.push(root, &self.group);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Counts partials that have left the queue as planned in `executor`'s lane. If none of them is its own, it will begin
+    /// afresh, and what it held is of no use from now on.
+    pub fn plan(&mut self, index: SegmentIndex, partials: &[Ready], executor: Rank) {
+        let is_own = |ready: &Ready| ready.process.rank == executor && self.is_own(index, ready);
+        let afresh = !partials.iter().any(is_own);
+        let path = union(partials);
+        let segment = &mut self.segments[index.0 as usize];
+        // From now on a partial that a task which was given up reads may change under it.
+        for abandoned in &mut segment.abandoned {
+            abandoned.counts &= abandoned.running.path.is_disjoint(&path);
+        }
+        if afresh {
+            segment.held.remove(&executor);
+            segment.spoil(executor);
+        }
+        segment.planned.push((path, executor));
+    }
+
+    /// Moves a plan to another lane.
+    pub fn pass_on(&mut self, index: SegmentIndex, partials: &[Ready], executor: Rank) {
+        self.unplan(index, partials);
+        self.plan(index, partials, executor);
+    }
+
+    /// Counts partials as planned no more.
+    pub fn unplan(&mut self, index: SegmentIndex, partials: &[Ready]) {
+        let path = union(partials);
+        let segment = &mut self.segments[index.0 as usize];
+        let planned = segment.planned.iter().position(|(planned, _)| *planned == path);
+        segment.planned.remove(planned.expect("a plan is listed until it starts"));
     }
 
     /// Adds to the partials of a plan what has come since it was made.
@@ -213,29 +243,66 @@ impl Reduction {
         if self.share_memory {
             let segment = &mut self.segments[index.0 as usize];
             let before = union(partials);
-            segment.queue.top_up(partials, policy.fan_in_max, &self.spec.group);
-            let planned = segment.planned.iter_mut().find(|path| **path == before);
-            *planned.expect("a plan is listed until it starts") = union(partials);
+            segment.queue.top_up(partials, policy.fan_in_max, &self.group);
+            let planned = segment.planned.iter_mut().find(|(path, _)| *path == before);
+            planned.expect("a plan is listed until it starts").0 = union(partials);
         }
     }
 
-    /// Makes a running task of a plan: `own` is the executor's partial, `sources` are the others.
-    pub fn start(&mut self, index: SegmentIndex, task: TaskId, own: &Ready, sources: &[Ready], bytes: u64) {
-        let path = own.path.union(&union(sources)).expect("I1: partials of one segment are disjoint");
-        let segment = &mut self.segments[index.0 as usize];
-        let planned = segment.planned.iter().position(|planned| *planned == path);
-        segment.planned.remove(planned.expect("a plan is listed until it starts"));
-        segment.running.push(Running {
-            task,
-            executor: own.process,
-            own: own.path.clone(),
-            sources: sources.iter().map(|ready| (ready.process, ready.path.clone())).collect(),
-            path,
-            bytes,
-        });
+    /// Whether `ready` is what its process holds as its own partial: others can be folded into it.
+    pub fn is_own(&self, index: SegmentIndex, ready: &Ready) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let rank = ready.process.rank;
+        let holds = match segment.held.get(&rank) {
+            Some(held) => held.path == ready.path,
+            None => ready.path == Path::single(rank),
+        };
+        holds && !segment.spoilt.contains(&rank)
     }
 
-    /// Takes in `process`'s original for all segments.
+    /// Whether the process of `ready` can fold others into it now.
+    pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
+        let rank = ready.process.rank;
+        is_alive(rank) && self.is_own(index, ready) && !self.segments[index.0 as usize].is_busy(rank)
+    }
+
+    /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
+    /// partial.
+    pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let takes_part = self.arrived.contains(rank) && self.spec.delivery.root() != Some(rank);
+        let needed = segment.held.get(&rank).is_some_and(|held| {
+            let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
+            let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);
+            let mut sources = segment.running.iter().flat_map(|running| &running.sources);
+            waiting.into_iter().any(|ready| is_it(ready.process, &ready.path))
+                || sources.any(|(process, path)| is_it(*process, path))
+                || segment.planned.iter().any(|(path, _)| held.path.is_subset(path))
+        });
+        takes_part && !needed && !segment.is_busy(rank)
+    }
+
+    /// Makes a running task of a plan: `own` is the executor's partial, `sources` are the others.
+    pub fn start(
+        &mut self,
+        index: SegmentIndex,
+        task: TaskId,
+        executor: ProcessId,
+        own: Option<&Ready>,
+        sources: &[Ready],
+        (bytes, late): (u64, Timestamp),
+    ) {
+        let sources_path = union(sources);
+        let own = own.map_or_else(Path::empty, |own| own.path.clone());
+        let path = own.union(&sources_path).expect("I1: partials of one segment are disjoint");
+        let segment = &mut self.segments[index.0 as usize];
+        let planned = segment.planned.iter().position(|(planned, _)| *planned == path);
+        segment.planned.remove(planned.expect("a plan is listed until it starts"));
+        let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
+        segment.running.push(Running { task, executor, own, sources, path, bytes, late });
+    }
+
+    /// Takes in `process`'s original.
     ///
     /// # Panics
     /// If that rank has arrived before; the caller has refused it.
@@ -251,16 +318,33 @@ impl Reduction {
         self.tell_trace |= trace;
         let ready = Ready { process, path, data };
         self.originals.insert(process.rank, ready.clone());
-        let hold = self.holds_root() && self.spec.delivery.root() == Some(process.rank);
-        for segment in &mut self.segments {
-            if ready.path == self.spec.group {
-                segment.result = Some(ready.clone());
-                self.unfinished -= 1;
-            } else if hold {
-                segment.held_root = Some(ready.clone());
+        if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
+            self.uncommitted.insert(process.rank, ready);
+        } else {
+            self.enter(&ready);
+        }
+    }
+
+    /// Lets an original take part in all segments.
+    pub(crate) fn enter(&mut self, ready: &Ready) {
+        let hold = self.holds_root() && self.spec.delivery.root() == Some(ready.process.rank);
+        for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+            if hold && ready.path != self.group {
+                self.segments[index.0 as usize].held_root = Some(ready.clone());
             } else {
-                segment.queue.push(ready.clone(), &self.spec.group);
+                self.put(index, ready.clone());
             }
+        }
+    }
+
+    /// Puts a partial where it belongs: it waits for others, or it is the result.
+    pub(crate) fn put(&mut self, index: SegmentIndex, ready: Ready) {
+        let segment = &mut self.segments[index.0 as usize];
+        if ready.path == self.group {
+            segment.result = Some(ready);
+            self.unfinished -= 1;
+        } else {
+            segment.queue.push(ready, &self.group);
         }
     }
 
@@ -284,43 +368,71 @@ impl Reduction {
         Some(segment.running.remove(position))
     }
 
-    /// Takes a finished task out of `running` and puts its partial where it belongs.
+    /// Takes a task out of those that were given up, if `executor` works on it.
+    pub fn take_abandoned(
+        &mut self,
+        index: SegmentIndex,
+        task: TaskId,
+        executor: ProcessId,
+    ) -> Option<Abandoned> {
+        let abandoned = &mut self.segments.get_mut(index.0 as usize)?.abandoned;
+        let is_it = |a: &Abandoned| a.running.task == task && a.running.executor == executor;
+        let position = abandoned.iter().position(is_it)?;
+        Some(abandoned.remove(position))
+    }
+
+    /// Takes in a finished task and puts its partial where it belongs.
     ///
-    /// Returns what the task counted as in its executor's lane, or `None` if no such task runs there: the message is
-    /// stale.
-    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) -> Option<u64> {
+    /// Returns `None` if no such task runs there: the message is stale.
+    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) -> Option<Completed> {
         let PartialReady { task, segment: SegmentId { index, .. }, path, data, counters } = done;
-        let group = &self.spec.group;
-        let segment = self.segments.get_mut(index.0 as usize)?;
-        let position = segment.running.iter().position(|r| r.task == task && r.executor == sender)?;
-        if segment.running[position].path != path {
-            return None;
-        }
-        let running = segment.running.remove(position);
+        let running = match self.take_running(index, task, sender) {
+            Some(running) => running,
+            None => {
+                let Abandoned { running, counts } = self.take_abandoned(index, task, sender)?;
+                if !(counts && self.withdraw(index, &path)) {
+                    // What it read may have changed under it.
+                    self.segments[index.0 as usize].spoil(sender.rank);
+                    return Some(Completed::TooLate(running.bytes));
+                }
+                running
+            }
+        };
+        debug_assert_eq!(running.path, path, "a worker does what its task says");
         let ready = Ready { process: sender, path, data };
-        segment.held.insert(sender.rank, ready.clone());
-        if ready.path == *group {
-            segment.result = Some(ready);
-            self.unfinished -= 1;
-        } else {
-            segment.queue.push(ready, group);
-        }
+        self.segments[index.0 as usize].hold(ready.clone());
+        self.put(index, ready);
         *self.tasks_per_worker.entry(sender.rank).or_default() += 1;
         self.bytes_moved += counters.fetched_bytes;
         self.working += Duration::from_nanos(counters.task_ns);
         self.fetching += Duration::from_nanos(counters.fetch_ns);
         let bytes = running.bytes;
         self.history.push(Done { index, running, at: now, work: Duration::from_nanos(counters.task_ns) });
-        Some(bytes)
+        Some(Completed::Counts(bytes))
+    }
+
+    /// Takes the partials out of the queue that together hold `path`, if nobody has begun to use them.
+    fn withdraw(&mut self, index: SegmentIndex, path: &Path) -> bool {
+        let segment = &mut self.segments[index.0 as usize];
+        let within = |ready: &Ready| ready.path.is_subset(path);
+        let waiting: usize = segment.queue.iter().filter(|r| within(r)).map(|ready| ready.path.len()).sum();
+        if waiting == path.len() {
+            while segment.queue.remove(within).is_some() {}
+        }
+        waiting == path.len()
     }
 
     /// What is told about the reduction once it is over.
     pub fn report(&self, now: Timestamp) -> Report {
         Report {
-            contributors: self.arrived.clone(),
+            contributors: self.group.clone(),
             tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
             survived: self.survived.clone(),
             folds_redone: self.folds_redone,
+            folds: (self.group.len() as u64).saturating_sub(1) * self.segments.len() as u64,
+            missing: self.missing.clone(),
+            protected: self.protected(),
+            tasks_doubled: self.tasks_doubled,
             bytes_moved: self.bytes_moved,
             phases: Phases {
                 arriving: self.last_arrival.since(self.started),
@@ -334,6 +446,16 @@ impl Reduction {
             },
             trace: match self.tell_trace {
                 true => self.history.iter().map(|done| self.record(done)).collect(),
+                false => Vec::new(),
+            },
+            failures: match self.tell_trace {
+                true => {
+                    let told = |(at, failure): &(Timestamp, FailureRecord)| FailureRecord {
+                        at: at.since(self.started),
+                        ..failure.clone()
+                    };
+                    self.failures.iter().map(told).collect()
+                }
                 false => Vec::new(),
             },
         }
@@ -373,25 +495,36 @@ impl Reduction {
         pieces
     }
 
+    /// The contributions that count in one of a segment's live partials.
+    pub(crate) fn live(&self, index: SegmentIndex) -> Path {
+        let segment = &self.segments[index.0 as usize];
+        let parts = segment
+            .queue
+            .iter()
+            .chain(&segment.held_root)
+            .chain(&segment.result)
+            .chain(&segment.suspended)
+            .map(|ready| &ready.path)
+            .chain(segment.planned.iter().map(|(path, _)| path))
+            .chain(segment.running.iter().map(|running| &running.path));
+        parts.fold(Path::empty(), |all, path| {
+            all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
+        })
+    }
+
+    /// The contributions that have to count in every segment: those that came and may take part.
+    pub(crate) fn committed(&self) -> Path {
+        self.arrived.difference(&self.uncommitted.keys().copied().collect())
+    }
+
     /// Verifies I1.
     ///
     /// # Panics
     /// If a contribution is missing or counted twice.
     pub fn check(&self) {
-        for (index, segment) in self.segments.iter().enumerate() {
-            let parts = segment
-                .queue
-                .iter()
-                .chain(&segment.held_root)
-                .chain(&segment.result)
-                .chain(&segment.suspended)
-                .map(|ready| &ready.path)
-                .chain(&segment.planned)
-                .chain(segment.running.iter().map(|running| &running.path));
-            let whole = parts.fold(Path::empty(), |all, path| {
-                all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
-            });
-            assert_eq!(whole, self.arrived, "I1: segment {index} lost or invented a contribution");
+        let committed = self.committed();
+        for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+            assert_eq!(self.live(index), committed, "I1: segment {index} lost or invented a contribution");
         }
     }
 }

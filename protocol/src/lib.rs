@@ -13,6 +13,7 @@
 //! | [`frame`] | how a batch of messages looks on the wire |
 //! | [`codec`] | the only place that knows the serialisation format |
 //! | [`time`] | opaque points in time and durations |
+//! | [`watch`] | when silence is evidence |
 
 pub mod codec;
 pub mod frame;
@@ -22,6 +23,7 @@ pub mod path;
 pub mod report;
 pub mod spec;
 pub mod time;
+pub mod watch;
 
 pub use id::{
     Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,

@@ -3,6 +3,8 @@
 //! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
 //! recognised as stale by its header, its task or its path; ARCHITECTURE.md has the table.
 
+use std::{fmt, ops::Range, time::Duration};
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +95,8 @@ pub struct Peer {
     pub region: Option<(i32, u64)>,
     /// Where its server listens, `host:port`.
     pub address: String,
+    /// Label of what its host shares with others, such as a switch: hosts with one label may fail together.
+    pub domain: Option<String>,
 }
 
 /// What a worker says to the master.
@@ -106,6 +110,13 @@ pub enum ToMaster {
     PartialReady(PartialReady),
     /// A task could not be done; the executor's partial is as it was.
     TaskFailed(TaskFailed),
+    /// Answers a ping.
+    Pong {
+        /// Which.
+        number: u64,
+    },
+    /// The sender has a copy of an original, or can no longer make one.
+    Kept(Kept),
     /// The sender has copied the whole result out of the others' windows.
     Collected {
         /// Of which reduction.
@@ -145,6 +156,34 @@ pub struct PartialReady {
     pub counters: TaskCounters,
 }
 
+/// What became of a copy of an original.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Of which reduction.
+    pub reduction: ReductionId,
+    /// Whose original.
+    pub owner: ProcessId,
+    /// Which of its segments.
+    pub segments: Range<u32>,
+    /// Where the copy is readable, or why there is none.
+    pub result: Result<Data, NotKept>,
+}
+
+/// Why there is no copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotKept {
+    /// The owner could not be reached: another attempt may succeed, or its death explains it.
+    Unreachable,
+    /// It cannot be kept here; the reason is for people.
+    Impossible(String),
+}
+
+impl From<String> for NotKept {
+    fn from(reason: String) -> Self {
+        Self::Impossible(reason)
+    }
+}
+
 /// What a worker observed while it did a task (DR §1, performance counters).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCounters {
@@ -165,15 +204,39 @@ pub struct TaskFailed {
     pub segment: SegmentId,
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
-    /// Whether the culprit could not be reached: then another attempt may succeed, or its death explains it.
-    pub unreachable: bool,
+    /// What kind of failure it is.
+    pub fault: Fault,
     /// What went wrong, for people.
     pub reason: String,
+}
+
+/// Why a task could not be done, as far as that decides what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// The culprit could not be reached: another attempt may succeed, or its death explains it.
+    Unreachable,
+    /// The culprit's copy is damaged; another one may do.
+    Damaged,
+    /// Bytes changed while they were folded, and spoilt the executor's own partial: it is to be put together again.
+    Torn,
+    /// The data does not fit together. Doing it again does not help.
+    Unfit,
 }
 
 /// What the master says to a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// Are you there?
+    Ping {
+        /// Comes back in the answer.
+        number: u64,
+    },
+    /// The receiver was declared failed, wrongly as it turns out. Nothing it says counts any more.
+    Fenced,
+    /// Make a copy of an original while its owner lives.
+    Keep(Keep),
+    /// Something happened that the application may want to know.
+    News(News),
     /// Everybody is here.
     Welcome {
         /// All processes of the job, by rank.
@@ -207,13 +270,101 @@ pub enum ToWorker {
         /// Of which reduction.
         reduction: ReductionId,
     },
-    /// Processes that no longer take part; the frame's epoch is the new one.
+    /// A process was declared failed: it is fenced from now on. The frame's epoch is the new one.
     Departed {
-        /// Declared failed: fenced from now on.
-        failed: Vec<ProcessId>,
+        /// Which.
+        process: ProcessId,
+        /// What spoke for it.
+        evidence: Evidence,
     },
     /// The sender may disconnect.
     Farewell,
+}
+
+/// Make a copy of an original while its owner lives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Keep {
+    /// Of which reduction.
+    pub reduction: ReductionId,
+    /// Whose original, and where it is readable.
+    pub source: Source,
+    /// Which of its segments.
+    pub segments: Range<u32>,
+    /// How the copy is kept.
+    pub how: KeepAs,
+}
+
+/// What spoke for a process's death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Evidence {
+    /// Its connection broke: the process has ended, or its host has.
+    Disconnected,
+    /// It answered no ping for this long. It may be frozen, cut off, or dead.
+    Silent(Duration),
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected => f.write_str("its connection broke"),
+            Self::Silent(time) => write!(f, "it was silent for {time:.1?}"),
+        }
+    }
+}
+
+/// Something happened in the job that the application may want to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum News {
+    /// A process was declared failed and is fenced.
+    Failed {
+        /// Which rank.
+        rank: Rank,
+        /// What spoke for it.
+        evidence: Evidence,
+    },
+    /// A reduction ended well although processes died that had contributed to it.
+    Recovered {
+        /// Name of the reduction.
+        name: String,
+        /// Who died.
+        ranks: Path,
+        /// The part of its folds that had to be done again, 0 if none.
+        redone: u64,
+    },
+    /// A process is much slower with a task than its counters said; the task is done elsewhere, too.
+    Slow {
+        /// Which rank.
+        rank: Rank,
+        /// Name of the reduction.
+        name: String,
+    },
+    /// An original has no second copy although one was asked for.
+    Unprotected {
+        /// Whose original.
+        rank: Rank,
+        /// Name of the reduction.
+        name: String,
+        /// Who could not keep it, and why, for people.
+        reason: String,
+    },
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { rank, evidence } => write!(f, "rank {rank} failed: {evidence}"),
+            Self::Recovered { name, ranks, redone } => {
+                write!(f, "reduction {name:?} survived the death of ranks {ranks}; {redone} folds redone")
+            }
+            Self::Slow { rank, name } => {
+                write!(f, "rank {rank} is slow with reduction {name:?}; its task is done elsewhere, too")
+            }
+            Self::Unprotected { rank, name, reason } => {
+                write!(f, "the contribution of rank {rank} to {name:?} has no second copy: {reason}")
+            }
+        }
+    }
 }
 
 /// Read those partials and fold them into yours.
@@ -225,10 +376,33 @@ pub struct Task {
     pub segment: SegmentId,
     /// Where the segment lies in the body; meaningless for objects, which are one piece.
     pub range: ByteRange,
-    /// What the executor's own partial is believed to hold.
+    /// What the executor's own partial is believed to hold. Empty: whatever it holds is of no use any more, and the
+    /// sources alone become its partial.
     pub own: Path,
     /// What to fold into it.
     pub sources: Vec<Source>,
+    /// Whether originals that are fetched for it are to be kept as second copies.
+    pub keep: Option<KeepAs>,
+}
+
+/// How copies of originals are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepAs {
+    /// Length of each segment of the original in bytes, of the last one at most; 0 for objects, which are one piece.
+    pub segment_bytes: u64,
+    /// Where it is kept when it is acknowledged.
+    pub medium: Medium,
+}
+
+/// Where a copy is kept when it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Medium {
+    /// In the keeper's memory.
+    Memory,
+    /// In the keeper's memory, and on its way to the keeper's disk.
+    WriteBehind,
+    /// On the keeper's disk.
+    WriteThrough,
 }
 
 /// A partial to read.

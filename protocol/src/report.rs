@@ -20,9 +20,18 @@ pub struct Report {
     pub tasks_per_worker: Vec<(Rank, u64)>,
     /// Ranks that died after they had contributed, and whose contributions count nevertheless.
     pub survived: Path,
-    /// Folds of two partials that had to be done again because a process died with their result. A reduction without
-    /// failures takes one fold less than it has contributors, per segment.
+    /// Folds of two partials that had to be done again because a process died with their result.
     pub folds_redone: u64,
+    /// Folds of two partials that a reduction without failures takes: one less than there are contributors, per
+    /// segment.
+    pub folds: u64,
+    /// Ranks of the group whose contributions are missing in the result; empty unless the caller allowed it.
+    pub missing: Path,
+    /// Contributors whose originals had a second copy outside their process before the end, as far as the master was
+    /// told.
+    pub protected: Path,
+    /// Tasks that were given to a second process because the first was late.
+    pub tasks_doubled: u64,
     /// Bytes that executors read from other processes' data.
     pub bytes_moved: u64,
     /// Where the time went.
@@ -31,6 +40,8 @@ pub struct Report {
     pub arrivals: Vec<(Rank, Duration)>,
     /// Every task in order of completion, if the caller asked for it.
     pub trace: Vec<TaskRecord>,
+    /// Every death that the reduction met, and what was put together again, if the caller asked for a trace.
+    pub failures: Vec<FailureRecord>,
 }
 
 /// Where the time went, by the master's clock.
@@ -66,6 +77,28 @@ pub struct TaskRecord {
     pub end: Duration,
 }
 
+/// A death in the middle of a reduction, for timelines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureRecord {
+    /// Who died.
+    pub rank: Rank,
+    /// When the master learned it, counted from the first contribution.
+    pub at: Duration,
+    /// What no live partial held any more.
+    pub restored: Vec<Restored>,
+}
+
+/// A part of a segment that was put together again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Which segment.
+    pub segment: SegmentIndex,
+    /// Whose contributions were lost with the dead process's partials.
+    pub path: Path,
+    /// The copies that were queued in their place, and who has them.
+    pub copies: Vec<(Rank, Path)>,
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tasks: u64 = self.tasks_per_worker.iter().map(|(_, tasks)| tasks).sum();
@@ -80,9 +113,40 @@ impl fmt::Display for Report {
             self.phases.folding,
         )?;
         if !self.survived.is_empty() {
-            write!(f, "; survived the death of {}, {} folds redone", self.survived, self.folds_redone)?;
+            let redone = 100.0 * self.fraction_redone();
+            write!(f, "; survived the death of {}, {redone:.1} % of the folds redone", self.survived)?;
+        }
+        if !self.missing.is_empty() {
+            write!(f, "; missing: {}", self.missing)?;
         }
         Ok(())
+    }
+}
+
+impl Report {
+    /// Drops what only those want to have who asked for a trace.
+    pub fn strip_trace(&mut self) {
+        self.arrivals.clear();
+        self.trace.clear();
+        self.failures.clear();
+    }
+
+    /// The part of the folds that had to be done again because processes died: 0 without failures, 1 if everything
+    /// was done twice.
+    pub fn fraction_redone(&self) -> f64 {
+        if self.folds == 0 { 0.0 } else { self.folds_redone as f64 / self.folds as f64 }
+    }
+}
+
+impl Refusal {
+    /// Ranks whose contributions did not come or are lost, if that is the reason.
+    pub fn absent(&self) -> Option<&Path> {
+        match self {
+            Self::ProcessFailed { ranks } | Self::ContributionLost { ranks } | Self::RanksLeft { ranks } => {
+                Some(ranks)
+            }
+            _ => None,
+        }
     }
 }
 

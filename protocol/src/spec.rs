@@ -1,6 +1,6 @@
 //! What all ranks of one reduction must agree on, and the limits that hold for all of them.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,25 +20,97 @@ pub struct ReductionSpec {
     /// How long the reduction may take, counted from its first contribution. Without one it waits for every rank
     /// that lives.
     pub deadline: Option<Duration>,
+    /// What of an original outlives its owner.
+    pub protection: Protection,
+    /// Whether the reduction goes on without contributions that are lost, and says whose they are.
+    pub allow_missing: bool,
     /// Whether the report lists every task.
     pub trace: bool,
 }
 
 /// Who receives the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
-    /// One rank (`MPI_Reduce`).
+    /// One rank (`MPI_Reduce`), which folds the others' contributions into its own. If it dies, nobody receives the
+    /// result.
     Root(Rank),
+    /// The first of these ranks that lives when the result is there. It is folded anywhere and copied to that rank.
+    FirstOf(Vec<Rank>),
     /// Every rank of the group (`MPI_Allreduce`).
     All,
 }
 
 impl Delivery {
-    /// The root, if there is one.
-    pub fn root(self) -> Option<Rank> {
+    /// The rank in whose hands the result arises, if that is decided beforehand.
+    pub fn root(&self) -> Option<Rank> {
         match self {
-            Self::Root(rank) => Some(rank),
-            Self::All => None,
+            Self::Root(rank) => Some(*rank),
+            Self::FirstOf(_) | Self::All => None,
+        }
+    }
+
+    /// The ranks that may come to receive the result, where not all do.
+    pub fn candidates(&self) -> &[Rank] {
+        match self {
+            Self::Root(rank) => std::slice::from_ref(rank),
+            Self::FirstOf(ranks) => ranks,
+            Self::All => &[],
+        }
+    }
+}
+
+/// What of an original outlives its owner, and from when on (DR-9, DR-12).
+///
+/// | level | second copy | a contribution outlives its owner's death | costs |
+/// |---|---|---|---|
+/// | `None` | none | once a survivor has folded it | nothing |
+/// | `Memory` | in another process's memory | as above, or once that process has read it | its bytes once over the link, and in memory |
+/// | `Disk` | as `Memory`, and then in that process's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
+/// | `CommitFirst` | in another process's store on its local disk | always: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
+///
+/// The other process is one on another host, if there is one, and in another failure domain, if there is one. Copies
+/// are made while the reduction runs, and only of what nobody else has read in the meantime: one that is over in a
+/// few milliseconds makes none. Bodies that travel inside messages are kept by the master at every level. On one host,
+/// arrays in shared memory ([`array`](https://docs.rs/everfold)) outlive their process at every level, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Protection {
+    /// No copies.
+    None,
+    /// A copy in the memory of another process.
+    Memory,
+    /// A copy on another process's disk.
+    #[default]
+    Disk,
+    /// A copy on another process's disk before the contribution counts.
+    CommitFirst,
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::CommitFirst => "commit-first",
+        })
+    }
+}
+
+/// The text names no level of protection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no level of protection; there are none, memory, disk and commit-first")]
+pub struct ProtectionError(String);
+
+impl FromStr for Protection {
+    type Err = ProtectionError;
+
+    fn from_str(text: &str) -> Result<Self, ProtectionError> {
+        match text {
+            "none" => Ok(Self::None),
+            "memory" => Ok(Self::Memory),
+            "disk" => Ok(Self::Disk),
+            "commit-first" => Ok(Self::CommitFirst),
+            _ => Err(ProtectionError(text.to_owned())),
         }
     }
 }
@@ -47,6 +119,10 @@ impl fmt::Display for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(rank) => write!(f, "root {rank}"),
+            Self::FirstOf(ranks) => {
+                let ranks: Vec<_> = ranks.iter().map(Rank::to_string).collect();
+                write!(f, "the first living of {}", ranks.join(", "))
+            }
             Self::All => f.write_str("all ranks"),
         }
     }
@@ -195,6 +271,10 @@ pub enum Aspect {
     Commutativity,
     /// The deadline.
     Deadline,
+    /// The level of protection.
+    Protection,
+    /// Whether contributions may be missing.
+    AllowMissing,
 }
 
 impl fmt::Display for Aspect {
@@ -209,6 +289,8 @@ impl fmt::Display for Aspect {
             Self::Length => "the number of elements",
             Self::Commutativity => "whether the operation commutes",
             Self::Deadline => "the deadline",
+            Self::Protection => "the level of protection",
+            Self::AllowMissing => "whether contributions may be missing",
         })
     }
 }
@@ -232,6 +314,12 @@ impl ReductionSpec {
             .or_else(|| self.kind.disagreement(&other.kind))
             .or_else(|| differ(Aspect::Commutativity, &self.commutative, &other.commutative, bool::to_string))
             .or_else(|| differ(Aspect::Deadline, &self.deadline, &other.deadline, deadline))
+            .or_else(|| {
+                differ(Aspect::Protection, &self.protection, &other.protection, Protection::to_string)
+            })
+            .or_else(|| {
+                differ(Aspect::AllowMissing, &self.allow_missing, &other.allow_missing, bool::to_string)
+            })
     }
 }
 
@@ -280,6 +368,8 @@ pub struct Limits {
     pub frame_bytes_max: u64,
     /// Most reductions that one rank may have in flight.
     pub reductions_max: u64,
+    /// How often the master pings every process; what has to be noticed or done in time derives from it.
+    pub ping_interval: Duration,
 }
 
 impl Default for Limits {
@@ -289,6 +379,7 @@ impl Default for Limits {
             inline_bytes_max: 16 << 10,
             frame_bytes_max: 64 << 20,
             reductions_max: 65_536,
+            ping_interval: Duration::from_millis(500),
         }
     }
 }

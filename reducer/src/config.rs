@@ -1,6 +1,6 @@
 //! Limits and timeouts of a job.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use everfold_master::Policy;
 use everfold_protocol::spec::Limits;
@@ -12,7 +12,12 @@ use everfold_protocol::spec::Limits;
 /// |---|---|---|---|---|---|
 /// | [`join_timeout`](Self::join_timeout) | time | 60 s | 1 ms – 1 day | a missing process is reported later | slow starts fail |
 /// | [`body_bytes_max`](Self::body_bytes_max) | bytes | 16 GiB | 1 – 2⁴⁸ | a wrong length takes more memory before it is refused | long bodies are refused |
+/// | [`ping_interval`](Self::ping_interval) | time | 500 ms | 10 ms – 1 min | silence is noticed later | more messages; a busy machine is taken for dead |
 /// | [`inline_bytes_max`](Self::inline_bytes_max) | bytes | 16 KiB | 0 – 1 MiB | memory and time of the master | short bodies pay round trips |
+///
+/// Silence counts as death after three ping intervals, and up to twenty for a process that has been late before. Slow
+/// tasks are given to others, copies begin to be made, and observers doubt themselves after fixed parts of it. Two
+/// messages per process and interval are its price.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,11 +29,18 @@ use everfold_protocol::spec::Limits;
 pub struct Config {
     join_timeout: Duration,
     limits: Limits,
+    storage: Option<PathBuf>,
+    domain: Option<String>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { join_timeout: Duration::from_secs(60), limits: Limits::default() }
+        Self {
+            join_timeout: Duration::from_secs(60),
+            limits: Limits::default(),
+            storage: None,
+            domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
+        }
     }
 }
 
@@ -65,16 +77,46 @@ impl Config {
         self
     }
 
+    /// How often every process is pinged.
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.limits.ping_interval = interval;
+        self
+    }
+
+    /// Directory on a local disk below which copies of contributions are kept while a job needs them. Without it,
+    /// `$EVERFOLD_DIR`, or `everfold` in the user's cache directory.
+    pub fn storage(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.storage = Some(directory.into());
+        self
+    }
+
+    /// Label of what this host shares with others that may fail together, such as a switch or a rack. Copies of
+    /// contributions go to another domain where there is one. Without it, `$EVERFOLD_DOMAIN`.
+    pub fn domain(mut self, label: impl Into<String>) -> Self {
+        self.domain = Some(label.into());
+        self
+    }
+
     /// Checks all knobs.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let day_ns = 86_400 * 1_000_000_000;
         check("join_timeout (ns)", self.join_timeout.as_nanos(), 1_000_000..=day_ns)?;
+        let minute_ns = 60 * 1_000_000_000;
+        check("ping_interval (ns)", self.limits.ping_interval.as_nanos(), 10_000_000..=minute_ns)?;
         check("body_bytes_max", self.limits.body_bytes_max.into(), 1..=1 << 48)?;
         check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)
     }
 
     pub(crate) fn policy(&self) -> Policy {
         Policy { limits: self.limits, join_timeout: self.join_timeout, ..Policy::default() }
+    }
+
+    pub(crate) fn storage_directory(&self) -> PathBuf {
+        self.storage.clone().unwrap_or_else(everfold_storage::job_directory::base_directory)
+    }
+
+    pub(crate) fn domain_label(&self) -> Option<String> {
+        self.domain.clone()
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -98,6 +140,7 @@ mod tests {
         let knob = |config: Config| config.validate().unwrap_err().knob;
         assert_eq!(knob(good.clone().join_timeout(Duration::ZERO)), "join_timeout (ns)");
         assert_eq!(knob(good.clone().join_timeout(Duration::MAX)), "join_timeout (ns)");
+        assert_eq!(knob(good.clone().ping_interval(Duration::ZERO)), "ping_interval (ns)");
         assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
         assert_eq!(knob(good.inline_bytes_max(2 << 20)), "inline_bytes_max");
     }

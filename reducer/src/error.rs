@@ -60,6 +60,12 @@ pub enum ReduceError {
     /// The process that hosts the master is gone: what was under way is lost.
     #[error("the process that hosts the master (rank 0) is gone")]
     MasterLost,
+    /// This process was declared failed because it was silent for too long: frozen, or cut off. Its contributions may
+    /// count or not; the others go on without it.
+    #[error(
+        "this process was declared failed, because it was silent for too long; the others go on without it"
+    )]
+    Fenced,
     /// The session was closed before the call.
     #[error("the session was closed before this call")]
     SessionClosed,
@@ -77,6 +83,7 @@ impl From<CallError> for ReduceError {
             CallError::Refused(refusal) => Self::Refused(refusal),
             CallError::Share(error) => Self::Body(error),
             CallError::MasterLost => Self::MasterLost,
+            CallError::Fenced => Self::Fenced,
             CallError::Closed => Self::SessionClosed,
             CallError::ResultLost(error) => Self::ResultLost { reason: error.to_string() },
         }

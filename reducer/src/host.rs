@@ -242,7 +242,8 @@ impl Driver {
 
 fn tell(notice: &Notice) {
     match notice {
-        Notice::Failed(process) => tracing::warn!(%process, "process failed"),
+        Notice::Failed { process, evidence } => tracing::warn!(%process, %evidence, "process failed"),
+        Notice::News(news) => tracing::info!(%news),
         Notice::Refused { reduction, ranks, refusal } => {
             tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
         }

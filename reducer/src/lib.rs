@@ -45,8 +45,9 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
     Path, Rank,
-    report::{Phases, Refusal, Report, TaskRecord},
-    spec::{Aspect, Limits},
+    message::{Evidence, News},
+    report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
+    spec::{Aspect, Limits, Protection, ProtectionError},
 };
 pub use everfold_worker::kernel::{Element, Located};
 pub use group::Group;
@@ -61,8 +62,8 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product, Rank,
-        ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
+        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product,
+        Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
     };
 }
 

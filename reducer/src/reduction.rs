@@ -12,7 +12,7 @@ use std::{
 use everfold_protocol::{
     Path, Rank,
     report::{Refusal, Report},
-    spec::{Delivery, ReductionSpec},
+    spec::{Delivery, Protection, ReductionSpec},
 };
 use everfold_worker::{
     executor::ShareError,
@@ -41,6 +41,8 @@ pub struct Reduction<B, D> {
     delivery: Delivery,
     group: Option<Group>,
     deadline: Option<Duration>,
+    protection: Protection,
+    allow_missing: bool,
     trace: bool,
     to: PhantomData<D>,
 }
@@ -51,11 +53,29 @@ impl<B: Body> Reduction<B, ToRoot> {
         self.delivery = Delivery::Root(rank.into());
         self
     }
+
+    /// Delivers the result to the first of these ranks that lives when it is there: `roots([0, 3])` to rank 3, should
+    /// rank 0 have died. It costs one copy of the result, because it is not known beforehand where it is needed.
+    pub fn roots(mut self, ranks: impl IntoIterator<Item = impl Into<Rank>>) -> Self {
+        self.delivery = Delivery::FirstOf(ranks.into_iter().map(Into::into).collect());
+        self
+    }
 }
 
 impl<B: Body, D> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
-        Self { session, name, body, delivery, group: None, deadline: None, trace: false, to: PhantomData }
+        Self {
+            session,
+            name,
+            body,
+            delivery,
+            group: None,
+            deadline: None,
+            protection: Protection::default(),
+            allow_missing: false,
+            trace: false,
+            to: PhantomData,
+        }
     }
 
     /// Only these ranks take part; only they may call it.
@@ -68,6 +88,20 @@ impl<B: Body, D> Reduction<B, D> {
     /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost. All
+    /// ranks give the same level; without one it is [`Protection::Disk`].
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        self
+    }
+
+    /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had. The report
+    /// says who is [missing](Report::missing). All ranks allow it or none does.
+    pub fn allow_missing(mut self) -> Self {
+        self.allow_missing = true;
         self
     }
 
@@ -88,7 +122,13 @@ impl<B: Body, D> Reduction<B, D> {
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
-        let Self { session, name, body, delivery, group, deadline, trace, .. } = self;
+        let Self { session, name, body, delivery, group, deadline, protection, allow_missing, trace, .. } =
+            self;
+        // A root that folds into its own contribution could not take others' out again.
+        let delivery = match delivery {
+            Delivery::Root(rank) if allow_missing => Delivery::FirstOf(vec![rank]),
+            delivery => delivery,
+        };
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let spec = ReductionSpec {
@@ -97,6 +137,8 @@ impl<B: Body, D> Reduction<B, D> {
             commutative: contribution.commutative,
             kind: contribution.kind,
             deadline,
+            protection,
+            allow_missing,
             trace,
         };
         check(&session, &spec)?;
@@ -124,7 +166,7 @@ fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     if !spec.group.is_subset(&Path::range(0, size)) {
         return Err(Refusal::UnknownRanks { group: group(), size });
     }
-    if let Some(root) = spec.delivery.root().filter(|root| !spec.group.contains(*root)) {
+    if let Some(&root) = spec.delivery.candidates().iter().find(|root| !spec.group.contains(**root)) {
         return Err(Refusal::RootOutsideGroup { root, group: group() });
     }
     if !spec.group.contains(rank) {

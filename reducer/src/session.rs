@@ -5,8 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use everfold_protocol::{Rank, ReductionId, spec::Delivery};
+use everfold_protocol::{Rank, ReductionId, message::News, spec::Delivery};
 use everfold_worker::{kernel::Element, runtime::Handle};
+use futures::Stream;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
     array::Array,
@@ -57,6 +59,30 @@ impl Session {
     /// All ranks of the job.
     pub fn world(&self) -> Group {
         Group::world(self.size())
+    }
+
+    /// The ranks that are not known to have failed. A group that names a failed rank is refused; `world()` names all.
+    ///
+    /// Ranks may hear of a failure at different times, and groups have to agree: where that matters, let one rank
+    /// decide, or call again when the reduction is refused.
+    pub fn survivors(&self) -> Group {
+        let failed = self.handle().failed();
+        self.world().filter(|rank| !failed.contains(rank))
+    }
+
+    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a second copy.
+    /// Ends when the session is over. A listener that falls far behind misses the oldest.
+    pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
+        let news = self.handle().news();
+        Box::pin(futures::stream::unfold(news, |mut news| async {
+            loop {
+                match news.recv().await {
+                    Ok(event) => return Some((event, news)),
+                    Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "a listener is too slow"),
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        }))
     }
 
     /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).

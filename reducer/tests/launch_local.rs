@@ -44,6 +44,7 @@ fn supervisor() {
     local.transport = if variable("TCP").is_some() { Transport::Tcp } else { Transport::Auto };
     local.prefix = variable("BARE").is_none();
     local.quiet = variable("QUIET").is_some();
+    local.survive_deaths = variable("SURVIVE").is_some();
     std::io::stdout().write_all(format!("\n{BEGIN}\n").as_bytes()).unwrap();
     let code = local.run().unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -254,6 +255,30 @@ fn a_killed_rank_counts_as_128_and_the_signal() {
 
     let mut quiet = Supervisor::command(1, "kill -34 $$");
     assert_eq!(Supervisor::spawn(quiet.env("EVERFOLD_TEST_QUIET", "1")).finish(), (162, vec![], vec![]));
+}
+
+#[test]
+fn a_job_that_survives_deaths_ends_as_the_others_do() {
+    let ended = |script: &str| {
+        let mut command = Supervisor::command(4, script);
+        let (code, _, stderr) = Supervisor::spawn(command.env("EVERFOLD_TEST_SURVIVE", "1")).finish();
+        (code, stderr)
+    };
+    let killed = |rank: u32| format!("everfold: rank {rank} was killed by SIGKILL");
+    let two_die = "case $EVERFOLD_RANK in 1|3) kill -KILL $$;; esac";
+    assert_eq!(ended(two_die), (0, vec![killed(1), killed(3)]), "they are named all the same");
+    assert_eq!(
+        ended("[ $EVERFOLD_RANK != 0 ] || kill -KILL $$"),
+        (137, vec![killed(0)]),
+        "the master counts"
+    );
+    let one_fails = "case $EVERFOLD_RANK in 1) kill -KILL $$;; 2) exit 7;; esac";
+    let failed = "everfold: rank 2 exited with code 7".to_owned();
+    assert_eq!(ended(one_fails), (7, vec![killed(1), failed]), "who says that it has failed is heard");
+    assert_eq!(
+        ended("[ $EVERFOLD_RANK != 1 ] || exit 137"),
+        (137, vec!["everfold: rank 1 exited with code 137".to_owned()])
+    );
 }
 
 #[test]

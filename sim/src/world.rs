@@ -7,16 +7,17 @@ use std::{
 };
 
 use everfold_master as master;
-use everfold_protocol::report::Refusal;
 use everfold_protocol::{
-    Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, Timestamp,
-    WindowId,
+    Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId,
+    SegmentIndex, Timestamp, WindowId,
     message::{
-        ByteRange, Contribution, Data, Header, MASTER_RANK, Peer, Piece, Place, Task, TaskCounters, ToMaster,
-        ToWorker, WindowRef,
+        ByteRange, Contribution, Data, Fault, Header, Keep, Kept, MASTER_RANK, News, NotKept, Peer, Piece,
+        Place, Source, Task, TaskCounters, ToMaster, ToWorker, WindowRef,
     },
+    report::Refusal,
+    spec::Limits,
 };
-use everfold_worker::machine::{Action, End, Event, ExecutionError, Worker};
+use everfold_worker::machine::{Action, End, Event, ExecutionError, Gone, Worker};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -36,6 +37,8 @@ pub struct Settings {
     pub latency: (Duration, Duration),
     /// Time that a rank takes for a task; the default for those not listed is 100 µs.
     pub task_time: BTreeMap<Rank, Duration>,
+    /// How often, in percent, a process fails to keep a copy.
+    pub keep_failures: u32,
     /// How the master schedules.
     pub policy: master::Policy,
 }
@@ -49,7 +52,12 @@ impl Settings {
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
-            policy: master::Policy::default(),
+            keep_failures: 0,
+            policy: master::Policy {
+                // Deaths are seen from broken connections; worlds with freezes switch pings on.
+                limits: Limits { ping_interval: Duration::ZERO, ..Limits::default() },
+                ..master::Policy::default()
+            },
         }
     }
 }
@@ -103,10 +111,41 @@ enum Happening {
     ToWorker(ProcessId, Header, Box<ToWorker>),
     Execute(ProcessId, Box<Task>),
     Collect(ProcessId, ReductionId, Vec<Piece>),
+    Keep(ProcessId, Box<Keep>),
     Die(ProcessId),
+    Freeze(Rank),
+    Thaw(Rank),
     Disconnected(ProcessId),
     Close(Rank),
     Timeout,
+    WorkerTimeout(Rank),
+}
+
+impl Happening {
+    /// Whether it happens only because time passes.
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Timeout | Self::WorkerTimeout(_) => true,
+            Self::ToMaster(_, message) => matches!(**message, ToMaster::Pong { .. }),
+            Self::ToWorker(_, _, message) => matches!(**message, ToWorker::Ping { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whose process it happens in; frozen processes do nothing.
+    fn place(&self) -> Option<Rank> {
+        match self {
+            Self::Call(call) => Some(call.rank),
+            Self::ToWorker(process, ..)
+            | Self::Execute(process, _)
+            | Self::Collect(process, ..)
+            | Self::Keep(process, _) => Some(process.rank),
+            Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
+            // The master and its worker share a process.
+            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
+            Self::Die(_) | Self::Freeze(_) | Self::Thaw(_) => None,
+        }
+    }
 }
 
 struct Due {
@@ -150,6 +189,21 @@ pub struct World {
     arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
     /// What each rank's partial holds, in order of folding, where it is more than its own original.
     partials: BTreeMap<PartialKey, Vec<Rank>>,
+    /// Partials that are being written, or were when their process died.
+    torn: BTreeSet<PartialKey>,
+    /// Copies of originals: keeper, owner, reduction.
+    copies: BTreeSet<(Rank, Rank, ReductionId)>,
+    /// Whose windows of which reduction are closed.
+    released: BTreeSet<(Rank, ReductionId)>,
+    /// What frozen processes will do when they thaw.
+    frozen: BTreeMap<Rank, Vec<Happening>>,
+    /// Whom each rank knows to be failed.
+    departed: BTreeSet<(Rank, Rank)>,
+    /// Happenings under way that are not idle.
+    busy: usize,
+    progress: Timestamp,
+    master_due: Option<Timestamp>,
+    worker_due: BTreeMap<Rank, Timestamp>,
     specs: BTreeMap<(Rank, ReductionId), ReductionSpec>,
     inlines: BTreeSet<(Rank, ReductionId)>,
     results: BTreeMap<(Rank, ReductionId), Vec<Vec<Rank>>>,
@@ -175,6 +229,15 @@ impl World {
             workers: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             partials: BTreeMap::new(),
+            torn: BTreeSet::new(),
+            copies: BTreeSet::new(),
+            released: BTreeSet::new(),
+            frozen: BTreeMap::new(),
+            departed: BTreeSet::new(),
+            busy: 0,
+            progress: now,
+            master_due: None,
+            worker_due: BTreeMap::new(),
             specs: BTreeMap::new(),
             inlines: BTreeSet::new(),
             results: BTreeMap::new(),
@@ -188,9 +251,14 @@ impl World {
             settings,
         };
         for rank in (0..world.settings.ranks).map(Rank) {
-            let host = world.settings.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63);
-            let process = ProcessId::first(rank);
-            let peer = Peer { process, host, pid: rank.0 + 1, region: None, address: String::new() };
+            let peer = Peer {
+                process: ProcessId::first(rank),
+                host: world.host(rank),
+                pid: rank.0 + 1,
+                region: None,
+                address: String::new(),
+                domain: None,
+            };
             world.workers.insert(rank, Worker::new(peer));
         }
         world.run_workers();
@@ -257,24 +325,51 @@ impl World {
         self.schedule(self.now + after, Happening::Die(ProcessId::first(rank)));
     }
 
+    /// Stops a process `after` now, for `time`; messages to it wait.
+    pub fn freeze(&mut self, after: Duration, rank: Rank, time: Duration) {
+        self.schedule(self.now + after, Happening::Freeze(rank));
+        self.schedule(self.now + after + time, Happening::Thaw(rank));
+    }
+
     /// Runs until nothing is under way any more. Checks the invariants after every event.
     ///
     /// # Panics
     /// If one does not hold.
     pub fn run(&mut self) {
-        while let Some(Reverse(due)) = self.heap.pop() {
-            assert!(due.at >= self.now, "time never runs back");
-            self.now = due.at;
-            self.happen(due.what);
-            self.run_master();
-            self.run_workers();
-            self.master.check();
+        while self.step() {}
+    }
+
+    /// Lets the next thing happen. Returns false if nothing more will, except that time passes.
+    pub fn step(&mut self) -> bool {
+        let waiting = self.busy > 0 || !self.frozen.is_empty();
+        if !waiting && self.now.since(self.progress) > QUIET {
+            return false;
         }
+        let Some(Reverse(due)) = self.heap.pop() else { return false };
+        assert!(due.at >= self.now, "time never runs back");
+        self.now = due.at;
+        if !due.what.is_idle() {
+            self.busy -= 1;
+            self.progress = self.now;
+        }
+        match due.what.place().and_then(|rank| self.frozen.get_mut(&rank)) {
+            Some(waiting) => waiting.push(due.what),
+            None => self.happen(due.what),
+        }
+        self.run_master();
+        self.run_workers();
+        self.master.check();
+        true
     }
 
     fn schedule(&mut self, at: Timestamp, what: Happening) {
         self.order += 1;
+        self.busy += usize::from(!what.is_idle());
         self.heap.push(Reverse(Due { at, order: self.order, what }));
+    }
+
+    fn host(&self, rank: Rank) -> u64 {
+        self.settings.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63)
     }
 
     fn latency(&mut self) -> Duration {
@@ -292,6 +387,9 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
+        if !what.is_idle() {
+            tracing::trace!(now = ?self.now, ?what);
+        }
         match what {
             Happening::Call(call) => self.happen_call(*call),
             Happening::ToMaster(header, message) => {
@@ -303,12 +401,23 @@ impl World {
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
             }
             // What a process was about to do when it died is not done.
-            Happening::Execute(process, _) | Happening::Collect(process, ..)
+            Happening::Execute(process, _)
+            | Happening::Collect(process, ..)
+            | Happening::Keep(process, _)
                 if !self.workers.contains_key(&process.rank) => {}
+            Happening::Keep(process, keep) => self.keep(process, *keep),
+            Happening::Freeze(rank) => drop(self.frozen.entry(rank).or_default()),
+            Happening::Thaw(rank) => {
+                for what in self.frozen.remove(&rank).into_iter().flatten() {
+                    self.schedule(self.now, what);
+                }
+            }
             Happening::Execute(process, task) => self.execute(process, *task),
             Happening::Collect(process, reduction, pieces) => self.collect(process, reduction, &pieces),
             Happening::Die(process) => {
                 self.workers.remove(&process.rank);
+                self.frozen.remove(&process.rank);
+                self.copies.retain(|(keeper, ..)| *keeper != process.rank);
                 // What it had sent still arrives, and then the end of the connection.
                 let at = self.arrival(process, MASTER);
                 self.schedule(at, Happening::Disconnected(process));
@@ -317,13 +426,22 @@ impl World {
                 self.master.handle_event(self.now, master::Event::Disconnected(process));
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
-            Happening::Timeout => self.master.handle_timeout(self.now),
+            Happening::Timeout => {
+                self.master_due = None;
+                self.master.handle_timeout(self.now);
+            }
+            Happening::WorkerTimeout(rank) => {
+                self.worker_due.remove(&rank);
+                if let Some(worker) = self.workers.get_mut(&rank) {
+                    worker.handle_timeout(self.now);
+                }
+            }
         }
     }
 
     fn tell_worker(&mut self, rank: Rank, event: Event) {
         if let Some(worker) = self.workers.get_mut(&rank) {
-            worker.handle_event(event);
+            worker.handle_event(self.now, event);
         }
     }
 
@@ -345,7 +463,7 @@ impl World {
         } else if inline {
             inlined(&[rank])
         } else {
-            window(process, spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes))
+            window(process, Shown::Original, spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes))
         };
         self.specs.insert((rank, reduction), spec.clone());
         if inline {
@@ -373,7 +491,7 @@ impl World {
                     let at = self.arrival(MASTER, to);
                     self.schedule(at, Happening::ToWorker(to, header, Box::new(message)));
                 }
-                master::Action::Disconnect(process) => panic!("{process} was thrown out"),
+                master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
                     self.check_loss(&notice);
                     self.notices.push(notice);
@@ -383,8 +501,10 @@ impl World {
         }
         if let Some(due) = self.master.poll_timeout()
             && !self.done
+            && self.master_due.is_none_or(|scheduled| due < scheduled)
         {
-            // An early or repeated wake-up is harmless.
+            // An early wake-up is harmless.
+            self.master_due = Some(due);
             self.schedule(due.max(self.now), Happening::Timeout);
         }
     }
@@ -395,14 +515,19 @@ impl World {
         else {
             return;
         };
-        for lost in ranks.iter() {
+        let fenced = |rank: Rank| {
+            let failed = |notice: &master::Notice| matches!(notice, master::Notice::Failed { process, .. } if process.rank == rank);
+            self.notices.iter().any(failed)
+        };
+        for lost in ranks.iter().filter(|rank| !fenced(*rank)) {
             assert!(!self.workers.contains_key(&lost), "rank {lost} lives and has its own contribution");
             assert!(!self.inlines.contains(&(lost, *reduction)), "the master has rank {lost}'s contribution");
         }
         let of_segment = |index: SegmentIndex| {
             let partials = self.partials.iter().filter(move |((_, segment), _)| segment.index == index);
             let of_survivors = partials.filter(|((rank, segment), _)| {
-                segment.reduction == *reduction && self.workers.contains_key(rank)
+                let whole = !self.torn.contains(&(*rank, *segment));
+                segment.reduction == *reduction && whole && self.workers.contains_key(rank) && !fenced(*rank)
             });
             let held: BTreeSet<Rank> = of_survivors.flat_map(|(_, folded)| folded.iter().copied()).collect();
             ranks.iter().all(|rank| !held.contains(&rank))
@@ -412,6 +537,9 @@ impl World {
             spec.kind.array_bytes().map_or(1, |(bytes, _)| bytes.div_ceil(len))
         });
         let lost = (0..segments as u32).map(SegmentIndex).any(of_segment);
+        // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
+        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
+        let lost = lost || self.notices.iter().any(is_slow);
         assert!(lost, "a survivor holds what is called lost: {ranks}");
     }
 
@@ -419,6 +547,12 @@ impl World {
         for rank in (0..self.settings.ranks).map(Rank) {
             while let Some(action) = self.workers.get_mut(&rank).and_then(Worker::poll_action) {
                 self.act(rank, action);
+            }
+            if let Some(due) = self.workers.get(&rank).and_then(Worker::poll_timeout)
+                && self.worker_due.get(&rank).is_none_or(|scheduled| due < *scheduled)
+            {
+                self.worker_due.insert(rank, due);
+                self.schedule(due.max(self.now), Happening::WorkerTimeout(rank));
             }
         }
     }
@@ -435,6 +569,8 @@ impl World {
                 );
             }
             Action::Execute(task) => {
+                // An array's first fold leaves the original alone; later ones grow the partial where it is.
+                self.torn.insert((rank, task.segment));
                 let at = self.now + self.task_time(rank);
                 self.schedule(at, Happening::Execute(process, Box::new(task)));
             }
@@ -443,10 +579,23 @@ impl World {
                 self.schedule(at, Happening::Collect(process, reduction, pieces));
             }
             Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
-            Action::Closed => self.closed.push(rank),
+            Action::Closed => {
+                self.closed.push(rank);
+                if self.workers[&rank].gone() != Some(Gone::Left) {
+                    // It hangs up.
+                    let at = self.arrival(process, MASTER);
+                    self.schedule(at, Happening::Disconnected(process));
+                }
+            }
             Action::Meet { .. } => self.met.push(rank),
             Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
-            Action::Release(_) | Action::Departed(_) | Action::Unwelcome(_) => {}
+            Action::Departed { process, .. } => drop(self.departed.insert((rank, process.rank))),
+            Action::Keep(keep) => {
+                let at = self.now + self.latency();
+                self.schedule(at, Happening::Keep(process, Box::new(keep)));
+            }
+            Action::Release(reduction) => drop(self.released.insert((rank, reduction))),
+            Action::News(_) | Action::Unwelcome(_) => {}
         }
     }
 
@@ -459,36 +608,79 @@ impl World {
         self.partials.get(&(rank, segment)).cloned().unwrap_or_else(|| vec![rank])
     }
 
+    /// Whether `reader` gets at data of `owner`: it lives, or it died and shares memory.
+    fn reaches(&self, reader: Rank, owner: ProcessId, data: &Data, reduction: ReductionId) -> Reach {
+        let Data::Window(window) = data else { return Reach::Now };
+        let shares = self.host(reader) == self.host(owner.rank) && window.window.0 < COPIES;
+        match () {
+            () if self.released.contains(&(owner.rank, reduction)) => Reach::Never,
+            () if shares => Reach::Now,
+            () if self.departed.contains(&(reader, owner.rank)) => Reach::Never,
+            () if !self.workers.contains_key(&owner.rank) => Reach::Never,
+            () if self.frozen.contains_key(&owner.rank) => Reach::Later,
+            () => Reach::Now,
+        }
+    }
+
+    /// What a reader finds: the ranks folded into it, with a nonsense rank among them where bytes are not what they
+    /// should be.
+    fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
+        let rank = source.process.rank;
+        let window = match &source.data {
+            Data::Inline(bytes) => return ranks_in(bytes),
+            Data::Window(window) => window.window.0,
+            Data::Private => return vec![NONSENSE],
+        };
+        if window >= COPIES {
+            let owner = Rank((window - COPIES) as u32);
+            let there = self.copies.contains(&(rank, owner, segment.reduction));
+            return vec![if there { owner } else { NONSENSE }];
+        }
+        if window == Shown::Original as u64 {
+            return vec![rank];
+        }
+        let torn = self.torn.contains(&(rank, segment));
+        let held = self.partials.get(&(rank, segment)).filter(|_| !torn);
+        held.cloned().unwrap_or_else(|| vec![NONSENSE])
+    }
+
     fn execute(&mut self, process: ProcessId, task: Task) {
         let rank = process.rank;
         let Some(spec) = self.specs.get(&(rank, task.segment.reduction)).cloned() else {
             return;
         };
-        let dead = task.sources.iter().find(|source| !self.workers.contains_key(&source.process.rank));
-        let dead = dead.filter(|source| !matches!(source.data, Data::Inline(_))).map(|source| source.process);
-        if let Some(culprit) = dead.filter(|_| self.random.random_bool(0.5)) {
-            // Mapped memory outlives its process; a connection does not.
-            let reason = "it is dead".to_owned();
-            let result = Err(ExecutionError { culprit, unreachable: true, reason });
-            self.tell_worker(rank, Event::Executed { task: task.task, result });
-            return;
+        let reduction = task.segment.reduction;
+        let reach = task
+            .sources
+            .iter()
+            .map(|source| (self.reaches(rank, source.process, &source.data, reduction), source.process));
+        match reach.max() {
+            Some((Reach::Never, culprit)) => {
+                self.torn.remove(&(rank, task.segment));
+                let reason = "it is dead".to_owned();
+                let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
+                return self.tell_worker(rank, Event::Executed { task: task.task, result });
+            }
+            Some((Reach::Later, _)) => {
+                let at = self.now + RETRY;
+                return self.schedule(at, Happening::Execute(process, Box::new(task)));
+            }
+            _ => {}
         }
-        let mut operands = vec![(task.own.clone(), self.partial(rank, task.segment))];
-        operands.extend(task.sources.iter().map(|source| {
-            let held = match &source.data {
-                Data::Inline(bytes) => ranks_in(bytes),
-                _ => self.partial(source.process.rank, task.segment),
-            };
-            (source.path.clone(), held)
-        }));
+        let own = (!task.own.is_empty()).then(|| (task.own.clone(), self.partial(rank, task.segment)));
+        let mut operands: Vec<_> = own.into_iter().collect();
+        let sources = task.sources.iter();
+        operands.extend(sources.map(|source| (source.path.clone(), self.read(source, task.segment))));
         if !spec.commutative {
             operands.sort_by_key(|(path, _)| path.first());
         }
         let mut folded = Vec::new();
         for (path, held) in operands {
             let set: Path = held.iter().copied().collect();
-            assert_eq!(set, path, "a partial holds what the task says");
-            assert_eq!(set.len(), held.len(), "nothing is in it twice");
+            if set != path || set.len() != held.len() {
+                tracing::trace!(now = ?self.now, %rank, ?task, %path, ?held, "nonsense");
+                folded.push(NONSENSE);
+            }
             folded.extend(held);
         }
         // Objects grow when they are folded; arrays do not.
@@ -497,8 +689,9 @@ impl World {
         let data = match () {
             () if spec.delivery.root() == Some(rank) => Data::Private,
             () if inline => inlined(&folded),
-            () => window(process, task.range.len.max(100_000)),
+            () => window(process, Shown::Partial, task.range.len.max(100_000)),
         };
+        self.torn.remove(&(rank, task.segment));
         self.partials.insert((rank, task.segment), folded);
         let counters = TaskCounters {
             task_ns: self.task_time(rank).as_nanos() as u64,
@@ -508,22 +701,53 @@ impl World {
         self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
     }
 
+    /// Makes a copy of an original, or fails to.
+    fn keep(&mut self, process: ProcessId, keep: Keep) {
+        let (rank, owner) = (process.rank, keep.source.process);
+        let fails = self.random.random_ratio(self.settings.keep_failures, 100);
+        let result = match self.reaches(rank, owner, &keep.source.data, keep.reduction) {
+            Reach::Later => {
+                let at = self.now + RETRY;
+                return self.schedule(at, Happening::Keep(process, Box::new(keep)));
+            }
+            Reach::Never => Err(NotKept::Unreachable),
+            Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
+            Reach::Now => {
+                self.copies.insert((rank, owner.rank, keep.reduction));
+                let place = WindowId(COPIES + u64::from(owner.rank));
+                let Data::Window(original) = &keep.source.data else {
+                    unreachable!("only windows are copied")
+                };
+                Ok(Data::Window(WindowRef { window: place, place: Place::Served, ..original.clone() }))
+            }
+        };
+        let Keep { reduction, segments, .. } = keep;
+        self.tell_worker(rank, Event::Kept(Kept { reduction, owner, segments, result }));
+    }
+
     fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: &[Piece]) {
         let mut at = 0;
         for piece in pieces {
             assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
             at = piece.range.end();
         }
-        let value = self.value(
-            reduction,
-            |index| {
-                let holds = |piece: &&Piece| {
-                    contains(piece.range, self.segment_range(process.rank, reduction, index))
-                };
-                pieces.iter().find(holds).expect("each segment has its piece").process.rank
-            },
-            process.rank,
-        );
+        let mut reach = pieces
+            .iter()
+            .map(|piece| (self.reaches(process.rank, piece.process, &piece.data, reduction), piece.process));
+        if let Some((_, culprit)) = reach.find(|(reach, _)| *reach == Reach::Never) {
+            let reason = "its window is closed".to_owned();
+            let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
+            return self.tell_worker(process.rank, Event::Collected { reduction, result });
+        }
+        let segments = self.segments(process.rank, reduction);
+        let value = segments.map(|index| {
+            let range = self.segment_range(process.rank, reduction, index);
+            let piece =
+                pieces.iter().find(|piece| contains(piece.range, range)).expect("each segment has its piece");
+            let source = Source { process: piece.process, path: Path::empty(), data: piece.data.clone() };
+            self.read(&source, SegmentId { reduction, index })
+        });
+        let value = value.collect();
         self.results.insert((process.rank, reduction), value);
         self.tell_worker(process.rank, Event::Collected { reduction, result: Ok(()) });
     }
@@ -536,25 +760,24 @@ impl World {
         ByteRange { start, len: len.min(bytes - start) }
     }
 
-    fn value(
-        &self,
-        reduction: ReductionId,
-        holder: impl Fn(SegmentIndex) -> Rank,
-        rank: Rank,
-    ) -> Vec<Vec<Rank>> {
+    fn segments(&self, rank: Rank, reduction: ReductionId) -> impl Iterator<Item = SegmentIndex> + use<> {
         let spec = &self.specs[&(rank, reduction)];
         let segment_bytes = self.settings.policy.segment_len(&spec.kind);
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = if segment_bytes == 0 { 1 } else { bytes.div_ceil(segment_bytes) };
-        let segments = (0..count as u32).map(SegmentIndex);
-        segments.map(|index| self.partial(holder(index), SegmentId { reduction, index })).collect()
+        (0..count as u32).map(SegmentIndex)
+    }
+
+    fn value(&self, reduction: ReductionId, rank: Rank) -> Vec<Vec<Rank>> {
+        let segments = self.segments(rank, reduction);
+        segments.map(|index| self.partial(rank, SegmentId { reduction, index })).collect()
     }
 
     fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
         let root = self.specs[&(rank, reduction)].delivery.root();
         let value = match end {
-            End::Finished(_) if root == Some(rank) => Some(self.value(reduction, |_| rank, rank)),
-            End::Finished(_) if root.is_none() => self.results.get(&(rank, reduction)).cloned(),
+            End::Received(_) if root == Some(rank) => Some(self.value(reduction, rank)),
+            End::Received(_) => self.results.get(&(rank, reduction)).cloned(),
             _ => None,
         };
         let before = self.ended.insert((rank, reduction), Ended { end, value });
@@ -566,13 +789,37 @@ fn contains(outer: ByteRange, inner: ByteRange) -> bool {
     outer.start <= inner.start && inner.end() <= outer.end()
 }
 
-fn window(process: ProcessId, bytes: u64) -> Data {
+/// Which of a rank's windows it is.
+#[derive(Clone, Copy)]
+enum Shown {
+    Original = 0,
+    Partial = 1,
+}
+
+/// Windows from this one on show copies of other ranks' originals.
+const COPIES: u64 = 1000;
+/// Stands for bytes that are not what they should be.
+const NONSENSE: Rank = Rank(u32::MAX - 1);
+/// How often a reader looks whether a frozen process is back.
+const RETRY: Duration = Duration::from_millis(20);
+/// When nothing has happened for this long, nothing will: longer than any silence that is waited for.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Whether memory can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    Now,
+    Later,
+    Never,
+}
+
+fn window(process: ProcessId, shown: Shown, bytes: u64) -> Data {
     Data::Window(WindowRef {
-        window: WindowId(u64::from(process.rank)),
+        window: WindowId(shown as u64),
         generation: Generation(1),
         bytes,
         checksum: None,
-        place: Place::Served,
+        place: Place::Region(RegionOffset(u64::from(process.rank))),
     })
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, Delivery, ElementType, Operation},
+    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
 };
 use everfold_sim::{Call, Settings, Step, World};
 use everfold_worker::machine::End;
@@ -18,6 +18,8 @@ fn spec(ranks: u32, delivery: Delivery) -> ReductionSpec {
         kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 100_000 },
         commutative: true,
         deadline: None,
+        protection: Protection::default(),
+        allow_missing: false,
         trace: false,
     }
 }

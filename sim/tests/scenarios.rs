@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, Delivery, ElementType, Operation},
+    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
 };
 use everfold_sim::{Call, Settings, World};
 use everfold_worker::machine::End;
@@ -26,6 +26,8 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
         kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1 },
         commutative: true,
         deadline: None,
+        protection: Protection::default(),
+        allow_missing: false,
         trace: false,
     };
     for (at_us, rank) in [(0, 0), (10, 2), (1000, 1)] {
@@ -36,7 +38,7 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
     world.kill(Duration::from_micros(1050), Rank(1));
     world.run();
     let ended = world.ended(Rank(0), "x", 0).unwrap();
-    let End::Finished(report) = &ended.end else { panic!("{ended:?}") };
+    let End::Received(report) = &ended.end else { panic!("{ended:?}") };
     assert_eq!(report.survived, Path::range(1, 3));
     let mut counted = ended.value.clone().unwrap().remove(0);
     counted.sort_unstable();

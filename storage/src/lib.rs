@@ -7,7 +7,6 @@
 //! | [`store`] | one RocksDB database per process: put, get, release |
 //! | [`error`] | why a store could not do it |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
-//! | [`placement`] | on which rank the second copy of an original lies; pure |
 //!
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
 //! [`Durability`] says and nothing more; files of a living job are never removed.
@@ -18,12 +17,10 @@
 pub mod error;
 pub mod job_directory;
 pub mod key;
-pub mod placement;
 pub mod record;
 pub mod store;
 
 pub use error::StoreError;
 pub use job_directory::JobDirectory;
 pub use key::{Kind, RecordKey};
-pub use placement::{Member, Placement};
 pub use store::{Durability, Store};

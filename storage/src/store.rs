@@ -17,7 +17,7 @@ use std::{
 
 use everfold_protocol::ReductionId;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Env,
     ErrorKind, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions,
 };
 
@@ -85,12 +85,29 @@ impl Store {
     fn open_with(path: &Path, options: &Options, stall_wait: Duration) -> Result<Self, StoreError> {
         let is_new = !path.exists();
         create_directory(path).map_err(|error| StoreError::from_system(&error, path))?;
-        // Nothing lies in the default column, but left out it would be given the database's own, large defaults.
-        let names = Kind::ALL.map(column_name).into_iter().chain([DEFAULT_COLUMN_FAMILY_NAME]);
-        let columns = names.map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
-        let database = DB::open_cf_descriptors(options, path, columns)
+        let database = DB::open_cf_descriptors(options, path, columns(options))
             .map_err(|error| StoreError::from_database(error, path, None))?;
         Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new), stall_wait })
+    }
+
+    /// Opens the store that a dead process left in the directory `path`, only to read it: what was put with
+    /// [`Durability::Stored`] or better is there, also what stands in the log alone. The records do not change, several
+    /// processes may read them at once, and nobody is kept from opening the store as its owner.
+    ///
+    /// Of a process that lives, it shows what was stored until now and nothing later. Writing gives
+    /// [`StoreError::ReadOnly`]. The log is read into memory, which may take some 64 MiB.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupted`], or [`StoreError::Failed`], also if there is no store.
+    pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        // The database would make the directory, for its messages.
+        fs::metadata(path).map_err(|error| StoreError::from_system(&error, path))?;
+        let mut options = options();
+        options.create_if_missing(false);
+        // Files of the log are expected: a dead process had no time to clear them away.
+        let database = DB::open_cf_descriptors_read_only(&options, path, columns(&options), false)
+            .map_err(|error| StoreError::from_database(error, path, None))?;
+        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(false), stall_wait: STALL_WAIT })
     }
 
     /// The directory of the store.
@@ -241,8 +258,20 @@ fn column_name(kind: Kind) -> &'static str {
     }
 }
 
+fn columns(options: &Options) -> impl Iterator<Item = ColumnFamilyDescriptor> {
+    // Nothing lies in the default column, but left out it would be given the database's own, large defaults.
+    let names = Kind::ALL.map(column_name).into_iter().chain([DEFAULT_COLUMN_FAMILY_NAME]);
+    names.map(|name| ColumnFamilyDescriptor::new(name, options.clone()))
+}
+
 fn options() -> Options {
     let mut options = Options::default();
+    // The database's own threads must not take a core from whoever computes. They are shared by all databases of the
+    // process, so that those of the application work at the lowest priority as well.
+    if let Ok(mut environment) = Env::new() {
+        environment.lower_thread_pool_cpu_priority();
+        environment.lower_high_priority_thread_pool_cpu_priority();
+    }
     options.create_if_missing(true);
     options.create_missing_column_families(true);
 

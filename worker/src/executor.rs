@@ -4,22 +4,23 @@
 //! serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
 
 use std::{
-    io,
+    collections::BTreeMap,
+    num::NonZeroU64,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use bytes::Bytes;
-use dashmap::DashMap;
 use everfold_protocol::{
-    Path, ProcessId, Rank,
-    message::{ByteRange, Data, Peer, Piece, Source, Task, TaskCounters, WindowRef},
+    Path, ProcessId, ReductionId, SegmentId,
+    message::{ByteRange, Data, Fault, KeepAs, Piece, Source, Task, TaskCounters, WindowRef},
     spec::{Limits, ReductionSpec},
 };
 use futures::future::try_join_all;
 
 use crate::{
     body::{Body, BodyError, Object},
+    keeper::{self, Keeper},
     kernel::{self, Accumulate, Own},
     machine::ExecutionError,
     memory::{
@@ -27,90 +28,12 @@ use crate::{
         region::Region,
         window::{Content, Windows},
     },
-    transport::{Fetched, OneSidedRead, ReadError, shm::Shm, tcp::Tcp},
+    peers::Peers,
+    transport::{Fetched, ReadError},
 };
 
 /// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
 const ON_THE_SPOT_BYTES: usize = 128 << 10;
-
-/// Reads windows of any peer, by the shortest way.
-#[derive(Debug)]
-pub struct Peers {
-    me: ProcessId,
-    host: u64,
-    known: DashMap<ProcessId, Peer>,
-    windows: Arc<Windows>,
-    shm: Shm,
-    tcp: Tcp,
-}
-
-impl Peers {
-    /// Knows nobody yet.
-    pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
-        Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
-    }
-
-    /// Learns of processes.
-    pub fn meet(&self, peers: Vec<Peer>) {
-        for peer in peers {
-            self.known.insert(peer.process, peer);
-        }
-    }
-
-    /// Forgets a process that died.
-    pub fn forget(&self, process: ProcessId) {
-        self.known.remove(&process);
-        self.shm.forget(process);
-        self.tcp.forget(process);
-    }
-
-    /// Reads `range` of `data`, or all of it.
-    async fn fetch(
-        &self,
-        owner: ProcessId,
-        data: &Data,
-        range: Option<ByteRange>,
-    ) -> Result<Fetched, ExecutionError> {
-        let window = match data {
-            Data::Inline(bytes) => return Ok(Fetched::Inline(bytes.clone())),
-            Data::Window(window) => window,
-            Data::Private => return Err(blame(owner, "its data is private")),
-        };
-        let range = range.unwrap_or(ByteRange { start: 0, len: window.bytes });
-        let unreachable = |error: ReadError| ExecutionError { unreachable: true, ..blame(owner, error) };
-        let fetched = self.read(owner, window, range).await.map_err(unreachable)?;
-        let whole = range.start == 0 && range.len == window.bytes;
-        match window.checksum {
-            Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
-                Err(blame(owner, ReadError::Checksum))
-            }
-            _ => Ok(fetched),
-        }
-    }
-
-    async fn read(
-        &self,
-        owner: ProcessId,
-        window: &WindowRef,
-        range: ByteRange,
-    ) -> Result<Fetched, ReadError> {
-        if owner == self.me {
-            let held = self.windows.read(window.window, window.generation, range);
-            return held.map(Fetched::Own).map_err(|_| ReadError::Released);
-        }
-        let unknown =
-            || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "it is not in the job"));
-        let peer = self.known.get(&owner).map(|peer| peer.clone()).ok_or_else(unknown)?;
-        if peer.host == self.host {
-            match self.shm.read(&peer, window, range).await {
-                // Reading other processes' memory is forbidden here; their servers still answer.
-                Err(ReadError::Unreachable(error)) => tracing::debug!(%owner, %error, "falling back to tcp"),
-                result => return result,
-            }
-        }
-        self.tcp.read(&peer, window, range).await
-    }
-}
 
 /// What this rank put into a reduction and what has become of it.
 #[derive(Debug)]
@@ -121,6 +44,8 @@ pub struct Share {
     /// Whether partials stay in this process: at the root, where the result arrives.
     private: bool,
     shown: Shown,
+    /// Windows on copies of others' originals.
+    copies: Mutex<BTreeMap<ProcessId, WindowRef>>,
     kind: Kind,
 }
 
@@ -220,6 +145,19 @@ pub enum ShareError {
     },
 }
 
+/// What became of a task.
+#[derive(Debug)]
+pub struct Executed {
+    /// Of which segment it was.
+    pub segment: SegmentId,
+    /// Where the partial is readable.
+    pub data: Data,
+    /// What it cost.
+    pub counters: TaskCounters,
+    /// Originals that were fetched for it and are worth keeping.
+    pub originals: Vec<(Source, Fetched)>,
+}
+
 impl Share {
     /// Makes `body` this rank's original: readable for peers unless this rank is the root.
     ///
@@ -261,7 +199,8 @@ impl Share {
             }
         };
         let (group, commutative) = (spec.group.clone(), spec.commutative);
-        Ok((Self { me, group, commutative, private, shown, kind }, data))
+        let copies = Mutex::default();
+        Ok((Self { me, group, commutative, private, shown, copies, kind }, data))
     }
 
     /// Whether giving the body back takes longer than handing that over to another thread. Of an object nobody knows.
@@ -270,6 +209,34 @@ impl Share {
             Kind::Array(array) => array.bytes > 1 << 20,
             Kind::Object(_) => true,
         }
+    }
+
+    /// Shows the copy of an original; one window for all its segments, whichever are there.
+    pub(crate) fn show_copy(
+        &self,
+        keeper: &Arc<Keeper>,
+        reduction: ReductionId,
+        source: &Source,
+        how: KeepAs,
+    ) -> Result<Data, String> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = copies.get(&source.process) {
+            return Ok(Data::Window(window.clone()));
+        }
+        let kept = keeper::Kept {
+            keeper: keeper.clone(),
+            left_by: None,
+            kind: everfold_storage::Kind::Replica,
+            reduction,
+            owner: source.process,
+            bytes: source.data.len(),
+            segment_bytes: NonZeroU64::new(how.segment_bytes),
+        };
+        let data = self.shown.publish(Content::Kept(Arc::new(kept))).map_err(|error| error.to_string())?;
+        if let Data::Window(window) = &data {
+            copies.insert(source.process, window.clone());
+        }
+        Ok(data)
     }
 
     /// Closes all windows of this share.
@@ -285,14 +252,15 @@ impl Share {
         self: &Arc<Self>,
         peers: &Peers,
         mut task: Task,
-    ) -> Result<(Data, TaskCounters), ExecutionError> {
+    ) -> Result<Executed, ExecutionError> {
         let started = Instant::now();
+        let (segment, keep) = (task.segment, task.keep);
         let own_first = task.own.first();
         if !self.commutative {
             task.sources.sort_by_key(|source| source.path.first());
         }
         let left = task.sources.iter().filter(|source| source.path.first() < own_first).count();
-        let own_position = if self.commutative { 0 } else { left };
+        let own_position = if self.commutative || own_first.is_none() { 0 } else { left };
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
         let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
         let fetched = try_join_all(fetches).await?;
@@ -302,18 +270,26 @@ impl Share {
         let fold = move || {
             let started = Instant::now();
             let data = share.fold(&task, &fetched, own_position)?;
-            Ok((data, started.elapsed().as_nanos() as u64))
+            let fold_ns = started.elapsed().as_nanos() as u64;
+            let originals = task.sources.into_iter().zip(fetched).filter(|(source, fetched)| {
+                keep.is_some()
+                    && source.path == Path::single(source.process.rank)
+                    && matches!(fetched, Fetched::Staged(_))
+            });
+            Ok((data, fold_ns, originals.collect()))
         };
         // Waiting for a free thread is no work: it would make a busy worker look slow.
-        let (data, fold_ns) = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
+        let (data, fold_ns, originals) = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
             fold()
         } else {
             let me = self.me;
             let folded = tokio::task::spawn_blocking(fold).await;
-            folded.unwrap_or_else(|error| Err(blame(me, format!("combining panicked: {error}"))))
+            folded.unwrap_or_else(|error| {
+                Err(ExecutionError::blame(me, format!("combining panicked: {error}")))
+            })
         }?;
         let counters = TaskCounters { task_ns: fetch_ns + fold_ns, fetch_ns, fetched_bytes: bytes as u64 };
-        Ok((data, counters))
+        Ok(Executed { segment, data, counters, originals })
     }
 
     fn fold(&self, task: &Task, fetched: &[Fetched], own_position: usize) -> Result<Data, ExecutionError> {
@@ -321,13 +297,22 @@ impl Share {
             Kind::Array(array) => self.fold_array(array, task, fetched, own_position),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
-                let object = object.as_mut().ok_or_else(|| blame(self.me, handed_back()))?;
-                fold_object(object, &task.sources, fetched, own_position)?;
+                let object = object.as_mut().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
+                match (task.sources.split_first(), fetched.split_first()) {
+                    (Some((source, sources)), Some((bytes, fetched))) if task.own.is_empty() => {
+                        let mut afresh = object
+                            .decode(bytes)
+                            .map_err(|error| ExecutionError::blame(source.process, error))?;
+                        fold_object(&mut afresh, sources, fetched, 0)?;
+                        *object = afresh;
+                    }
+                    _ => fold_object(object, &task.sources, fetched, own_position)?,
+                }
                 if self.private {
                     return Ok(Data::Private);
                 }
-                let encoded = object.encode().map_err(|error| blame(self.me, error))?;
-                self.shown.publish_encoded(encoded).map_err(|error| blame(self.me, error))
+                let encoded = object.encode().map_err(|error| ExecutionError::blame(self.me, error))?;
+                self.shown.publish_encoded(encoded).map_err(|error| ExecutionError::blame(self.me, error))
             }
         }
     }
@@ -343,29 +328,39 @@ impl Share {
         for (source, bytes) in task.sources.iter().zip(fetched) {
             if bytes.len() as u64 != len {
                 let reason = format!("it has {} bytes where {len} are needed", bytes.len());
-                return Err(blame(source.process, reason));
+                return Err(ExecutionError::blame(source.process, reason));
             }
         }
-        let original = array.original().map_err(|error| blame(self.me, error))?;
+        let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
         let (target, data) = if array.in_place {
             (original.clone(), None)
         } else {
-            let (partial, data) = self.partial(array).map_err(|error| blame(self.me, error))?;
+            let (partial, data) =
+                self.partial(array).map_err(|error| ExecutionError::blame(self.me, error))?;
             (partial, Some(data))
         };
+        // A peer may still read what is about to be overwritten, for a task that was given up.
+        let busy =
+            |error| ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) };
+        let sources: Vec<&[u8]> = fetched.iter().map(|bytes| &**bytes).collect();
         let first = !array.in_place && task.own == Path::single(self.me.rank);
         let own_bytes;
-        let own = if first {
-            own_bytes = original.read(start, len).map_err(|error| blame(self.me, error))?;
-            Own::From(&own_bytes)
-        } else {
-            Own::InPlace
+        let (own, sources) = match sources.split_first() {
+            Some((own, rest)) if task.own.is_empty() => (Own::From(own), rest),
+            _ if first => {
+                own_bytes = original.read(start, len).map_err(busy)?;
+                (Own::From(&own_bytes), &sources[..])
+            }
+            _ => (Own::InPlace, &sources[..]),
         };
-        let mut target = target.write(start, len).map_err(|error| blame(self.me, error))?;
-        let sources: Vec<&[u8]> = fetched.iter().map(|bytes| &**bytes).collect();
-        kernel::fold(&mut target, own, &sources, own_position, array.element_bytes, &array.accumulate);
+        let mut target = target.write(start, len).map_err(busy)?;
+        kernel::fold(&mut target, own, sources, own_position, array.element_bytes, &array.accumulate);
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
-            return Err(blame(task.sources[torn].process, ReadError::Released));
+            let fault = if matches!(own, Own::InPlace) { Fault::Torn } else { Fault::Unreachable };
+            return Err(ExecutionError {
+                fault,
+                ..ExecutionError::blame(task.sources[torn].process, ReadError::Released)
+            });
         }
         Ok(match data {
             Some(data) => data,
@@ -395,9 +390,13 @@ impl Share {
         }
         match &self.kind {
             Kind::Array(array) => {
-                let original = array.original().map_err(|error| blame(self.me, error))?;
-                // All originals are folded; nobody reads this one any more.
-                self.shown.release(|window| self.shown.windows.shows(window, &original));
+                let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
+                // All originals are folded; nobody reads this one any more, unless it is itself a part of the result.
+                let in_result = |window: &WindowRef| {
+                    pieces.iter().any(|piece| matches!(&piece.data, Data::Window(shown) if shown == window))
+                };
+                self.shown
+                    .release(|window| self.shown.windows.shows(window, &original) && !in_result(window));
                 for piece in pieces {
                     self.collect_piece(peers, array, &original, piece).await?;
                 }
@@ -410,7 +409,7 @@ impl Share {
                     let replaced = tokio::task::spawn_blocking(move || share.replace(&bytes)).await;
                     replaced
                         .unwrap_or_else(|error| Err(BodyError(format!("decoding panicked: {error}"))))
-                        .map_err(|error| blame(piece.process, error))?;
+                        .map_err(|error| ExecutionError::blame(piece.process, error))?;
                 }
                 Ok(())
             }
@@ -435,7 +434,9 @@ impl Share {
         piece: Piece,
     ) -> Result<(), ExecutionError> {
         let Piece { range, process, data } = piece;
-        if process == self.me && array.in_place {
+        let is_mine = |window| self.shown.windows.shows(window, original);
+        if process == self.me && (array.in_place || matches!(&data, Data::Window(window) if is_mine(window)))
+        {
             return Ok(());
         }
         let inline = matches!(data, Data::Inline(_));
@@ -447,19 +448,24 @@ impl Share {
             let bytes = peers.fetch(process, &data, Some(part)).await?;
             let original = original.clone();
             let copy = move || {
-                let mut target =
-                    original.write(part.start, part.len).map_err(|error| blame(process, error))?;
+                let mut target = original
+                    .write(part.start, part.len)
+                    .map_err(|error| ExecutionError::blame(process, error))?;
                 if bytes.len() != target.len() {
-                    return Err(blame(process, ReadError::Released));
+                    return Err(ExecutionError::blame(process, ReadError::Released));
                 }
                 target.copy_from_slice(&bytes);
-                if bytes.is_still_valid() { Ok(()) } else { Err(blame(process, ReadError::Released)) }
+                if bytes.is_still_valid() {
+                    Ok(())
+                } else {
+                    Err(ExecutionError::blame(process, ReadError::Released))
+                }
             };
             if part.len as usize <= ON_THE_SPOT_BYTES {
                 copy()?;
             } else {
                 let copied = tokio::task::spawn_blocking(copy).await;
-                copied.unwrap_or_else(|error| Err(blame(process, error)))?;
+                copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
             }
         }
         Ok(())
@@ -470,17 +476,17 @@ impl Share {
     /// # Errors
     /// Someone still reads or writes it.
     pub fn take_body(&self) -> Result<Returned, ExecutionError> {
-        let busy = || blame(self.me, "the body is still in use");
+        let busy = || ExecutionError::blame(self.me, "the body is still in use");
         match &self.kind {
             Kind::Array(array) => {
                 let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let original = original.ok_or_else(|| blame(self.me, handed_back()))?;
+                let original = original.ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 self.shown.release(|window| self.shown.windows.shows(window, &original));
                 original.into_owner().map(Returned::Array).map_err(|_| busy())
             }
             Kind::Object(object) => {
                 let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
-                object.map(Returned::Object).ok_or_else(|| blame(self.me, handed_back()))
+                object.map(Returned::Object).ok_or_else(|| ExecutionError::blame(self.me, handed_back()))
             }
         }
     }
@@ -532,7 +538,7 @@ fn fold_object(
     own_position: usize,
 ) -> Result<(), ExecutionError> {
     let decode = |(source, bytes): (&Source, &Fetched)| {
-        object.decode(bytes).map_err(|error| blame(source.process, error))
+        object.decode(bytes).map_err(|error| ExecutionError::blame(source.process, error))
     };
     let mut left: Vec<_> = sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
     let right = left.split_off(own_position);
@@ -544,13 +550,4 @@ fn fold_object(
         object.combine(operand);
     }
     Ok(())
-}
-
-fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> ExecutionError {
-    ExecutionError { culprit, unreachable: false, reason: reason.to_string() }
-}
-
-/// Whether `rank` is to have the result.
-pub fn receives(spec: &ReductionSpec, rank: Rank) -> bool {
-    spec.delivery.root().is_none_or(|root| root == rank)
 }

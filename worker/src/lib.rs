@@ -6,17 +6,25 @@
 //! | [`kernel`] | how two blocks of elements become one |
 //! | [`memory`] | shared memory, buffers lent out by segment, windows |
 //! | [`body`] | what the application contributes, seen from here |
+//! | [`keeper`] | originals and replicas, in memory and on disk |
 //! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
+//! | [`peers`] | the way to other processes' windows |
+//! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
+//! | `handle` | what a session holds of its worker |
 //! | [`runtime`] | drives the machine with sockets, threads and memory |
 //!
 //! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
 //! other.
 
 pub mod body;
+pub mod copier;
 pub mod executor;
+mod handle;
+pub mod keeper;
 pub mod kernel;
 pub mod machine;
 pub mod memory;
+pub mod peers;
 pub mod runtime;
 pub mod transport;

@@ -4,16 +4,20 @@
 //! reduction and segment only. It answers for two things: that a task is done exactly on the partial the master
 //! believes is here (I1), and that every call of the application ends (I6).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+};
 
 use everfold_protocol::{
-    Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId,
+    Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Finished, Header, PartialReady, Peer, Piece, Task, TaskCounters, TaskFailed,
-        ToMaster, ToWorker,
+        Contribution, Data, Evidence, Fault, Finished, Header, Keep, Kept, News, PartialReady, Peer, Piece,
+        Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
-    spec::{Limits, ReductionSpec},
+    spec::{Delivery, Limits, ReductionSpec},
+    watch::{Alarm, Watch},
 };
 
 /// Something happened.
@@ -42,6 +46,8 @@ pub enum Event {
         /// Whether it worked.
         result: Result<(), ExecutionError>,
     },
+    /// A copy of an original is there, or cannot be made.
+    Kept(Kept),
     /// The application calls no more reductions.
     Close,
     /// The connection to the master broke.
@@ -54,10 +60,17 @@ pub enum Event {
 pub struct ExecutionError {
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
-    /// Whether the culprit could not be reached, as opposed to its data being bad.
-    pub unreachable: bool,
+    /// What kind of failure it is.
+    pub fault: Fault,
     /// What went wrong.
     pub reason: String,
+}
+
+impl ExecutionError {
+    /// Data of `culprit` does not fit.
+    pub(crate) fn blame(culprit: ProcessId, reason: impl fmt::Display) -> Self {
+        Self { culprit, fault: Fault::Unfit, reason: reason.to_string() }
+    }
 }
 
 /// Something is to be done.
@@ -97,30 +110,65 @@ pub enum Action {
     },
     /// Nobody reads this reduction's windows any more.
     Release(ReductionId),
-    /// Those processes died.
-    Departed(Vec<ProcessId>),
-    /// This rank has left the job.
+    /// Make these copies; answer with [`Event::Kept`].
+    Keep(Keep),
+    /// A process was declared failed.
+    Departed {
+        /// Which.
+        process: ProcessId,
+        /// What spoke for it.
+        evidence: Evidence,
+    },
+    /// Something that the application may want to know.
+    News(News),
+    /// This rank takes part no more; [`Worker::gone`] tells why.
     Closed,
+}
+
+/// Why a worker takes part no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It left in good order.
+    Left,
+    /// The process that hosts the master is gone.
+    MasterLost,
+    /// It was declared failed.
+    Fenced,
 }
 
 /// How a reduction ended for this rank.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// Well; this rank's body is the result if it was to have it.
+    /// Well; others have the result.
     Finished(Report),
+    /// Well; this rank's body is the result.
+    Received(Report),
     /// Refused.
     Refused(Refusal),
     /// The process that hosts the master is gone.
     MasterLost,
+    /// This process was declared failed: it was silent for too long.
+    Fenced,
     /// The session was closed before.
     Closed,
     /// The result exists, but could not be copied here.
     ResultLost(ExecutionError),
 }
 
+impl From<Gone> for End {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Left => Self::Closed,
+            Gone::MasterLost => Self::MasterLost,
+            Gone::Fenced => Self::Fenced,
+        }
+    }
+}
+
 /// What this rank knows of one of its reductions.
 #[derive(Debug)]
 struct Local {
+    name: String,
     spec: ReductionSpec,
     /// What this rank's partial holds, where that is more than its own original.
     held: BTreeMap<SegmentIndex, Path>,
@@ -147,6 +195,8 @@ pub struct Worker {
     tasks: BTreeMap<TaskId, Task>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
     phase: Phase,
+    /// Silence of the master, from the beginning of the job on.
+    watch: Option<(Watch, Alarm)>,
     actions: VecDeque<Action>,
 }
 
@@ -157,7 +207,7 @@ enum Phase {
     Closing,
     /// Waits for the master's farewell.
     Leaving,
-    Closed,
+    Closed(Gone),
 }
 
 impl Worker {
@@ -171,6 +221,7 @@ impl Worker {
             tasks: BTreeMap::new(),
             busy: BTreeSet::new(),
             phase: Phase::Open,
+            watch: None,
             actions: VecDeque::new(),
         };
         worker.send(ToMaster::Join(peer));
@@ -182,29 +233,55 @@ impl Worker {
         self.epoch
     }
 
-    /// Whether this rank has left the job in good order.
-    pub fn has_left(&self) -> bool {
-        self.phase == Phase::Closed
+    /// Why this rank takes part no more, if so.
+    pub fn gone(&self) -> Option<Gone> {
+        match self.phase {
+            Phase::Closed(gone) => Some(gone),
+            _ => None,
+        }
     }
 
     /// Takes in one event.
-    pub fn handle_event(&mut self, event: Event) {
+    pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         match event {
             Event::Call(contribution) => self.call(contribution),
             Event::Master { header, message } => {
                 self.epoch = self.epoch.max(header.epoch);
-                self.hear(message);
+                if let Some((watch, _)) = &mut self.watch {
+                    watch.hear(now);
+                }
+                self.hear(now, message);
+            }
+            Event::Kept(kept) => {
+                if self.reductions.contains_key(&kept.reduction) {
+                    self.send(ToMaster::Kept(kept));
+                }
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
             Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
             Event::Close => {}
-            Event::MasterLost => self.end_all(&End::MasterLost),
+            Event::MasterLost => self.end_all(Gone::MasterLost),
         }
         if self.phase == Phase::Closing && self.reductions.is_empty() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         }
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let Some((watch, alarm)) = &mut self.watch else { return };
+        let Some(asleep) = alarm.ring(now) else { return };
+        watch.forgive(asleep);
+        if watch.due() <= now {
+            self.end_all(Gone::MasterLost);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.watch.as_ref().filter(|_| self.gone().is_none()).map(|(_, alarm)| alarm.due())
     }
 
     /// The next thing to do.
@@ -216,14 +293,15 @@ impl Worker {
         let reduction = contribution.reduction;
         let limit = self.limits.reductions_max;
         if self.phase != Phase::Open {
-            let end = if self.phase == Phase::Closed { End::MasterLost } else { End::Closed };
+            let end = self.gone().map_or(End::Closed, End::from);
             self.refuse_call(reduction, end);
         } else if self.reductions.len() as u64 >= limit {
             let refusal = Refusal::TooManyReductions { rank: self.process.rank, limit };
             self.refuse_call(reduction, End::Refused(refusal));
         } else {
             let spec = contribution.spec.clone();
-            let local = Local { spec, held: BTreeMap::new(), state: State::Running };
+            let local =
+                Local { name: contribution.name.clone(), spec, held: BTreeMap::new(), state: State::Running };
             let before = self.reductions.insert(reduction, local);
             assert!(before.is_none(), "each call has its own sequence number");
             self.send(ToMaster::Contribute(Box::new(contribution)));
@@ -235,10 +313,21 @@ impl Worker {
         self.actions.push_back(Action::Release(reduction));
     }
 
-    fn hear(&mut self, message: ToWorker) {
+    fn hear(&mut self, now: Timestamp, message: ToWorker) {
         match message {
+            ToWorker::Ping { number } => self.send(ToMaster::Pong { number }),
+            ToWorker::Fenced => self.end_all(Gone::Fenced),
+            ToWorker::Keep(keep) => {
+                if self.reductions.contains_key(&keep.reduction) {
+                    self.actions.push_back(Action::Keep(keep));
+                }
+            }
+            ToWorker::News(news) => self.actions.push_back(Action::News(news)),
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
+                let interval = limits.ping_interval;
+                self.watch =
+                    (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
                 self.actions.push_back(Action::Meet { peers, limits });
             }
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
@@ -251,9 +340,12 @@ impl Worker {
                     self.release(reduction);
                 }
             }
-            ToWorker::Departed { failed } => self.actions.push_back(Action::Departed(failed)),
+            ToWorker::Departed { process, evidence } => {
+                let news = News::Failed { rank: process.rank, evidence };
+                self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
+            }
             ToWorker::Farewell => {
-                self.phase = Phase::Closed;
+                self.phase = Phase::Closed(Gone::Left);
                 self.actions.push_back(Action::Closed);
             }
         }
@@ -267,14 +359,15 @@ impl Worker {
             // It ended here while the task was under way; the master hears the same.
             _ => return,
         };
-        if *held != task.own || !self.busy.insert((reduction, index)) {
+        let fits = *held == task.own || task.own.is_empty();
+        if !fits || !self.busy.insert((reduction, index)) {
             let reason = format!("the task expects a partial of {}, this rank holds {held}", task.own);
             let culprit = self.process;
             self.send(ToMaster::TaskFailed(TaskFailed {
                 task: task.task,
                 segment: task.segment,
                 culprit,
-                unreachable: false,
+                fault: Fault::Unfit,
                 reason,
             }));
             return;
@@ -298,8 +391,8 @@ impl Worker {
                 local.held.insert(segment.index, path.clone());
                 ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
             }
-            Err(ExecutionError { culprit, unreachable, reason }) => {
-                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, unreachable, reason })
+            Err(ExecutionError { culprit, fault, reason }) => {
+                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, fault, reason })
             }
         };
         self.send(message);
@@ -309,12 +402,21 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
+        if !report.survived.is_empty() && matches!(local.state, State::Running) {
+            let (ranks, redone) = (report.survived.clone(), report.folds_redone);
+            self.actions.push_back(Action::News(News::Recovered { name: local.name.clone(), ranks, redone }));
+        }
         if result.is_empty() {
-            self.end(reduction, End::Finished(report));
+            let is_root = local.spec.delivery.root() == Some(self.process.rank);
+            self.end(reduction, if is_root { End::Received(report) } else { End::Finished(report) });
             return;
         }
         let in_windows = result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
-        let announce = in_windows && local.spec.group.len() > 1;
+        // Where one rank receives, the others wait until it has the result.
+        let announce = match local.spec.delivery {
+            Delivery::FirstOf(_) => true,
+            _ => in_windows && local.spec.group.len() > 1,
+        };
         local.state = State::Collecting { report: Box::new(report), announce };
         self.actions.push_back(Action::Collect { reduction, pieces: result });
     }
@@ -328,7 +430,7 @@ impl Worker {
             unreachable!("only a reduction that is being collected is collected");
         };
         let end = match result {
-            Ok(()) => End::Finished(*report),
+            Ok(()) => End::Received(*report),
             Err(error) => End::ResultLost(error),
         };
         self.actions.push_back(Action::Resolve { reduction, end });
@@ -355,13 +457,13 @@ impl Worker {
         self.actions.push_back(Action::Release(reduction));
     }
 
-    fn end_all(&mut self, end: &End) {
+    fn end_all(&mut self, gone: Gone) {
         let reductions: Vec<_> = self.reductions.keys().copied().collect();
         for reduction in reductions {
-            self.end(reduction, end.clone());
+            self.end(reduction, End::from(gone));
         }
-        if self.phase != Phase::Closed {
-            self.phase = Phase::Closed;
+        if self.gone().is_none() {
+            self.phase = Phase::Closed(gone);
             self.actions.push_back(Action::Closed);
         }
     }

@@ -9,273 +9,40 @@ use std::{
     net::IpAddr,
     panic::AssertUnwindSafe,
     sync::Arc,
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use everfold_protocol::{
-    JobId, Path, ProcessId, ReductionId, TaskId,
-    message::{Contribution, Data, Header, Peer, TaskCounters, ToWorker},
-    report::{Refusal, Report},
-    spec::{Limits, ReductionSpec},
+    JobId, Path, ProcessId, ReductionId,
+    message::{Evidence, Fault, Header, Keep, News, Peer},
+    spec::Limits,
 };
 use futures::FutureExt;
 use tokio::{
     io::{AsyncWriteExt, ReadHalf, WriteHalf},
-    sync::{mpsc, oneshot},
+    sync::{broadcast, mpsc, oneshot},
 };
 
 use crate::{
-    body::Body,
-    executor::{Peers, Returned, Share, ShareError, receives},
-    machine::{Action, End, Event, ExecutionError, Worker},
+    copier::Copier,
+    executor::{Executed, Share},
+    handle::Input,
+    keeper::{Keeper, KeeperConfig},
+    machine::{Action, End, Event, ExecutionError, Gone, Worker},
     memory::{region::Region, window::Windows},
+    peers::Peers,
     transport::{
         control::{Address, BoxStream, Listener, connect_until, encode_batch, read_frame},
-        handshake::{self, HandshakeError, Key, Purpose},
+        handshake::{self, Key, Purpose},
         shm,
         tcp::{self, Tcp},
     },
 };
 
-/// How peers' memory is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
-    /// Shared memory where the host is the same, TCP elsewhere.
-    #[default]
-    Auto,
-    /// TCP only, also between processes of one host.
-    Tcp,
-}
+pub use crate::handle::{Call, CallError, Completed, Config, Handle, JoinError, Pending, Transport};
 
-/// What a worker must know to join its job.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Who it is.
-    pub process: ProcessId,
-    /// Which job.
-    pub job: JobId,
-    /// The job's secret.
-    pub key: Key,
-    /// Where the master listens.
-    pub rendezvous: Address,
-    /// How to read peers' memory.
-    pub transport: Transport,
-    /// How long to wait for the master and for the other processes.
-    pub join_timeout: Duration,
-    /// Threads that fold.
-    pub threads: usize,
-}
-
-/// Why a process could not join its job.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// Nobody answers at the rendezvous.
-    #[error("no master at {address} within {timeout:?}: {source}")]
-    NoMaster {
-        /// Where it should be.
-        address: Address,
-        /// How long it was tried.
-        timeout: Duration,
-        /// What the last attempt said.
-        source: io::Error,
-    },
-    /// Whoever answers is not this job's master.
-    #[error("the master at {address} refuses this process: {source}")]
-    Handshake {
-        /// Where it is.
-        address: Address,
-        /// Why.
-        source: HandshakeError,
-    },
-    /// Other processes did not come.
-    #[error("ranks {missing} did not join within {timeout:?}")]
-    Incomplete {
-        /// Who.
-        missing: Path,
-        /// How long they were waited for.
-        timeout: Duration,
-    },
-    /// The master does not take this process into the job.
-    #[error("the master at {address} does not take this process into the job: {reason}")]
-    Unwelcome {
-        /// Where it is.
-        address: Address,
-        /// Why.
-        reason: String,
-    },
-    /// The master went away before everyone was here.
-    #[error("the master went away before all processes had joined")]
-    MasterLost,
-    /// This process lacks something it needs.
-    #[error("this process cannot start its worker: {0}")]
-    System(#[from] io::Error),
-}
-
-/// One call of the application.
-#[derive(Debug)]
-pub struct Call {
-    /// Which reduction.
-    pub reduction: ReductionId,
-    /// Its name.
-    pub name: String,
-    /// What all have to agree on.
-    pub spec: ReductionSpec,
-    /// This rank's contribution.
-    pub body: Body,
-}
-
-/// How a call ended.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The reduction, or this rank's part in it, was refused; nothing was counted.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The body could not be contributed.
-    #[error(transparent)]
-    Share(#[from] ShareError),
-    /// The process that hosts the master is gone.
-    #[error("the master is gone")]
-    MasterLost,
-    /// The session was closed before.
-    #[error("the session is closed")]
-    Closed,
-    /// The result exists, but could not be copied here.
-    #[error("the result could not be read: {0}")]
-    ResultLost(ExecutionError),
-}
-
-/// A call that ended well.
-pub struct Completed {
-    /// The result, where this rank was to have it.
-    pub value: Option<Returned>,
-    /// What happened.
-    pub report: Report,
-}
-
-/// Why a worker takes no more calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gone {
-    Left,
-    MasterLost,
-}
-
-impl From<Gone> for CallError {
-    fn from(gone: Gone) -> Self {
-        match gone {
-            Gone::Left => Self::Closed,
-            Gone::MasterLost => Self::MasterLost,
-        }
-    }
-}
-
-/// What [`Handle::call`] promises.
-pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
-
-enum Input {
-    Call {
-        contribution: Contribution,
-        share: Arc<Share>,
-        answer: oneshot::Sender<Result<Completed, CallError>>,
-    },
-    Frame(Header, Vec<ToWorker>),
-    MasterLost,
-    Executed {
-        task: TaskId,
-        result: Result<(Data, TaskCounters), ExecutionError>,
-    },
-    Collected {
-        reduction: ReductionId,
-        result: Result<(), ExecutionError>,
-    },
-    Close,
-    Abandon,
-}
-
-/// Talks to a worker's I/O thread.
-#[derive(Debug)]
-pub struct Handle {
-    process: ProcessId,
-    limits: Limits,
-    peers: Vec<Peer>,
-    windows: Arc<Windows>,
-    input: mpsc::UnboundedSender<Input>,
-    gone: tokio::sync::watch::Receiver<Option<Gone>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Handle {
-    /// This process.
-    pub fn process(&self) -> ProcessId {
-        self.process
-    }
-
-    /// All processes of the job when it began, by rank.
-    pub fn peers(&self) -> &[Peer] {
-        &self.peers
-    }
-
-    /// What holds in this job.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// Memory that peers can map, if there is any.
-    pub fn region(&self) -> Option<&Arc<Region>> {
-        self.windows.region()
-    }
-
-    /// Contributes to a reduction. Returns at once.
-    ///
-    /// # Errors
-    /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
-    pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
-        let Call { reduction, name, spec, body } = call;
-        let (share, data) = Share::new(self.process, &spec, body, &self.windows, &self.limits)?;
-        let limit = self.limits.body_bytes_max;
-        if data.len() > limit {
-            share.release();
-            return Err(ShareError::TooLarge { bytes: data.len(), limit });
-        }
-        let contribution = Contribution { reduction, name, spec, data };
-        let (answer, pending) = oneshot::channel();
-        let sent = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
-        if let Err(mpsc::error::SendError(Input::Call { answer, .. })) = sent {
-            let gone = self.gone.borrow().unwrap_or(Gone::MasterLost);
-            let _ = answer.send(Err(gone.into()));
-        }
-        Ok(pending)
-    }
-
-    /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits for all
-    /// others, too.
-    pub async fn close(&self) {
-        let _ = self.input.send(Input::Close);
-        let mut gone = self.gone.clone();
-        // An error means that the thread has ended, which is as good.
-        let _ = gone.wait_for(Option::is_some).await;
-    }
-}
-
-impl Handle {
-    /// Ends this worker at once, as if its process had died: the others learn it from the broken connection.
-    pub fn abandon(&self) {
-        let _ = self.input.send(Input::Abandon);
-    }
-}
-
-impl Drop for Handle {
-    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as [`Handle::abandon`] does.
-    fn drop(&mut self) {
-        let panicking = std::thread::panicking();
-        let _ = self.input.send(if panicking { Input::Abandon } else { Input::Close });
-        if let Some(thread) = self.thread.take()
-            && !panicking
-        {
-            let _ = thread.join();
-        }
-    }
-}
+/// Pieces of news that are kept for slow listeners.
+const NEWS_KEPT: usize = 1024;
 
 /// Joins the job and waits until everyone has.
 ///
@@ -302,7 +69,6 @@ pub fn start(config: Config) -> Result<Handle, JoinError> {
 
 struct Local {
     share: Arc<Share>,
-    spec: ReductionSpec,
     answer: Option<oneshot::Sender<Result<Completed, CallError>>>,
 }
 
@@ -316,7 +82,11 @@ struct Driver {
     control: WriteHalf<BoxStream>,
     outgoing: Vec<u8>,
     limits: Limits,
-    master_lost: bool,
+    origin: Instant,
+    keeper: Arc<Keeper>,
+    copier: Arc<Copier>,
+    news: broadcast::Sender<News>,
+    failed: tokio::sync::watch::Sender<Path>,
     gone: tokio::sync::watch::Sender<Option<Gone>>,
     ready: Option<std::sync::mpsc::Sender<Result<Handle, JoinError>>>,
 }
@@ -365,13 +135,23 @@ impl Driver {
             pid: std::process::id(),
             region: windows.region().map(|region| region.handle()),
             address: server.to_string(),
+            domain: config.domain.clone(),
         };
+        let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
         let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
         let (input, inputs) = mpsc::unbounded_channel();
         let (reader, control) = tokio::io::split(control);
         tokio::spawn(listen(reader, input.clone()));
         let driver = Self {
             machine: Worker::new(me),
+            origin: Instant::now(),
+            copier: Arc::new(Copier::new(keeper.clone(), peers.clone(), {
+                let input = input.clone();
+                move |kept| drop(input.send(Input::Kept(kept)))
+            })),
+            keeper,
+            news: broadcast::Sender::new(NEWS_KEPT),
+            failed: tokio::sync::watch::Sender::new(Path::empty()),
             peers,
             windows,
             locals: BTreeMap::new(),
@@ -379,7 +159,6 @@ impl Driver {
             control,
             outgoing: Vec::new(),
             limits: Limits::default(),
-            master_lost: false,
             gone: tokio::sync::watch::channel(None).0,
             ready: Some(ready),
             config,
@@ -393,8 +172,17 @@ impl Driver {
             if self.act().await {
                 break;
             }
-            if inputs.recv_many(&mut batch, 256).await == 0 {
-                break;
+            let received = match self.machine.poll_timeout() {
+                Some(due) => {
+                    let until = self.origin + Duration::from_nanos(due.as_nanos());
+                    tokio::time::timeout_at(until.into(), inputs.recv_many(&mut batch, 256)).await
+                }
+                None => Ok(inputs.recv_many(&mut batch, 256).await),
+            };
+            match received {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(_) => self.machine.handle_timeout(timestamp(self.origin)),
             }
             if batch.iter().any(|input| matches!(input, Input::Abandon)) {
                 break;
@@ -404,7 +192,7 @@ impl Driver {
             }
         }
         // Whoever calls from now on, or has just called, hears why nothing happens.
-        let gone = if self.master_lost { Gone::MasterLost } else { Gone::Left };
+        let gone = self.machine.gone().unwrap_or(Gone::Left);
         self.gone.send_replace(Some(gone));
         inputs.close();
         while let Ok(input) = inputs.try_recv() {
@@ -418,32 +206,30 @@ impl Driver {
         for answer in late.chain(open) {
             let _ = answer.send(Err(gone.into()));
         }
+        self.keeper.close().await;
     }
 
     fn take(&mut self, input: Input) {
         let event = match input {
             Input::Call { contribution, share, answer } => {
-                let local = Local { share, spec: contribution.spec.clone(), answer: Some(answer) };
+                let local = Local { share, answer: Some(answer) };
                 self.locals.insert(contribution.reduction, local);
                 Event::Call(contribution)
             }
             Input::Frame(header, messages) => {
                 for message in messages {
-                    self.machine.handle_event(Event::Master { header, message });
+                    self.machine.handle_event(timestamp(self.origin), Event::Master { header, message });
                 }
                 return;
             }
-            Input::MasterLost => {
-                // After a farewell the master hangs up; that is no loss.
-                self.master_lost |= !self.machine.has_left();
-                Event::MasterLost
-            }
+            Input::MasterLost => Event::MasterLost,
+            Input::Kept(kept) => Event::Kept(kept),
             Input::Executed { task, result } => Event::Executed { task, result },
             Input::Collected { reduction, result } => Event::Collected { reduction, result },
             Input::Close => Event::Close,
             Input::Abandon => return,
         };
-        self.machine.handle_event(event);
+        self.machine.handle_event(timestamp(self.origin), event);
     }
 
     /// Does what the machine wants done. Returns true when it wants nothing more, ever.
@@ -480,6 +266,7 @@ impl Driver {
                 }
                 Action::Resolve { reduction, end } => self.resolve(reduction, end),
                 Action::Release(reduction) => {
+                    self.keeper.release(reduction);
                     if let Some(local) = self.locals.remove(&reduction) {
                         local.share.release();
                         if local.share.is_long_to_drop() {
@@ -487,9 +274,14 @@ impl Driver {
                         }
                     }
                 }
-                Action::Departed(processes) => {
-                    processes.into_iter().for_each(|process| self.peers.forget(process))
+                Action::Departed { process, evidence } => {
+                    self.failed.send_modify(|failed| {
+                        *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
+                    });
+                    self.peers.forget(process, evidence == Evidence::Disconnected);
                 }
+                Action::Keep(keep) => self.keep(keep),
+                Action::News(news) => self.tell(news),
                 Action::Closed => {
                     self.refuse_start(JoinError::MasterLost);
                     closed = true;
@@ -527,6 +319,8 @@ impl Driver {
             windows: self.windows.clone(),
             input: self.input.clone(),
             gone: self.gone.subscribe(),
+            news: self.news.downgrade(),
+            failed: self.failed.subscribe(),
             thread: None,
         };
         if let Some(ready) = self.ready.take() {
@@ -545,14 +339,43 @@ impl Driver {
             return;
         };
         let (share, peers, input) = (local.share.clone(), self.peers.clone(), self.input.clone());
-        let me = self.config.process;
+        let (me, copier) = (self.config.process, self.copier.clone());
         tokio::spawn(async move {
-            let id = task.task;
-            let result = unless_panicked(me, share.execute(&peers, task)).await;
+            let (id, keep) = (task.task, task.keep);
+            let (result, originals) = match unless_panicked(me, share.execute(&peers, task)).await {
+                Ok(Executed { segment, data, counters, originals }) => {
+                    let originals = originals.into_iter().map(move |original| (segment, original));
+                    (Ok((data, counters)), Some((originals, share.clone())))
+                }
+                Err(error) => (Err(error), None),
+            };
             // The machine may hand the body back on this event: nobody else may hold it then.
             drop(share);
             let _ = input.send(Input::Executed { task: id, result });
+            let Some(((originals, share), how)) = originals.zip(keep) else { return };
+            for (segment, (source, fetched)) in originals {
+                let kept = copier.keep_fetched(&share, (segment, source), fetched, how).await;
+                let _ = input.send(Input::Kept(kept));
+            }
         });
+    }
+
+    /// Makes copies of an original, in the background.
+    fn keep(&self, keep: Keep) {
+        let Some(local) = self.locals.get(&keep.reduction) else {
+            return;
+        };
+        let (share, copier, input) = (local.share.clone(), self.copier.clone(), self.input.clone());
+        tokio::spawn(async move {
+            let kept = copier.copy(&share, keep).await;
+            let _ = input.send(Input::Kept(kept));
+        });
+    }
+
+    /// Tells the application, if it listens.
+    fn tell(&self, news: News) {
+        tracing::info!(%news);
+        let _ = self.news.send(news);
     }
 
     fn resolve(&mut self, reduction: ReductionId, end: End) {
@@ -561,11 +384,12 @@ impl Driver {
         };
         let Some(answer) = local.answer.take() else { return };
         let result = match end {
-            End::Finished(report) if receives(&local.spec, self.config.process.rank) => {
+            End::Received(report) => {
                 let value = local.share.take_body();
                 value.map(|value| Completed { value: Some(value), report }).map_err(CallError::ResultLost)
             }
             End::Finished(report) => Ok(Completed { value: None, report }),
+            End::Fenced => Err(CallError::Fenced),
             End::Refused(refusal) => Err(CallError::Refused(refusal)),
             End::MasterLost => Err(CallError::MasterLost),
             End::Closed => Err(CallError::Closed),
@@ -583,7 +407,7 @@ async fn unless_panicked<T>(
 ) -> Result<T, ExecutionError> {
     let panicked = |_| {
         let reason = "combining panicked; the panic's message is in this rank's output".to_owned();
-        Err(ExecutionError { culprit: me, unreachable: false, reason })
+        Err(ExecutionError { culprit: me, fault: Fault::Unfit, reason })
     };
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(panicked)
 }

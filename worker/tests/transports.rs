@@ -31,6 +31,7 @@ fn peer(windows: &Windows, address: String) -> Peer {
         pid: std::process::id(),
         region: windows.region().map(|region| region.handle()),
         address,
+        domain: None,
     }
 }
 

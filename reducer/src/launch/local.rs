@@ -1,7 +1,7 @@
 //! Starts the processes of a job on this machine and stays until the last of them has ended.
 //!
 //! - A process that fails does not take the others with it: they know how to go on. The job ends as the process did
-//!   that failed first.
+//!   that failed first. Where [deaths are survived](Local::survive_deaths), a process that a signal kills does not count.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second SIGINT kills
 //!   at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays ignored.
@@ -25,7 +25,8 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{Incarnation, JobId, Rank};
+use everfold_protocol::{Incarnation, JobId, Rank, message::MASTER_RANK};
+use everfold_storage::job_directory;
 use nix::{
     errno::Errno,
     libc,
@@ -75,6 +76,9 @@ pub struct Local {
     pub prefix: bool,
     /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
+    /// Whether the exit code is that of the processes which no signal has killed. Rank 0 hosts the master and counts
+    /// in any case. What ends with an exit code of its own has something to say, and is heard.
+    pub survive_deaths: bool,
 }
 
 /// Why no process runs. Those that were started are dead again.
@@ -125,14 +129,15 @@ impl Local {
             transport: Transport::default(),
             prefix: true,
             quiet: false,
+            survive_deaths: false,
         }
     }
 
     /// Runs the processes until all have ended, and gives the exit code for this one.
     ///
-    /// That is 0 if all ended with 0, and else the code of the first that failed; 128 + s for a signal s, be it the
-    /// one that killed that process or one that ended the whole job. Signal handlers remain in place afterwards, so
-    /// there is little left to do but to exit.
+    /// That is 0 if all that [count](Self::survive_deaths) ended with 0, and else the code of the first that failed;
+    /// 128 + s for a signal s, be it the one that killed that process or one that ended the whole job. Signal handlers
+    /// remain in place afterwards, so there is little left to do but to exit.
     ///
     /// # Errors
     /// Any [`LocalError`]; none of the processes runs then.
@@ -144,7 +149,14 @@ impl Local {
             return Err(LocalError::InsideRuntime);
         }
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.supervise())
+        let code =
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.supervise());
+        // Processes that were killed left their copies of contributions behind, and so may earlier jobs.
+        match job_directory::remove_orphans(&job_directory::base_directory()) {
+            Ok(orphans) => tracing::debug!(?orphans, "removed what dead processes left"),
+            Err(error) => tracing::warn!(%error, "cannot remove what dead processes left"),
+        }
+        code
     }
 
     async fn supervise(self) -> Result<u8, LocalError> {
@@ -234,7 +246,8 @@ impl Local {
         let supervisor = getpid();
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
-        Ok(Process { rank, child: command.spawn()?, output: [from_stdout, from_stderr] })
+        let may_die = self.survive_deaths && rank != MASTER_RANK;
+        Ok(Process { rank, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
     }
 }
 
@@ -343,6 +356,8 @@ fn is_ignored(signal: Signal) -> io::Result<bool> {
 /// A process that was started.
 struct Process {
     rank: Rank,
+    /// Whether its death is none of the job's.
+    may_die: bool,
     child: Child,
     output: [Forwarder; 2],
 }
@@ -364,7 +379,7 @@ impl Process {
         let process = async {
             let end = wait(self.child, orders.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
-            if end.code != 0 {
+            if end.code != 0 && !(self.may_die && end.is_death) {
                 let _ = first_failure.set(end.code);
             }
             drop(alive);
@@ -401,6 +416,8 @@ async fn wait(mut child: Child, mut orders: watch::Receiver<Option<Signal>>) -> 
 /// How a process has ended.
 struct End {
     code: u8,
+    /// Whether a signal has killed it.
+    is_death: bool,
     in_words: String,
 }
 
@@ -415,6 +432,7 @@ impl From<io::Result<ExitStatus>> for End {
             Ok((None, None)) | Err(_) => (1, format!("ended in an unknown way: {status:?}")),
         };
         let code = u8::try_from(code).unwrap_or(u8::MAX);
-        Self { code, in_words }
+        let is_death = status.is_ok_and(|status| status.signal().is_some());
+        Self { code, is_death, in_words }
     }
 }

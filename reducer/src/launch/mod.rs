@@ -64,18 +64,29 @@ pub struct Launch {
     ranks: u32,
     transport: Transport,
     config: Config,
+    survive_deaths: bool,
 }
 
 impl Launch {
     /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on this
     /// machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
-        Self { ranks, transport: Transport::Auto, config: Config::default() }
+        let (transport, config) = (Transport::Auto, Config::default());
+        Self { ranks, transport, config, survive_deaths: false }
     }
 
     /// How locally started copies read each other's memory.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// Lets a locally started job end well although signals have killed some of its processes, if all others end well.
+    ///
+    /// For programs that know how to go on. It covers SIGKILL and crashes, but neither rank 0, which hosts the master, nor
+    /// a process that exits with a code of its own, as after a panic or an error.
+    pub fn survive_deaths(mut self) -> Self {
+        self.survive_deaths = true;
         self
     }
 
@@ -90,7 +101,8 @@ impl Launch {
 ///
 /// In a program that was started alone, `program` runs in the copies only. The process that the user started
 /// supervises them: it forwards their output with rank prefixes, takes them along when it is interrupted or killed, and
-/// returns when all have ended well. If some have not, it exits with the exit code of the one that failed first.
+/// returns when all have ended well. If some have not, it exits with the exit code of the one that failed first; see
+/// [`Launch::survive_deaths`] for those that were killed.
 ///
 /// # Errors
 /// In the copies whatever `program` returns; everywhere what keeps the job from starting, see [`LaunchError`].
@@ -128,6 +140,7 @@ fn supervise(launch: &Launch) -> Result<(), LaunchError> {
     let mut local = Local::new(launch.ranks, program);
     local.arguments = std::env::args_os().skip(1).collect();
     local.transport = launch.transport;
+    local.survive_deaths = launch.survive_deaths;
     match local.run()? {
         0 => Ok(()),
         code => std::process::exit(code.into()),
@@ -185,6 +198,8 @@ impl Session {
             },
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            storage: config.storage_directory(),
+            domain: config.domain_label(),
         })?;
         Ok(Self::new(handle, host))
     }

@@ -31,6 +31,7 @@ mod refusals;
 mod reports;
 mod strangers;
 mod suite;
+mod survive;
 mod values;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn suite() -> Suite {
     refusals::add_to(&mut suite);
     broken::add_to(&mut suite);
     death::add_to(&mut suite);
+    survive::add_to(&mut suite);
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     leftovers::add_to(&mut suite);

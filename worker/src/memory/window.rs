@@ -21,6 +21,7 @@ use super::{
     buffer::{Buffer, ReadLease},
     region::{GENERATIONS, Region},
 };
+use crate::keeper::Kept;
 
 /// What a window shows.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub enum Content {
     Buffer(Arc<Buffer>),
     /// An encoded object.
     Encoded(Bytes),
+    /// What a keeper holds. It is read when somebody asks for it.
+    Kept(Arc<Kept>),
 }
 
 /// This process's windows.
@@ -54,6 +57,9 @@ pub enum WindowError {
         /// Byte after the last.
         end: u64,
     },
+    /// What was kept cannot be read, or is not what was kept. Why stands in this process's log.
+    #[error("what was kept for the window is damaged or cannot be read")]
+    Damaged,
 }
 
 /// Bytes of a window that stay as they are while this is held.
@@ -61,8 +67,8 @@ pub enum WindowError {
 pub enum Held {
     /// Of an array.
     Lease(ReadLease),
-    /// Of an encoded object.
-    Encoded(Bytes),
+    /// Of an encoded object, or of what was kept.
+    Bytes(Bytes),
 }
 
 impl std::ops::Deref for Held {
@@ -71,9 +77,15 @@ impl std::ops::Deref for Held {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Lease(lease) => lease,
-            Self::Encoded(bytes) => bytes,
+            Self::Bytes(bytes) => bytes,
         }
     }
+}
+
+/// What a window has for a reader.
+enum Found {
+    Here(Held),
+    Kept(Arc<Kept>),
 }
 
 impl Windows {
@@ -111,6 +123,7 @@ impl Windows {
                 let place = self.region.as_ref().map_or(Place::Served, |_| Place::Memory(address));
                 (bytes.len() as u64, Some(xxh3_64(bytes)), place)
             }
+            Content::Kept(kept) => (kept.bytes, None, Place::Served),
         };
         self.table.insert(window, (generation, content));
         if let Some(region) = &self.region {
@@ -134,25 +147,46 @@ impl Windows {
         }
     }
 
-    /// Holds `range` of a window for a reader.
+    /// Holds `range` of a window for a reader. Waits only for what has to be read from disk.
     ///
     /// # Errors
     /// [`WindowError`]; the caller tells the reader.
-    pub fn read(
+    pub async fn read(
         &self,
         window: WindowId,
         generation: Generation,
         range: ByteRange,
     ) -> Result<Held, WindowError> {
+        let kept = match self.find(window, generation, range)? {
+            Found::Here(held) => return Ok(held),
+            Found::Kept(kept) => kept,
+        };
+        kept.read(range).await.map(Held::Bytes).map_err(|error| {
+            // What is kept goes away together with its window.
+            if let Err(error) = self.find(window, generation, range) {
+                return error;
+            }
+            tracing::warn!(%error, "what is kept cannot be read");
+            WindowError::Damaged
+        })
+    }
+
+    fn find(&self, window: WindowId, generation: Generation, range: ByteRange) -> Result<Found, WindowError> {
         let ByteRange { start, len } = range;
         let refused = WindowError::Range { start, end: start.saturating_add(len) };
         let entry = self.table.get(&window).ok_or(WindowError::Released)?;
         match &*entry {
             (current, _) if *current != generation => Err(WindowError::Released),
-            (_, Content::Buffer(buffer)) => buffer.read(start, len).map(Held::Lease).map_err(|_| refused),
+            (_, Content::Buffer(buffer)) => {
+                buffer.read(start, len).map(|lease| Found::Here(Held::Lease(lease))).map_err(|_| refused)
+            }
             (_, Content::Encoded(bytes)) => {
                 let end = start.checked_add(len).filter(|&end| end <= bytes.len() as u64).ok_or(refused)?;
-                Ok(Held::Encoded(bytes.slice(start as usize..end as usize)))
+                Ok(Found::Here(Held::Bytes(bytes.slice(start as usize..end as usize))))
+            }
+            (_, Content::Kept(kept)) => {
+                let inside = start.checked_add(len).is_some_and(|end| end <= kept.bytes);
+                if inside { Ok(Found::Kept(kept.clone())) } else { Err(refused) }
             }
         }
     }
@@ -163,7 +197,7 @@ impl Windows {
             (generation, Content::Buffer(shown)) => {
                 *generation == window.generation && Arc::ptr_eq(shown, buffer)
             }
-            (_, Content::Encoded(_)) => false,
+            (_, Content::Encoded(_) | Content::Kept(_)) => false,
         })
     }
 
@@ -180,22 +214,28 @@ impl Windows {
 
 #[cfg(test)]
 mod tests {
+    use futures::executor::block_on;
+
     use super::*;
 
     const ALL: ByteRange = ByteRange { start: 0, len: 3 };
+
+    fn read(windows: &Windows, window: &WindowRef) -> Result<Held, WindowError> {
+        block_on(windows.read(window.window, window.generation, ALL))
+    }
 
     #[test]
     fn a_window_is_readable_from_publication_to_release() {
         let windows = Windows::new(None);
         let first = windows.publish(Content::Encoded(Bytes::from_static(b"one"))).unwrap();
-        assert_eq!(&*windows.read(first.window, first.generation, ALL).unwrap(), b"one");
+        assert_eq!(&*read(&windows, &first).unwrap(), b"one");
         windows.release(&first);
-        assert_eq!(windows.read(first.window, first.generation, ALL).unwrap_err(), WindowError::Released);
+        assert_eq!(read(&windows, &first).unwrap_err(), WindowError::Released);
         let second = windows.publish(Content::Encoded(Bytes::from_static(b"two"))).unwrap();
         assert_eq!(first.window, second.window, "slots are used again");
-        assert_eq!(windows.read(first.window, first.generation, ALL).unwrap_err(), WindowError::Released);
+        assert_eq!(read(&windows, &first).unwrap_err(), WindowError::Released);
         windows.release(&first);
-        assert_eq!(&*windows.read(second.window, second.generation, ALL).unwrap(), b"two");
+        assert_eq!(&*read(&windows, &second).unwrap(), b"two");
     }
 
     #[test]
@@ -217,7 +257,8 @@ mod tests {
         let buffer = Buffer::new(Box::new(vec![0u8; 10]));
         let window = windows.publish(Content::Buffer(buffer.clone())).unwrap();
         let _writer = buffer.write(2, 2).unwrap();
-        let read = |start, len| windows.read(window.window, window.generation, ByteRange { start, len });
+        let read =
+            |start, len| block_on(windows.read(window.window, window.generation, ByteRange { start, len }));
         assert!(read(0, 2).is_ok());
         assert!(matches!(read(0, 3), Err(WindowError::Range { .. })));
         assert!(matches!(read(9, 2), Err(WindowError::Range { .. })));

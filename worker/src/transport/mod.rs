@@ -14,7 +14,10 @@ use bytes::Bytes;
 use everfold_protocol::message::{ByteRange, Peer, WindowRef};
 use futures::future::BoxFuture;
 
-use crate::memory::{region::PeerRegion, window::Held};
+use crate::memory::{
+    region::PeerRegion,
+    window::{Held, WindowError},
+};
 
 pub mod conformance;
 pub mod control;
@@ -51,6 +54,9 @@ pub enum ReadError {
         /// Byte after the last.
         end: u64,
     },
+    /// The owner cannot read what it kept for this window, or finds it damaged. Another copy is needed.
+    #[error("the owner cannot read what it kept, or finds it damaged")]
+    Damaged,
     /// The bytes were damaged on the way.
     #[error("the bytes that arrived are not those that were sent")]
     Checksum,
@@ -60,6 +66,16 @@ pub enum ReadError {
     /// The owner is not who it should be, or does not speak this protocol.
     #[error(transparent)]
     Handshake(#[from] handshake::HandshakeError),
+}
+
+impl From<WindowError> for ReadError {
+    fn from(error: WindowError) -> Self {
+        match error {
+            WindowError::Released => Self::Released,
+            WindowError::Range { start, end } => Self::Range { start, end },
+            WindowError::Damaged => Self::Damaged,
+        }
+    }
 }
 
 /// Bytes of a partial, wherever they are.
@@ -92,6 +108,12 @@ impl Fetched {
             Self::Mapped(mapped) => mapped.region.generation(mapped.slot) == mapped.generation,
             _ => true,
         }
+    }
+}
+
+impl AsRef<[u8]> for Fetched {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

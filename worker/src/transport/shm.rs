@@ -43,7 +43,16 @@ impl Shm {
         Ok(region)
     }
 
-    /// Forgets a process that died.
+    /// Maps the region of `peer` now, so that it can be read after its death, too.
+    pub fn map(&self, peer: &Peer) {
+        if peer.region.is_some()
+            && let Err(error) = self.region(peer)
+        {
+            tracing::debug!(process = %peer.process, %error, "cannot map its memory");
+        }
+    }
+
+    /// Forgets a process whose memory is not to be read any more.
     pub fn forget(&self, process: ProcessId) {
         self.regions.remove(&process);
     }

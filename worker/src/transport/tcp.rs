@@ -48,6 +48,7 @@ enum Answer {
     },
     Released,
     OutOfRange,
+    Damaged,
 }
 
 /// Reads windows through their owners' servers.
@@ -127,6 +128,7 @@ impl OneSidedRead for Tcp {
                 }
                 Answer::Released => Err(ReadError::Released),
                 Answer::OutOfRange => Err(ReadError::Range { start: range.start, end: range.end() }),
+                Answer::Damaged => Err(ReadError::Damaged),
             };
             idle.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
             result
@@ -145,19 +147,16 @@ pub async fn serve(mut stream: impl Stream, windows: Arc<Windows>) -> Result<(),
             Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             request => request?,
         };
-        match windows.read(request.window, request.generation, request.range) {
-            Ok(held) => {
-                let answer = Answer::Bytes { checksum: xxh3_64(&held) };
-                write_frame(&mut stream, &answer, FRAME_BYTES_MAX).await?;
-                stream.write_all(&held).await?;
-                stream.flush().await?;
-            }
-            Err(WindowError::Released) => {
-                write_frame(&mut stream, &Answer::Released, FRAME_BYTES_MAX).await?
-            }
-            Err(WindowError::Range { .. }) => {
-                write_frame(&mut stream, &Answer::OutOfRange, FRAME_BYTES_MAX).await?;
-            }
+        let (answer, held) = match windows.read(request.window, request.generation, request.range).await {
+            Ok(held) => (Answer::Bytes { checksum: xxh3_64(&held) }, Some(held)),
+            Err(WindowError::Released) => (Answer::Released, None),
+            Err(WindowError::Range { .. }) => (Answer::OutOfRange, None),
+            Err(WindowError::Damaged) => (Answer::Damaged, None),
+        };
+        write_frame(&mut stream, &answer, FRAME_BYTES_MAX).await?;
+        if let Some(held) = held {
+            stream.write_all(&held).await?;
+            stream.flush().await?;
         }
     }
 }

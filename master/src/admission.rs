@@ -1,0 +1,171 @@
+//! Whether a contribution may take part, and in what.
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, Timestamp, message::Contribution, report::Refusal, spec::Aspect,
+};
+
+use crate::{
+    machine::{Master, Timer},
+    membership::State,
+    reduction::Reduction,
+};
+
+impl Master {
+    pub(crate) fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
+        let id = contribution.reduction;
+        if let Some(refusal) =
+            self.refused.get(&id).cloned().or_else(|| self.unacceptable(sender, &contribution))
+        {
+            self.tell_refused(id, Path::single(sender.rank), refusal);
+            return;
+        }
+        self.expose_skipped(sender.rank, &contribution);
+        if let Some(reduction) = self.reductions.get(&id) {
+            if reduction.arrived.contains(sender.rank) {
+                self.stale(sender, "second contribution to one reduction");
+                return;
+            }
+            if let Some(refusal) = disagreement(reduction, sender.rank, &contribution) {
+                self.refuse(id, refusal);
+                self.tell_refused(id, Path::single(sender.rank), self.refused[&id].clone());
+                return;
+            }
+        }
+        let passed_by = self.passed_by(sender.rank, &contribution);
+        let reduction = self.reductions.entry(id).or_insert_with(|| {
+            if let Some(deadline) = contribution.spec.deadline {
+                self.timers.insert((now + deadline, Timer::Deadline(id)));
+            }
+            let share_memory = self.membership.share_memory(&contribution.spec.group);
+            Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory)
+        });
+        reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
+        if let Some(refusal) = passed_by {
+            self.refuse(id, refusal);
+            return;
+        }
+        let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
+        if reduction.wants_copies() {
+            let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
+            self.timers.insert((now + wait, Timer::Copy(id)));
+        }
+        match self.absent(&group, &arrived) {
+            Some(refusal) => self.do_without(now, id, refusal),
+            None => self.proceed(now, id),
+        }
+    }
+
+    /// Why `sender` may not contribute, whatever the others say.
+    fn unacceptable(&self, sender: ProcessId, contribution: &Contribution) -> Option<Refusal> {
+        let spec = &contribution.spec;
+        let rank = sender.rank;
+        let group = || spec.group.clone();
+        let limit = self.policy.limits.body_bytes_max;
+        let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
+        let size = self.membership.size();
+        if spec.group.is_empty() {
+            Some(Refusal::EmptyGroup)
+        } else if spec.group.last().is_some_and(|last| last.0 >= size) {
+            Some(Refusal::UnknownRanks { group: group(), size })
+        } else if !spec.group.contains(rank) {
+            Some(Refusal::CallerOutsideGroup { rank, group: group() })
+        } else if let Some(root) =
+            spec.delivery.candidates().iter().copied().find(|root| !spec.group.contains(*root))
+        {
+            Some(Refusal::RootOutsideGroup { root, group: group() })
+        } else if spec.kind.array_bytes().is_some() && bytes == 0 {
+            Some(Refusal::EmptyBody { rank })
+        } else if bytes > limit {
+            Some(Refusal::BodyTooLarge { rank, bytes, limit })
+        } else if spec.allow_missing {
+            None
+        } else {
+            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| &reduction.arrived);
+            self.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
+        }
+    }
+
+    /// Why a reduction of `group` cannot complete, given who has arrived.
+    pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
+        if self.membership.everyone_here() {
+            return None;
+        }
+        let of_group = |which: fn(&State) -> bool| {
+            let ranks = self.membership.ranks(which);
+            let others = ranks.difference(group);
+            ranks.difference(&others).difference(arrived)
+        };
+        let failed = of_group(|state| matches!(state, State::Failed(_)));
+        if !failed.is_empty() {
+            return Some(Refusal::ProcessFailed { ranks: failed });
+        }
+        let left = of_group(|state| *state == State::Left);
+        (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
+    }
+
+    /// Ends the oldest reduction of the same name if `rank` belongs to its group and has just passed it by: it
+    /// counts its calls of that name differently from the others, so nobody else's wait would ever end.
+    fn expose_skipped(&mut self, rank: Rank, contribution: &Contribution) {
+        let id = contribution.reduction;
+        let oldest = ReductionId { sequence: 0, ..id };
+        let Some((&skipped, reduction)) = self.reductions.range(oldest..id).next() else {
+            return;
+        };
+        if reduction.arrived.contains(rank) || !reduction.spec.group.contains(rank) {
+            return;
+        }
+        let refusal = Refusal::Mismatch {
+            name: reduction.name.clone(),
+            sequence: skipped.sequence,
+            aspect: Aspect::Group,
+            first: reduction.first,
+            first_says: reduction.spec.group.to_string(),
+            other: rank,
+            other_says: format!("{} (as its call {})", contribution.spec.group, id.sequence),
+        };
+        self.refuse(skipped, refusal);
+    }
+
+    /// Why a reduction that begins with `contribution` would never complete: a rank of its group has called that name
+    /// more often already.
+    fn passed_by(&self, caller: Rank, contribution: &Contribution) -> Option<Refusal> {
+        let id = contribution.reduction;
+        if self.reductions.contains_key(&id) {
+            return None;
+        }
+        let group = &contribution.spec.group;
+        let latest = ReductionId { sequence: u64::MAX, ..id };
+        let mut later = self.reductions.range(id..=latest);
+        let (later, rank, reduction) = later.find_map(|(later, reduction)| {
+            let rank = reduction.arrived.iter().find(|rank| group.contains(*rank))?;
+            Some((later, rank, reduction))
+        })?;
+        Some(Refusal::Mismatch {
+            name: contribution.name.clone(),
+            sequence: id.sequence,
+            aspect: Aspect::Group,
+            first: caller,
+            first_says: group.to_string(),
+            other: rank,
+            other_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
+        })
+    }
+}
+
+/// On what `rank` and those who came before it disagree.
+fn disagreement(reduction: &Reduction, rank: Rank, contribution: &Contribution) -> Option<Refusal> {
+    let (aspect, first_says, other_says) = if reduction.name == contribution.name {
+        reduction.spec.disagreement(&contribution.spec)?
+    } else {
+        (Aspect::Name, reduction.name.clone(), contribution.name.clone())
+    };
+    Some(Refusal::Mismatch {
+        name: reduction.name.clone(),
+        sequence: contribution.reduction.sequence,
+        aspect,
+        first: reduction.first,
+        first_says,
+        other: rank,
+        other_says,
+    })
+}

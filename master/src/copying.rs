@@ -1,0 +1,211 @@
+//! Which originals get their second copy when, and from whom (DR-9).
+//!
+//! Nothing is copied in the first moments of a reduction: a short one is over by then. What lies in memory that outlives
+//! its process waits longer; its copy is for the case that the process freezes. Later, copies are ordered from
+//! each owner's keeper in small portions, so that what an executor has fetched and kept in the meantime is not sent a
+//! second time. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts when all of it is
+//! acknowledged.
+//!
+//! Keepers are processes of the group that have contributed themselves: they hear when the reduction ends. A copy counts
+//! from its acknowledgement on (I5). If its keeper dies, the next keeper begins anew.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId,
+    message::{Data, Keep, KeepAs, Kept, Medium, Place, Source},
+    spec::Protection,
+};
+
+use crate::{
+    membership::Membership, placement::Placement, policy::Policy, queue::Ready, reduction::Reduction,
+};
+
+/// The part of a ping interval that a reduction lasts before its originals are copied.
+const COPY_WAIT: u32 = 20;
+
+/// How far the copies of one reduction's originals are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Copying {
+    /// Who keeps whose copies among those who had arrived when it was made.
+    placement: Option<(Path, Placement)>,
+    owners: BTreeMap<Rank, Progress>,
+    /// Owners whose originals nobody can keep.
+    given_up: Path,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    keeper: ProcessId,
+    /// The next segment to order.
+    next: u32,
+    /// Segments ordered and not yet acknowledged.
+    ordered: u32,
+}
+
+impl Reduction {
+    /// Whether originals are to be copied at all.
+    pub(crate) fn wants_copies(&self) -> bool {
+        self.spec.protection > Protection::None && !self.inline
+    }
+
+    /// How long the copy of `owner`'s original can wait.
+    pub(crate) fn copy_wait(&self, owner: Rank, ping_interval: Duration) -> Duration {
+        let outlives = |original: &Ready| {
+            let window = match &original.data {
+                Data::Window(window) => Some(window),
+                _ => None,
+            };
+            self.share_memory && window.is_some_and(|window| matches!(window.place, Place::Region(_)))
+        };
+        match self.spec.protection {
+            Protection::CommitFirst => Duration::ZERO,
+            _ if self.originals.get(&owner).is_some_and(outlives) => ping_interval,
+            _ => ping_interval / COPY_WAIT,
+        }
+    }
+
+    fn keep_as(&self) -> KeepAs {
+        KeepAs {
+            segment_bytes: if self.body_bytes == 0 { 0 } else { self.segment_bytes },
+            medium: match self.spec.protection {
+                Protection::None | Protection::Memory => Medium::Memory,
+                Protection::Disk => Medium::WriteBehind,
+                Protection::CommitFirst => Medium::WriteThrough,
+            },
+        }
+    }
+
+    /// How executors keep the originals that they fetch. Where memory is shared, nothing is fetched.
+    pub(crate) fn keep_fetched(&self) -> Option<KeepAs> {
+        (self.wants_copies() && !self.share_memory).then(|| self.keep_as())
+    }
+
+    /// The orders that are due now.
+    pub(crate) fn order_copies(
+        &mut self,
+        id: ReductionId,
+        policy: &Policy,
+        members: &Membership,
+    ) -> Vec<(ProcessId, Keep)> {
+        let mut orders = Vec::new();
+        if !self.wants_copies() || self.unfinished == 0 {
+            return orders;
+        }
+        let made = self.copying.placement.take().filter(|(arrived, _)| *arrived == self.arrived);
+        let (_, placement) = made.unwrap_or_else(|| (Path::empty(), members.placement(&self.arrived)));
+        let count = self.segments.len() as u32;
+        let how = self.keep_as();
+        let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
+        for original in self.originals.values() {
+            let owner = original.process;
+            if !matches!(original.data, Data::Window(_))
+                || self.copying.given_up.contains(owner.rank)
+                || !members.readable(original, self.share_memory)
+            {
+                continue;
+            }
+            let progress = match self.copying.owners.entry(owner.rank) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let keeper = placement.replica_of(owner.rank).and_then(|rank| members.alive(rank));
+                    let Some(keeper) = keeper.map(|peer| peer.process) else { continue };
+                    entry.insert(Progress { keeper, next: 0, ordered: 0 })
+                }
+            };
+            let is_kept = |index: u32| self.segments[index as usize].replicas.contains_key(&owner.rank);
+            while progress.next < count && progress.ordered < per_order {
+                let first = progress.next;
+                if is_kept(first) {
+                    progress.next += 1;
+                    continue;
+                }
+                let room = per_order - progress.ordered;
+                let end = (first..count.min(first + room)).find(|index| is_kept(*index));
+                let end = end.unwrap_or(count.min(first + room));
+                progress.ordered += end - first;
+                progress.next = end;
+                let Ready { process, path, data } = original.clone();
+                let keep =
+                    Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
+                orders.push((progress.keeper, keep));
+            }
+        }
+        self.copying.placement = Some((self.arrived.clone(), placement));
+        orders
+    }
+
+    /// Takes in that `keeper` has copies. Returns whether the owner's contribution takes part from now on.
+    pub(crate) fn kept(&mut self, keeper: ProcessId, kept: &Kept, data: &Data) -> bool {
+        let rank = kept.owner.rank;
+        for index in kept.segments.clone() {
+            if let Some(segment) = self.segments.get_mut(index as usize) {
+                let copy = Ready { process: keeper, path: Path::single(rank), data: data.clone() };
+                segment.replicas.insert(rank, copy);
+            }
+        }
+        self.answered(keeper, kept);
+        self.is_protected(rank) && self.commit(rank)
+    }
+
+    /// Takes in that `keeper` could not reach the owner: these copies are to be ordered again.
+    pub(crate) fn not_reached(&mut self, keeper: ProcessId, kept: &Kept) {
+        self.answered(keeper, kept);
+        if let Some(progress) = self.copying.owners.get_mut(&kept.owner.rank) {
+            progress.next = progress.next.min(kept.segments.start);
+        }
+    }
+
+    /// Takes in that `keeper` cannot keep copies. Returns whether that is news.
+    pub(crate) fn not_kept(&mut self, keeper: ProcessId, kept: &Kept) -> bool {
+        self.answered(keeper, kept);
+        let rank = kept.owner.rank;
+        let is_news = !self.copying.given_up.contains(rank) && self.group.contains(rank);
+        self.copying.given_up = self.copying.given_up.union(&Path::single(rank)).unwrap_or_default();
+        is_news
+    }
+
+    fn answered(&mut self, keeper: ProcessId, kept: &Kept) {
+        if let Some(progress) = self.copying.owners.get_mut(&kept.owner.rank)
+            && progress.keeper == keeper
+        {
+            progress.ordered = progress.ordered.saturating_sub(kept.segments.len() as u32);
+        }
+    }
+
+    /// Lets a contribution take part that waited for its copy. Returns whether it did wait.
+    pub(crate) fn commit(&mut self, rank: Rank) -> bool {
+        let Some(original) = self.uncommitted.remove(&rank) else { return false };
+        self.enter(&original);
+        true
+    }
+
+    /// Contributions that wait for copies which nobody can make.
+    pub(crate) fn unprotectable(&self, members: &Membership) -> Vec<Rank> {
+        let alone = |rank: Rank| {
+            let others = self.group.iter().filter(|other| *other != rank);
+            self.arrived == self.group && others.filter(|other| members.alive(*other).is_some()).count() == 0
+        };
+        let hopeless = |rank: &Rank| self.copying.given_up.contains(*rank) || alone(*rank);
+        self.uncommitted.keys().copied().filter(hopeless).collect()
+    }
+
+    /// Starts copying anew from other keepers where a keeper has died.
+    pub(crate) fn lose_keeper(&mut self, dead: ProcessId) {
+        self.copying.placement = None;
+        self.copying.owners.retain(|_, progress| progress.keeper != dead);
+    }
+
+    fn is_protected(&self, rank: Rank) -> bool {
+        self.segments.iter().all(|segment| segment.replicas.contains_key(&rank))
+    }
+
+    /// Contributors whose originals have a copy outside their process.
+    pub(crate) fn protected(&self) -> Path {
+        let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(Ready::is_inline);
+        self.group.iter().filter(|rank| inlined(rank) || self.is_protected(*rank)).collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! How a reduction ends: well, or refused.
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, Timestamp,
+    message::{Data, Finished, ToWorker},
+    report::Refusal,
+    spec::Delivery,
+};
+
+use crate::{
+    event::Notice,
+    machine::{Master, Timer},
+    membership::State,
+};
+
+/// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
+const REFUSALS_MAX: usize = 4096;
+
+impl Master {
+    /// Tells the group that its reduction is over.
+    pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId) {
+        self.let_go(id);
+        let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
+        if let Some(due) = reduction.due() {
+            self.timers.remove(&(due, Timer::Deadline(id)));
+        }
+        if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
+            let candidates = candidates.clone();
+            return self.deliver(now, id, &candidates);
+        }
+        let root = reduction.spec.delivery.root();
+        let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
+        let report = reduction.report(now);
+        let group = reduction.spec.group.clone();
+        let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        if in_windows {
+            let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_)));
+            reduction.collecting = Some(group.difference(&gone));
+        } else {
+            self.reductions.remove(&id);
+        }
+        self.notice(Notice::Finished(id));
+        for peer in self.peers_of(&group) {
+            let mut report = report.clone();
+            if root.is_some_and(|root| root != peer.rank) {
+                report.strip_trace();
+            }
+            self.send(peer, ToWorker::Finished(Finished { reduction: id, result: result.clone(), report }));
+        }
+    }
+
+    /// Hands a result to the first of `candidates` that lives. The others hear of it when it is there.
+    pub(crate) fn deliver(&mut self, now: Timestamp, id: ReductionId, candidates: &[Rank]) {
+        let receiver = candidates.iter().find_map(|rank| self.membership.alive(*rank));
+        let Some(receiver) = receiver.map(|peer| peer.process) else {
+            let ranks = candidates.iter().copied().collect();
+            return self.refuse(id, Refusal::ProcessFailed { ranks });
+        };
+        let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
+        reduction.collecting = Some(Path::single(receiver.rank));
+        let finished = Finished { reduction: id, result: reduction.pieces(), report: reduction.report(now) };
+        reduction.told = Some(finished.report.clone());
+        self.send(receiver, ToWorker::Finished(finished));
+    }
+
+    pub(crate) fn collected(&mut self, sender: ProcessId, id: ReductionId) {
+        let collecting = self.reductions.get_mut(&id).and_then(|reduction| reduction.collecting.as_mut());
+        match collecting {
+            Some(waiting) => *waiting = waiting.difference(&Path::single(sender.rank)),
+            None => self.stale(sender, "collected a result that nobody waits for"),
+        }
+        self.release_collected(id);
+    }
+
+    pub(crate) fn release_collected(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else {
+            return;
+        };
+        if !reduction.collecting.as_ref().is_some_and(Path::is_empty) {
+            return;
+        }
+        let group = reduction.spec.group.clone();
+        let report = self.reductions.remove(&id).and_then(|reduction| reduction.told);
+        if let Some(mut report) = report {
+            // A result for one rank: that one has it already.
+            report.strip_trace();
+            self.notice(Notice::Finished(id));
+            for to in self.peers_of(&group) {
+                let finished = Finished { reduction: id, result: Vec::new(), report: report.clone() };
+                self.send(to, ToWorker::Finished(finished));
+            }
+        }
+        for to in self.peers_of(&group) {
+            self.send(to, ToWorker::Release { reduction: id });
+        }
+    }
+
+    /// Ends a reduction in an error for everyone who has called it, and for those who will.
+    pub(crate) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
+        self.let_go(id);
+        let Some(reduction) = self.reductions.remove(&id) else {
+            return;
+        };
+        if let Some(due) = reduction.due() {
+            self.timers.remove(&(due, Timer::Deadline(id)));
+        }
+        for lane in &mut self.lanes {
+            lane.extract(|plan| plan.segment.reduction == id);
+        }
+        self.refused.insert(id, refusal.clone());
+        self.refused_order.push_back(id);
+        if self.refused_order.len() > REFUSALS_MAX {
+            let oldest = self.refused_order.pop_front().expect("not empty");
+            self.refused.remove(&oldest);
+        }
+        self.tell_refused(id, reduction.arrived, refusal);
+    }
+
+    pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
+        for to in self.peers_of(&ranks) {
+            self.send(to, ToWorker::Refused { reduction: id, refusal: refusal.clone() });
+        }
+        self.notice(Notice::Refused { reduction: id, ranks, refusal });
+    }
+
+    /// Frees the lanes of those who work on tasks of a reduction that is over: no answer will come.
+    fn let_go(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        for segment in &mut reduction.segments {
+            let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
+            for running in segment.running.drain(..).chain(given_up) {
+                // The lane of a process that died was emptied as a whole.
+                if self.membership.alive(running.executor.rank).is_some() {
+                    self.lanes[running.executor.rank.index()].complete(running.bytes);
+                    self.touched.insert(running.executor.rank);
+                }
+            }
+        }
+    }
+
+    /// Ends the reduction because its deadline has passed.
+    pub(crate) fn pass_deadline(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        let deadline = reduction.spec.deadline.expect("only reductions with a deadline have such a timer");
+        let missing = reduction.group.difference(&reduction.arrived);
+        self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
+    }
+}

@@ -1,0 +1,312 @@
+//! Who is dead, silent or slow, and what follows for the job (DR-8, DR-10, DR-11).
+
+use std::collections::BTreeMap;
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
+    message::{Evidence, Kept, MASTER_RANK, News, NotKept, ToWorker},
+    report::Refusal,
+    spec::Delivery,
+    watch::{Alarm, Watch},
+};
+
+use crate::{
+    event::{Action, Notice},
+    lane::{Lane, Plan},
+    machine::{Master, RETRY_PAUSE, Timer},
+    membership::State,
+};
+
+/// How often in a ping interval silence and late tasks are looked for.
+const LOOKS_PER_PING: u32 = 4;
+
+impl Master {
+    /// Begins to ping, now that everyone is here.
+    pub(crate) fn start_watching(&mut self) {
+        let interval = self.policy.limits.ping_interval;
+        if interval.is_zero() {
+            return;
+        }
+        let watch = Watch::new(self.now, interval);
+        self.watches = self.membership.peers().map(|peer| (peer.process.rank, watch.clone())).collect();
+        self.watches.remove(&MASTER_RANK);
+        let alarm = Alarm::new(self.now, interval / LOOKS_PER_PING);
+        self.timers.insert((alarm.due(), Timer::Alarm));
+        self.alarm = Some(alarm);
+    }
+
+    /// Pings, and looks for silence and late tasks.
+    pub(crate) fn ring(&mut self, now: Timestamp) {
+        let Some(alarm) = &mut self.alarm else { return };
+        let asleep = alarm.ring(now).unwrap_or_default();
+        self.timers.insert((alarm.due(), Timer::Alarm));
+        self.watches.values_mut().for_each(|watch| watch.forgive(asleep));
+        if self.rings.is_multiple_of(u64::from(LOOKS_PER_PING)) {
+            let number = self.rings / u64::from(LOOKS_PER_PING);
+            let everyone: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
+            everyone.into_iter().for_each(|to| self.send(to, ToWorker::Ping { number }));
+        }
+        self.rings += 1;
+        let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
+        let silent: Vec<_> = silent.map(|(rank, watch)| (*rank, watch.silence(now))).collect();
+        for (rank, silence) in silent {
+            if let Some(process) = self.membership.alive(rank).map(|peer| peer.process) {
+                self.fail(now, process, Evidence::Silent(silence));
+            }
+        }
+        self.overtake(now);
+    }
+
+    /// Has tasks that are late done by others, too. Slow is not dead.
+    fn overtake(&mut self, now: Timestamp) {
+        let patience = self.policy.limits.ping_interval;
+        let mut overtaken = BTreeMap::new();
+        for (&id, reduction) in &mut self.reductions {
+            let root = reduction.spec.delivery.root();
+            for index in 0..reduction.segments.len() {
+                for position in (0..reduction.segments[index].running.len()).rev() {
+                    let running = &mut reduction.segments[index].running[position];
+                    let executor = running.executor.rank;
+                    if running.late > now || Some(executor) == root {
+                        continue;
+                    }
+                    running.late = now + patience;
+                    if reduction.overtake(SegmentIndex(index as u32), position, &self.membership) {
+                        overtaken.insert((id, executor), reduction.name.clone());
+                    }
+                }
+            }
+        }
+        for ((id, rank), name) in overtaken {
+            self.tell(id, News::Slow { rank, name });
+            self.proceed(now, id);
+        }
+    }
+
+    /// Waits no longer for processes that have not joined.
+    pub(crate) fn stop_joining(&mut self) {
+        self.joining = false;
+        if self.lost.is_empty() {
+            self.call_off(&self.membership.ranks(|state| *state == State::Expected));
+        }
+        self.actions.push_back(Action::Done);
+    }
+
+    /// Tells everyone who has joined that there will be no job.
+    fn call_off(&mut self, missing: &Path) {
+        let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
+        for to in here {
+            self.send(to, ToWorker::Incomplete { missing: missing.clone() });
+        }
+    }
+
+    pub(crate) fn leave(&mut self, now: Timestamp, sender: ProcessId) {
+        if self.membership.alive(sender.rank).is_none() {
+            self.stale(sender, "leave of a process that has not joined");
+            return;
+        }
+        self.membership.leave(sender.rank);
+        self.watches.remove(&sender.rank);
+        self.notice(Notice::Left(sender));
+        if sender.rank != MASTER_RANK {
+            self.send(sender, ToWorker::Farewell);
+        }
+        self.end_what_cannot_complete(now);
+        self.end_if_empty();
+    }
+
+    /// Declares a process failed, tells everyone, and repairs what it took part in.
+    pub(crate) fn fail(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
+        if !self.membership.fail(process, evidence) {
+            return;
+        }
+        self.watches.remove(&process.rank);
+        self.notice(Notice::Failed { process, evidence });
+        if matches!(evidence, Evidence::Silent(_)) {
+            // If it lives, this is the last thing it hears.
+            self.send(process, ToWorker::Fenced);
+            self.actions.push_back(Action::Disconnect(process));
+        }
+        if self.joining {
+            // Those who come later hear it when they join; those who go because of it are not to blame.
+            if self.lost.is_empty() {
+                self.lost = Path::single(process.rank);
+                self.call_off(&Path::single(process.rank));
+            }
+            return;
+        }
+        let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
+        for to in survivors {
+            self.send(to, ToWorker::Departed { process, evidence });
+        }
+        self.bereave(now, process);
+        self.end_what_cannot_complete(now);
+        self.end_if_empty();
+    }
+
+    /// Repairs all reductions that `dead` took part in, or ends them.
+    fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
+        self.take_back_plans(|plan| plan.partials.iter().any(|ready| ready.process == dead));
+        let members = &self.membership;
+        let lane = std::mem::take(&mut self.lanes[dead.rank.index()]);
+        for Plan { segment: id, partials, .. } in lane.into_plans() {
+            let reduction = self.reductions.get_mut(&id.reduction).expect("plans belong to live reductions");
+            reduction.take_back(id.index, partials);
+        }
+        let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
+        for (&id, reduction) in &mut self.reductions {
+            if !reduction.group.contains(dead.rank) {
+                continue;
+            }
+            if let Some(waiting) = &mut reduction.collecting {
+                // The value is final: whoever can still read it shall have it.
+                *waiting = waiting.difference(&Path::single(dead.rank));
+                collecting.push((id, waiting.is_empty()));
+                continue;
+            }
+            reduction.lose_keeper(dead);
+            match reduction.bereave(now, dead, members) {
+                Ok(()) => repaired.push(id),
+                Err(refusal) => hopeless.push((id, refusal)),
+            }
+        }
+        for (id, nobody_waits) in collecting {
+            match &self.reductions[&id].spec.delivery {
+                Delivery::FirstOf(candidates) if nobody_waits => {
+                    let candidates = candidates.clone();
+                    self.deliver(now, id, &candidates);
+                }
+                _ => self.release_collected(id),
+            }
+        }
+        for (id, refusal) in hopeless {
+            self.do_without(now, id, refusal);
+        }
+        for id in repaired {
+            self.proceed(now, id);
+            self.order_copies(now, id);
+        }
+    }
+
+    /// Puts the partials of plans that `which` accepts back into their queues.
+    fn take_back_plans(&mut self, which: impl Fn(&Plan) -> bool) {
+        let plans: Vec<Plan> =
+            self.lanes.iter_mut().flat_map(|lane: &mut Lane| lane.extract(&which)).collect();
+        for Plan { segment: id, partials, .. } in plans {
+            let reduction = self.reductions.get_mut(&id.reduction).expect("plans belong to live reductions");
+            reduction.take_back(id.index, partials);
+        }
+    }
+
+    /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction if not.
+    pub(crate) fn do_without(&mut self, now: Timestamp, id: ReductionId, mut refusal: Refusal) {
+        self.take_back_plans(|plan| plan.segment.reduction == id);
+        loop {
+            let Some(reduction) = self.reductions.get_mut(&id) else { return };
+            let candidates = reduction.spec.delivery.candidates();
+            let receives =
+                candidates.is_empty() || candidates.iter().any(|rank| self.membership.alive(*rank).is_some());
+            let done = match refusal.absent().filter(|_| receives) {
+                Some(ranks) => reduction.do_without(ranks, &self.membership),
+                None => Ok(false),
+            };
+            let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
+            match done {
+                Ok(true) => match self.absent(&group, &arrived) {
+                    Some(more) => refusal = more,
+                    None => {
+                        self.proceed(now, id);
+                        return self.order_copies(now, id);
+                    }
+                },
+                Ok(false) => return self.refuse(id, refusal),
+                Err(more) => refusal = more,
+            }
+        }
+    }
+
+    /// Goes on without those who will not come, or refuses every reduction that waits for them.
+    fn end_what_cannot_complete(&mut self, now: Timestamp) {
+        let running = self.reductions.iter().filter(|(_, reduction)| reduction.collecting.is_none());
+        let waiting = running
+            .filter_map(|(&id, reduction)| Some((id, self.absent(&reduction.group, &reduction.arrived)?)));
+        let waiting: Vec<_> = waiting.collect();
+        for (id, refusal) in waiting {
+            self.do_without(now, id, refusal);
+        }
+    }
+
+    fn end_if_empty(&mut self) {
+        let others = self.membership.peers().count();
+        let expected = self.membership.ranks(|state| *state == State::Expected);
+        if others == 0 && expected.is_empty() {
+            if self.membership.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
+                self.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
+            }
+            self.actions.push_back(Action::Done);
+        }
+    }
+
+    /// Orders the copies of originals that are due.
+    pub(crate) fn order_copies(&mut self, now: Timestamp, id: ReductionId) {
+        let Some(reduction) = self.reductions.get_mut(&id).filter(|reduction| reduction.collecting.is_none())
+        else {
+            return;
+        };
+        let orders = reduction.order_copies(id, &self.policy, &self.membership);
+        let unprotectable = reduction.unprotectable(&self.membership);
+        for (to, keep) in orders {
+            self.send(to, ToWorker::Keep(keep));
+        }
+        for rank in unprotectable {
+            self.unprotected(now, id, rank, "there is no other process to keep it".to_owned());
+        }
+    }
+
+    /// Takes in that a process has copies, or cannot make them.
+    pub(crate) fn kept(&mut self, now: Timestamp, sender: ProcessId, kept: Kept) {
+        let id = kept.reduction;
+        let Some(reduction) = self.reductions.get_mut(&id).filter(|reduction| reduction.collecting.is_none())
+        else {
+            return;
+        };
+        match &kept.result {
+            Ok(data) => {
+                if reduction.kept(sender, &kept, data) {
+                    self.proceed(now, id);
+                }
+                self.order_copies(now, id);
+            }
+            Err(NotKept::Unreachable) => {
+                reduction.not_reached(sender, &kept);
+                self.timers.insert((now + RETRY_PAUSE, Timer::Copy(id)));
+            }
+            Err(NotKept::Impossible(reason)) => {
+                if reduction.not_kept(sender, &kept) {
+                    self.unprotected(now, id, kept.owner.rank, format!("rank {}: {reason}", sender.rank));
+                }
+            }
+        }
+    }
+
+    /// Lets a contribution count without a second copy, and says so.
+    fn unprotected(&mut self, now: Timestamp, id: ReductionId, rank: Rank, reason: String) {
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        let waited = reduction.commit(rank);
+        let name = reduction.name.clone();
+        self.tell(id, News::Unprotected { rank, name, reason });
+        if waited {
+            self.proceed(now, id);
+        }
+    }
+
+    /// Tells the processes of a reduction's group.
+    fn tell(&mut self, id: ReductionId, news: News) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        let group = reduction.spec.group.clone();
+        for to in self.peers_of(&group) {
+            self.send(to, ToWorker::News(news.clone()));
+        }
+        self.notice(Notice::News(news));
+    }
+}

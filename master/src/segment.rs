@@ -1,0 +1,100 @@
+//! The state of one segment: which partials wait, which are worked on, which copies there are.
+
+use std::collections::BTreeMap;
+
+use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
+use smallvec::SmallVec;
+
+use crate::queue::{Queue, Ready};
+
+/// A task that its executor works on.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Which task.
+    pub task: TaskId,
+    /// Who works on it.
+    pub executor: ProcessId,
+    /// What the executor held before.
+    pub own: Path,
+    /// What it reads, and from whom.
+    pub sources: Vec<(ProcessId, Path)>,
+    /// What its result will hold.
+    pub path: Path,
+    /// What it counts as in the executor's lane.
+    pub bytes: u64,
+    /// When it is late.
+    pub late: Timestamp,
+}
+
+/// A task that was given up while its executor may still work on it.
+#[derive(Clone, Debug)]
+pub struct Abandoned {
+    /// The task.
+    pub running: Running,
+    /// Whether its result still counts if it comes before anybody has used what was put in its place.
+    pub counts: bool,
+}
+
+/// What becomes of the result of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// It counts. The task took as many bytes of its executor's lane.
+    Counts(u64),
+    /// Somebody else was faster, or it is of no use any more.
+    TooLate(u64),
+}
+
+/// One segment's state.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Partials without a partner.
+    pub queue: Queue,
+    /// The root's own partial, kept back until the rest of the group is one partial.
+    pub held_root: Option<Ready>,
+    /// Paths that wait in lanes as plans, and in whose.
+    pub planned: SmallVec<[(Path, Rank); 2]>,
+    /// Tasks that are being worked on.
+    pub running: SmallVec<[Running; 2]>,
+    /// The finished segment.
+    pub result: Option<Ready>,
+    /// Partials of processes that could not be reached and have not been declared failed.
+    pub suspended: SmallVec<[Ready; 1]>,
+    /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
+    /// until that rank executes another one.
+    pub held: BTreeMap<Rank, Ready>,
+    /// Tasks that were given up.
+    pub abandoned: SmallVec<[Abandoned; 1]>,
+    /// Ranks whose own partial is of no use any more. They can only begin afresh.
+    pub spoilt: SmallVec<[Rank; 1]>,
+    /// Second copies of originals, by owner.
+    pub replicas: BTreeMap<Rank, Ready>,
+    /// How often somebody could not be reached.
+    pub attempts: u32,
+}
+
+impl Segment {
+    /// Whether `rank` works here, or is about to.
+    pub(crate) fn is_busy(&self, rank: Rank) -> bool {
+        self.planned.iter().any(|(_, executor)| *executor == rank)
+            || self.running.iter().any(|running| running.executor.rank == rank)
+            || self.is_busy_in_vain(rank)
+    }
+
+    /// Whether `rank` may still work on a task that was given up, and writes its partial.
+    pub(crate) fn is_busy_in_vain(&self, rank: Rank) -> bool {
+        self.abandoned.iter().any(|abandoned| abandoned.running.executor.rank == rank)
+    }
+
+    /// Remembers what a process's own partial is now.
+    pub(crate) fn hold(&mut self, ready: Ready) {
+        self.spoilt.retain(|rank| *rank != ready.process.rank);
+        self.held.insert(ready.process.rank, ready);
+    }
+
+    /// Remembers that `rank`'s own partial is of no use any more.
+    pub(crate) fn spoil(&mut self, rank: Rank) {
+        if !self.spoilt.contains(&rank) {
+            self.spoilt.push(rank);
+        }
+    }
+}

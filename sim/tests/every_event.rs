@@ -1,0 +1,205 @@
+//! Every event of a small reduction is a moment at which each rank may die, freeze for a while, or be frozen until it
+//! is fenced. After every event the invariants hold; at the end every future has ended, and what counts counts once.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use everfold_protocol::{
+    Path, Rank, ReductionSpec,
+    report::Refusal,
+    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Protection},
+};
+use everfold_sim::{Call, Settings, World};
+use everfold_worker::machine::End;
+
+const RANKS: u32 = 4;
+const PING: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Death,
+    /// Shorter than what counts as silence, longer than what counts as late.
+    Pause,
+    /// Until long after the fence.
+    Fence,
+}
+
+const FAULTS: [Fault; 3] = [Fault::Death, Fault::Pause, Fault::Fence];
+
+/// The reductions that are tried: one per way to deliver, to cut, to share memory and to protect.
+fn specs() -> Vec<(ReductionSpec, bool)> {
+    let kinds = [
+        BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 12_000 },
+        BodyKind::Object { type_name: "evidence".to_owned() },
+    ];
+    let deliveries = [
+        Delivery::Root(Rank(0)),
+        Delivery::Root(Rank(2)),
+        Delivery::FirstOf(vec![Rank(3), Rank(0)]),
+        Delivery::All,
+    ];
+    let levels = [Protection::None, Protection::Memory, Protection::CommitFirst];
+    let mut specs = Vec::new();
+    for kind in &kinds {
+        for (index, delivery) in deliveries.iter().enumerate() {
+            for (level, shares) in levels.into_iter().zip([true, false, index % 2 == 0]) {
+                let spec = ReductionSpec {
+                    group: Path::range(0, RANKS),
+                    delivery: delivery.clone(),
+                    kind: kind.clone(),
+                    commutative: level != Protection::Memory,
+                    deadline: None,
+                    protection: level,
+                    allow_missing: !matches!(delivery, Delivery::Root(_)) && index % 2 == 0,
+                    trace: false,
+                };
+                specs.push((spec, shares));
+            }
+        }
+    }
+    specs
+}
+
+/// A world in which all ranks are about to call.
+fn world(spec: &ReductionSpec, shares_memory: bool) -> World {
+    let mut settings = Settings::new(RANKS, 7);
+    settings.latency = (Duration::from_micros(1), Duration::from_micros(5));
+    settings.policy.limits = Limits { ping_interval: PING, ..Limits::default() };
+    settings.policy.segment_bytes = 1 << 16;
+    if shares_memory {
+        settings.hosts = vec![1; RANKS as usize];
+    }
+    let mut world = World::new(settings);
+    while world.met().len() < RANKS as usize {
+        assert!(world.step());
+    }
+    for rank in (0..RANKS).map(Rank) {
+        let call = Call { rank, name: "x".into(), sequence: 0, spec: spec.clone(), inline: false };
+        world.call(Duration::from_micros(100 + 20 * u64::from(rank.0)), call);
+    }
+    world
+}
+
+fn all_ended(world: &World, except: &Path) -> bool {
+    (0..RANKS).map(Rank).all(|rank| except.contains(rank) || world.ended(rank, "x", 0).is_some())
+}
+
+/// Runs with `faults`, each after so many events; tells how many results there were.
+fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)]) -> usize {
+    let mut world = world(spec, shares_memory);
+    let mut events = 0;
+    let mut next = faults.iter();
+    let mut fault = next.next();
+    loop {
+        while let Some(&(_, rank, what)) = fault.filter(|(at, ..)| *at == events) {
+            match what {
+                Fault::Death => world.kill(Duration::ZERO, rank),
+                Fault::Pause => world.freeze(Duration::ZERO, rank, PING * 2),
+                Fault::Fence => world.freeze(Duration::ZERO, rank, PING * 60),
+            }
+            fault = next.next();
+        }
+        if !world.step() {
+            break;
+        }
+        events += 1;
+    }
+    let dead: Path =
+        faults.iter().filter(|(.., fault)| *fault == Fault::Death).map(|(_, rank, _)| *rank).collect();
+    assert!(
+        all_ended(&world, &dead),
+        "{spec:?} {faults:?}: {:?} {:?}",
+        world.notices(),
+        world.master().reductions().collect::<Vec<_>>()
+    );
+    let hit: Path = faults.iter().map(|(_, rank, _)| *rank).collect();
+    // If the master was silent for too long, all others have left it.
+    let left = faults.iter().any(|(_, rank, fault)| *rank == 0 && *fault == Fault::Fence);
+    let hit = if left { Path::range(0, RANKS) } else { hit };
+    let mut results = 0;
+    for rank in (0..RANKS).map(Rank).filter(|rank| !dead.contains(*rank)) {
+        let ended = world.ended(rank, "x", 0).unwrap();
+        match &ended.end {
+            End::Finished(_) => {}
+            End::Received(report) => {
+                let expected: Vec<Rank> = spec.group.difference(&report.missing).iter().collect();
+                for segment in ended.value.as_ref().unwrap() {
+                    let mut counted = segment.clone();
+                    if spec.commutative {
+                        counted.sort_unstable();
+                    }
+                    assert_eq!(counted, expected, "{spec:?} {faults:?}, rank {rank}");
+                }
+                assert!(report.missing.is_subset(&hit), "{spec:?} {faults:?}");
+                results += 1;
+            }
+            End::Refused(Refusal::ContributionLost { ranks }) => {
+                assert!(ranks.is_subset(&hit), "{spec:?} {faults:?}: {ranks}");
+                let only_pauses = faults.iter().all(|(.., fault)| *fault == Fault::Pause);
+                assert!(!only_pauses, "{spec:?} {faults:?}: a pause lost something");
+            }
+            End::Refused(Refusal::ProcessFailed { .. }) | End::ResultLost(_) => {}
+            End::Fenced | End::MasterLost if hit.contains(rank) || hit.contains(Rank(0)) => {}
+            other => panic!("{spec:?} {faults:?}, rank {rank}: {other:?}"),
+        }
+    }
+    results
+}
+
+/// Events until all futures have ended without a fault.
+fn length(spec: &ReductionSpec, shares_memory: bool) -> usize {
+    let mut world = world(spec, shares_memory);
+    let mut events = 0;
+    while !all_ended(&world, &Path::empty()) {
+        assert!(world.step());
+        events += 1;
+    }
+    events
+}
+
+#[test]
+fn one_fault_at_every_event() {
+    let (mut runs, mut with_result) = (0, 0);
+    for (spec, shares_memory) in specs() {
+        for at in 0..=length(&spec, shares_memory) {
+            for rank in (0..RANKS).map(Rank) {
+                // A master that dies takes its job along: see the tests of real processes.
+                for fault in FAULTS.into_iter().filter(|fault| rank != 0 || *fault != Fault::Death) {
+                    let results = run(&spec, shares_memory, &[(at, rank, fault)]);
+                    runs += 1;
+                    with_result += usize::from(results > 0);
+                    assert!(
+                        fault != Fault::Pause || results > 0,
+                        "{spec:?}: a pause of {rank} at {at} cost the result"
+                    );
+                }
+            }
+        }
+    }
+    println!("{runs} runs, {with_result} with a result");
+    assert!(with_result * 2 > runs);
+}
+
+#[test]
+fn two_faults_at_every_tenth_event() {
+    let mut runs = 0;
+    for (number, (spec, shares_memory)) in specs().into_iter().enumerate() {
+        let length = length(&spec, shares_memory);
+        for first in (number % 10..=length).step_by(10) {
+            for second in (first..=length + 20).step_by(10) {
+                for (one, other) in [(1, 2), (2, 3), (3, 1)] {
+                    for fault in FAULTS {
+                        run(
+                            &spec,
+                            shares_memory,
+                            &[(first, Rank(one), Fault::Death), (second, Rank(other), fault)],
+                        );
+                        runs += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{runs} runs");
+}

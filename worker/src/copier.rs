@@ -1,0 +1,126 @@
+//! Second copies of other ranks' originals: made, shown, written to disk.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use everfold_protocol::{
+    ProcessId, ReductionId, SegmentId, SegmentIndex,
+    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, Medium, NotKept, Source},
+};
+use everfold_storage::{Kind, RecordKey};
+
+use crate::{
+    executor::Share,
+    keeper::{self, KeepError, Keeper},
+    peers::Peers,
+    transport::Fetched,
+};
+
+/// Makes copies of other ranks' originals, and shows them.
+pub struct Copier {
+    keeper: Arc<Keeper>,
+    peers: Arc<Peers>,
+    /// Hears of copies that could not be written to disk after they had been acknowledged.
+    trouble: Arc<dyn Fn(Kept) + Send + Sync>,
+}
+
+impl Copier {
+    /// Copies what `peers` reach into `keeper`.
+    ///
+    /// `trouble` hears of copies that could not be written to disk after they had been acknowledged.
+    pub fn new(
+        keeper: Arc<Keeper>,
+        peers: Arc<Peers>,
+        trouble: impl Fn(Kept) + Send + Sync + 'static,
+    ) -> Self {
+        Self { keeper, peers, trouble: Arc::new(trouble) }
+    }
+
+    /// Makes the copies that `keep` asks for.
+    pub async fn copy(&self, share: &Share, keep: Keep) -> Kept {
+        let Keep { reduction, source, segments, how } = keep;
+        let copied = async {
+            for index in segments.clone().map(SegmentIndex) {
+                let bytes = self.peers.copy(&source, segment_range(&source.data, how, index)).await;
+                let bytes = bytes.map_err(|error| match error.fault {
+                    Fault::Unreachable => NotKept::Unreachable,
+                    _ => NotKept::Impossible(error.to_string()),
+                })?;
+                self.keep(reduction, source.process, index, bytes, how).await?;
+            }
+            share.show_copy(&self.keeper, reduction, &source, how).map_err(NotKept::from)
+        };
+        let result = copied.await;
+        Kept { reduction, owner: source.process, segments, result }
+    }
+
+    /// Keeps an original's segment that was fetched to be folded.
+    pub async fn keep_fetched(
+        &self,
+        share: &Share,
+        (segment, source): (SegmentId, Source),
+        fetched: Fetched,
+        how: KeepAs,
+    ) -> Kept {
+        let SegmentId { reduction, index } = segment;
+        let result = match self.keep(reduction, source.process, index, fetched, how).await {
+            Ok(()) => share.show_copy(&self.keeper, reduction, &source, how),
+            Err(reason) => Err(reason),
+        };
+        let result = result.map_err(NotKept::from);
+        Kept { reduction, owner: source.process, segments: index.0..index.0 + 1, result }
+    }
+
+    async fn keep(
+        &self,
+        reduction: ReductionId,
+        owner: ProcessId,
+        index: SegmentIndex,
+        bytes: impl AsRef<[u8]> + Send + 'static,
+        how: KeepAs,
+    ) -> Result<(), String> {
+        let key = RecordKey { reduction, owner, segment: (how.segment_bytes > 0).then_some(index) };
+        let (keeper, kind) = (&self.keeper, Kind::Replica);
+        let bytes = Bytes::from_owner(bytes);
+        let kept = match how.medium {
+            Medium::Memory => keeper.keep(kind, key, bytes, keeper::Medium::Memory).await,
+            Medium::WriteThrough => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
+            Medium::WriteBehind => {
+                match keeper.keep(kind, key, bytes.clone(), keeper::Medium::Memory).await {
+                    Ok(()) => {
+                        self.write_behind(index, key, bytes);
+                        Ok(())
+                    }
+                    Err(KeepError::Full { .. }) => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        kept.map_err(|error| error.to_string())
+    }
+
+    /// Writes what is kept in memory to disk, and then only keeps it there.
+    fn write_behind(&self, index: SegmentIndex, key: RecordKey, bytes: Bytes) {
+        let (keeper, trouble) = (self.keeper.clone(), self.trouble.clone());
+        let kind = Kind::Replica;
+        tokio::spawn(async move {
+            match keeper.keep(kind, key, bytes, keeper::Medium::Disk).await {
+                Ok(()) => keeper.unload(kind, key),
+                Err(KeepError::Released | KeepError::Closed) => {}
+                Err(error) => trouble(Kept {
+                    reduction: key.reduction,
+                    owner: key.owner,
+                    segments: index.0..index.0 + 1,
+                    result: Err(NotKept::Impossible(format!("the copy is only in memory: {error}"))),
+                }),
+            }
+        });
+    }
+}
+
+/// Where a segment lies in an original.
+fn segment_range(data: &Data, how: KeepAs, index: SegmentIndex) -> Option<ByteRange> {
+    let start = u64::from(index.0) * how.segment_bytes;
+    let len = how.segment_bytes.min(data.len().saturating_sub(start));
+    (how.segment_bytes > 0).then_some(ByteRange { start, len })
+}

@@ -1,0 +1,279 @@
+//! What an application's session holds of its worker: the way to call reductions, and to hear of the job.
+
+use std::{io, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
+
+use everfold_protocol::{
+    JobId, Path, ProcessId, ReductionId, TaskId,
+    message::{Contribution, Data, Header, Kept, News, Peer, TaskCounters, ToWorker},
+    report::{Refusal, Report},
+    spec::{Limits, ReductionSpec},
+};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::{
+    body::Body,
+    executor::{Returned, Share, ShareError},
+    machine::{ExecutionError, Gone},
+    memory::{region::Region, window::Windows},
+    transport::{
+        control::Address,
+        handshake::{HandshakeError, Key},
+    },
+};
+
+/// How peers' memory is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory where the host is the same, TCP elsewhere.
+    #[default]
+    Auto,
+    /// TCP only, also between processes of one host.
+    Tcp,
+}
+
+/// What a worker must know to join its job.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who it is.
+    pub process: ProcessId,
+    /// Which job.
+    pub job: JobId,
+    /// The job's secret.
+    pub key: Key,
+    /// Where the master listens.
+    pub rendezvous: Address,
+    /// How to read peers' memory.
+    pub transport: Transport,
+    /// How long to wait for the master and for the other processes.
+    pub join_timeout: Duration,
+    /// Threads that fold.
+    pub threads: usize,
+    /// Directory below which copies of contributions are kept while they are needed.
+    pub storage: PathBuf,
+    /// Label of what this host shares with others that may fail together.
+    pub domain: Option<String>,
+}
+
+/// Why a process could not join its job.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Nobody answers at the rendezvous.
+    #[error("no master at {address} within {timeout:?}: {source}")]
+    NoMaster {
+        /// Where it should be.
+        address: Address,
+        /// How long it was tried.
+        timeout: Duration,
+        /// What the last attempt said.
+        source: io::Error,
+    },
+    /// Whoever answers is not this job's master.
+    #[error("the master at {address} refuses this process: {source}")]
+    Handshake {
+        /// Where it is.
+        address: Address,
+        /// Why.
+        source: HandshakeError,
+    },
+    /// Other processes did not come.
+    #[error("ranks {missing} did not join within {timeout:?}")]
+    Incomplete {
+        /// Who.
+        missing: Path,
+        /// How long they were waited for.
+        timeout: Duration,
+    },
+    /// The master does not take this process into the job.
+    #[error("the master at {address} does not take this process into the job: {reason}")]
+    Unwelcome {
+        /// Where it is.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
+    /// The master went away before everyone was here.
+    #[error("the master went away before all processes had joined")]
+    MasterLost,
+    /// This process lacks something it needs.
+    #[error("this process cannot start its worker: {0}")]
+    System(#[from] io::Error),
+}
+
+/// One call of the application.
+#[derive(Debug)]
+pub struct Call {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// Its name.
+    pub name: String,
+    /// What all have to agree on.
+    pub spec: ReductionSpec,
+    /// This rank's contribution.
+    pub body: Body,
+}
+
+/// How a call ended.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The reduction, or this rank's part in it, was refused; nothing was counted.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The body could not be contributed.
+    #[error(transparent)]
+    Share(#[from] ShareError),
+    /// The process that hosts the master is gone.
+    #[error("the master is gone")]
+    MasterLost,
+    /// This process was declared failed.
+    #[error(
+        "this process was declared failed, because it was silent for too long; the others go on without it"
+    )]
+    Fenced,
+    /// The session was closed before.
+    #[error("the session is closed")]
+    Closed,
+    /// The result exists, but could not be copied here.
+    #[error("the result could not be read: {0}")]
+    ResultLost(ExecutionError),
+}
+
+/// A call that ended well.
+pub struct Completed {
+    /// The result, where this rank was to have it.
+    pub value: Option<Returned>,
+    /// What happened.
+    pub report: Report,
+}
+
+impl From<Gone> for CallError {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Left => Self::Closed,
+            Gone::MasterLost => Self::MasterLost,
+            Gone::Fenced => Self::Fenced,
+        }
+    }
+}
+
+/// What [`Handle::call`] promises.
+pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
+
+/// What reaches the I/O thread.
+pub(crate) enum Input {
+    Call {
+        contribution: Contribution,
+        share: Arc<Share>,
+        answer: oneshot::Sender<Result<Completed, CallError>>,
+    },
+    Frame(Header, Vec<ToWorker>),
+    MasterLost,
+    Executed {
+        task: TaskId,
+        result: Result<(Data, TaskCounters), ExecutionError>,
+    },
+    Collected {
+        reduction: ReductionId,
+        result: Result<(), ExecutionError>,
+    },
+    Kept(Kept),
+    Close,
+    Abandon,
+}
+
+/// Talks to a worker's I/O thread.
+#[derive(Debug)]
+pub struct Handle {
+    pub(crate) process: ProcessId,
+    pub(crate) limits: Limits,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) windows: Arc<Windows>,
+    pub(crate) input: mpsc::UnboundedSender<Input>,
+    pub(crate) gone: tokio::sync::watch::Receiver<Option<Gone>>,
+    pub(crate) news: broadcast::WeakSender<News>,
+    pub(crate) failed: tokio::sync::watch::Receiver<Path>,
+    pub(crate) thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// This process.
+    pub fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    /// All processes of the job when it began, by rank.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// What holds in this job.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Memory that peers can map, if there is any.
+    pub fn region(&self) -> Option<&Arc<Region>> {
+        self.windows.region()
+    }
+
+    /// Ranks that were declared failed, as far as this process has heard.
+    pub fn failed(&self) -> Path {
+        self.failed.borrow().clone()
+    }
+
+    /// What happens in the job from now on. Who reads too slowly misses the oldest.
+    pub fn news(&self) -> broadcast::Receiver<News> {
+        let news = self.news.upgrade().unwrap_or_else(|| broadcast::Sender::new(1));
+        news.subscribe()
+    }
+
+    /// Contributes to a reduction. Returns at once.
+    ///
+    /// # Errors
+    /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
+    pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
+        let Call { reduction, name, spec, body } = call;
+        let (share, data) = Share::new(self.process, &spec, body, &self.windows, &self.limits)?;
+        let limit = self.limits.body_bytes_max;
+        if data.len() > limit {
+            share.release();
+            return Err(ShareError::TooLarge { bytes: data.len(), limit });
+        }
+        let contribution = Contribution { reduction, name, spec, data };
+        let (answer, pending) = oneshot::channel();
+        let sent = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
+        if let Err(mpsc::error::SendError(Input::Call { answer, .. })) = sent {
+            let gone = self.gone.borrow().unwrap_or(Gone::MasterLost);
+            let _ = answer.send(Err(gone.into()));
+        }
+        Ok(pending)
+    }
+
+    /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits for all
+    /// others, too.
+    pub async fn close(&self) {
+        let _ = self.input.send(Input::Close);
+        let mut gone = self.gone.clone();
+        // An error means that the thread has ended, which is as good.
+        let _ = gone.wait_for(Option::is_some).await;
+    }
+}
+
+impl Handle {
+    /// Ends this worker at once, as if its process had died: the others learn it from the broken connection.
+    pub fn abandon(&self) {
+        let _ = self.input.send(Input::Abandon);
+    }
+}
+
+impl Drop for Handle {
+    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as [`Handle::abandon`] does.
+    fn drop(&mut self) {
+        let panicking = std::thread::panicking();
+        let _ = self.input.send(if panicking { Input::Abandon } else { Input::Close });
+        if let Some(thread) = self.thread.take()
+            && !panicking
+        {
+            let _ = thread.join();
+        }
+    }
+}
