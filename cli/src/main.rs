@@ -1,13 +1,17 @@
 //! The `everfold` command.
 
 mod bench;
+mod chaos;
+mod children;
+mod clock;
+mod cluster;
 mod run;
 mod size;
-mod timeline;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use nix::sys::signal::Signal;
 
 /// Reductions that finish: start jobs on this machine, measure reductions, draw what happened in one.
 ///
@@ -26,12 +30,15 @@ enum Command {
     /// Measure reductions on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Make processes, networks and disks fail, and see what comes of it.
+    Chaos(Box<chaos::Chaos>),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(run) => run.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Chaos(chaos) => chaos.run(),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("everfold: {}", failure.message);
@@ -44,6 +51,17 @@ fn main() -> ExitCode {
 struct Failure {
     message: String,
     exit_code: u8,
+}
+
+impl Failure {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), exit_code: 1 }
+    }
+
+    /// We were asked to end.
+    fn interrupted(signal: Signal) -> Self {
+        Self { message: format!("ended by {signal}"), exit_code: 128 + signal as u8 }
+    }
 }
 
 impl<E: std::error::Error> From<E> for Failure {

@@ -43,6 +43,9 @@ pub struct Run {
     /// How the processes read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
+    /// End with 0 although signals have killed some processes, if rank 0 and all others end well.
+    #[arg(long)]
+    survive_deaths: bool,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -58,6 +61,7 @@ impl Run {
         let mut local = Local::new(self.ranks, program);
         local.arguments = words.collect();
         local.transport = self.transport.into();
+        local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
         let code = local
             .run()

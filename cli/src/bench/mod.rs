@@ -1,7 +1,8 @@
 //! `everfold bench`: measures reductions on this machine.
 
 mod bound;
-mod machine;
+mod detect;
+pub mod machine;
 mod rank;
 mod reduce;
 
@@ -15,6 +16,11 @@ use crate::Failure;
 pub enum Bench {
     /// Time reductions of arrays over sizes and numbers of ranks, beside what the hardware allows.
     Reduce(reduce::Reduce),
+    /// Time how long survivors take to hear of a failure.
+    Detect(detect::Detect),
+    /// One rank of a job that loses a process.
+    #[command(hide = true)]
+    DetectRank(detect::DetectRank),
     /// One rank of a measurement; started by the others.
     #[command(hide = true)]
     Rank(rank::RankArguments),
@@ -24,6 +30,8 @@ impl Bench {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Reduce(reduce) => reduce.run(),
+            Self::Detect(detect) => detect.run(),
+            Self::DetectRank(rank) => rank.run(),
             Self::Rank(rank) => rank.run(),
         }
     }

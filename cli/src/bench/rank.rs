@@ -4,9 +4,10 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::Args;
 use everfold::{Array, prelude::*};
+use everfold_timeline::Timeline;
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, timeline::Timeline};
+use crate::{Failure, size};
 
 #[derive(Args)]
 pub struct RankArguments {
@@ -22,6 +23,12 @@ pub struct RankArguments {
     /// Contribute a `Vec` instead of an array in shared memory.
     #[arg(long)]
     vec: bool,
+    /// How contributions are protected.
+    #[arg(long)]
+    protection: Protection,
+    /// Measure every other repetition at this level.
+    #[arg(long)]
+    against: Option<Protection>,
     /// Draw the last repetition of the last size.
     #[arg(long)]
     trace: bool,
@@ -37,6 +44,8 @@ pub struct Measured {
     pub bytes: u64,
     /// Per repetition, the time of the slowest rank from its call to its outcome, in seconds.
     pub seconds: Vec<f64>,
+    /// The same at the other level of protection, measured in turns.
+    pub against_seconds: Vec<f64>,
     /// What happened in the last repetition.
     pub timeline: Option<Timeline>,
 }
@@ -76,19 +85,29 @@ impl RankArguments {
         // The first rounds touch fresh memory and open connections; the best of libraries is measured warm.
         let warm_up = (repetitions / 10).clamp(2, 20);
         let mut seconds = Vec::new();
+        let mut against_seconds = Vec::new();
         let mut timeline = None;
         for round in 0..warm_up + repetitions {
             let last = round + 1 == warm_up + repetitions;
-            let (taken, report) = self.once(session, elements, round, trace && last).await?;
+            if let Some(level) = self.against {
+                let (taken, _) = self.once(session, elements, round, level, false).await?;
+                against_seconds.extend((round >= warm_up).then_some(taken));
+            }
+            let (taken, report) = self.once(session, elements, round, self.protection, trace && last).await?;
             if round >= warm_up {
                 seconds.push(taken);
             }
             if trace && last && session.rank() == 0 {
-                timeline = Some(Timeline::new(session.size(), bytes, &report));
+                let title = format!("A sum of {} on {} ranks", size::show(bytes), session.size());
+                timeline = Some(Timeline::new(title, session.size(), &report));
             }
         }
-        let slowest = session.reduce("slowest", Max(seconds)).await?;
-        Ok(Measured { bytes, seconds: slowest.value.map_or_else(Vec::new, |Max(seconds)| seconds), timeline })
+        let seconds = slowest(session, seconds).await?;
+        let against_seconds = match against_seconds.is_empty() {
+            true => against_seconds,
+            false => slowest(session, against_seconds).await?,
+        };
+        Ok(Measured { bytes, seconds, against_seconds, timeline })
     }
 
     /// One reduction, from a barrier to its outcome. Checks the value.
@@ -97,6 +116,7 @@ impl RankArguments {
         session: &Session,
         elements: usize,
         round: u64,
+        level: Protection,
         trace: bool,
     ) -> everfold::Result<(f64, Report)> {
         let mine = f32::from(session.rank().0 as u16 + 1);
@@ -105,7 +125,7 @@ impl RankArguments {
         let started = Instant::now();
         let (value, report) = match (body, self.allreduce) {
             (Elements::Shared(array), false) => {
-                let mut reduction = session.reduce("measured", Sum(array));
+                let mut reduction = session.reduce("measured", Sum(array)).protection(level);
                 if trace {
                     reduction = reduction.trace();
                 }
@@ -113,15 +133,15 @@ impl RankArguments {
                 (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Shared(array), true) => {
-                let outcome = session.allreduce("measured", Sum(array)).await?;
+                let outcome = session.allreduce("measured", Sum(array)).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Private(array), false) => {
-                let outcome = session.reduce("measured", Sum(array)).await?;
+                let outcome = session.reduce("measured", Sum(array)).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
             (Elements::Private(array), true) => {
-                let outcome = session.allreduce("measured", Sum(array)).await?;
+                let outcome = session.allreduce("measured", Sum(array)).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
         };
@@ -136,6 +156,12 @@ impl RankArguments {
         }
         Ok((taken, report))
     }
+}
+
+/// Per repetition, the time of the slowest rank; empty but at rank 0.
+async fn slowest(session: &Session, seconds: Vec<f64>) -> everfold::Result<Vec<f64>> {
+    let slowest = session.reduce("slowest", Max(seconds)).await?;
+    Ok(slowest.value.map_or_else(Vec::new, |Max(seconds)| seconds))
 }
 
 async fn barrier(session: &Session) -> everfold::Result<()> {

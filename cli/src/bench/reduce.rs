@@ -4,12 +4,12 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
-use everfold::launch::Local;
+use everfold::{Protection, launch::Local};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{bound, machine::Machine, rank::Measured};
-use crate::{Failure, run::Transport, size, timeline};
+use crate::{Failure, run::Transport, size};
 
 /// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside what the hardware allows:
 /// the time in which all cores read p bodies and write one, plus two messages. Every value is checked.
@@ -36,6 +36,13 @@ pub struct Reduce {
     /// Contribute a `Vec` instead of an array in shared memory.
     #[arg(long)]
     vec: bool,
+    /// How contributions are protected: none, memory, disk or commit-first.
+    #[arg(long, value_name = "LEVEL", default_value = "disk")]
+    protection: Protection,
+    /// Measure in turns at this other level of protection, too, and print the ratio. What protection costs:
+    /// `--against none`.
+    #[arg(long, value_name = "LEVEL")]
+    against: Option<Protection>,
     /// Also write the figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -58,6 +65,9 @@ struct Row {
     bound_s: f64,
     /// Median over bound.
     ratio: f64,
+    /// Median at the other level of protection, and the median over it.
+    against_s: Option<f64>,
+    against_ratio: Option<f64>,
     /// Bytes read and written, (p + 1) · n, per second, in units of 10⁹.
     gigabytes_per_s: f64,
 }
@@ -102,7 +112,7 @@ impl Reduce {
             println!("figures: {}", path.display());
         }
         if let Some((path, timeline)) = self.timeline.as_ref().zip(drawn) {
-            timeline::draw(&timeline, path)?;
+            timeline.write(path)?;
             println!("timeline of one reduction: {}", path.display());
         }
         Ok(ExitCode::SUCCESS)
@@ -118,6 +128,10 @@ impl Reduce {
         let mut arguments =
             vec!["bench".to_owned(), "rank".to_owned(), "--bytes".to_owned(), sizes.join(",")];
         arguments.extend(["--repeat".to_owned(), self.repeat.to_string()]);
+        arguments.extend(["--protection".to_owned(), self.protection.to_string()]);
+        if let Some(against) = self.against {
+            arguments.extend(["--against".to_owned(), against.to_string()]);
+        }
         for (flag, set) in
             [("--allreduce", self.allreduce), ("--vec", self.vec), ("--trace", self.timeline.is_some())]
         {
@@ -136,9 +150,16 @@ impl Reduce {
     fn table(&self, rows: &[Row]) -> Table {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY);
-        table.set_header(["ranks", "bytes", "median", "10 % – 90 %", "traffic", "bound", "ratio"]);
+        let mut header: Vec<String> =
+            ["ranks", "bytes", "median", "10 % – 90 %", "traffic", "bound", "ratio"].map(String::from).into();
+        if let Some(against) = self.against {
+            header.extend([format!("protection {against}"), format!("{} / {against}", self.protection)]);
+        }
+        table.set_header(header);
         for row in rows {
-            table.add_row([
+            let against = row.against_s.zip(row.against_ratio);
+            let against = against.map(|(median, ratio)| [show(median), format!("{ratio:.2}")]);
+            let figures = [
                 row.ranks.to_string(),
                 size::show(row.bytes),
                 show(row.median_s),
@@ -146,7 +167,8 @@ impl Reduce {
                 format!("{:.1} GB/s", row.gigabytes_per_s),
                 show(row.bound_s),
                 format!("{:.2}", row.ratio),
-            ]);
+            ];
+            table.add_row(figures.into_iter().chain(against.into_iter().flatten()));
         }
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
@@ -161,12 +183,18 @@ fn show(seconds: f64) -> String {
 
 impl Row {
     fn new(ranks: u32, measured: &Measured, bound: Duration) -> Self {
-        let mut seconds = measured.seconds.clone();
-        seconds.sort_unstable_by(f64::total_cmp);
+        let sorted = |seconds: &[f64]| {
+            let mut seconds = seconds.to_vec();
+            seconds.sort_unstable_by(f64::total_cmp);
+            seconds
+        };
+        let seconds = sorted(&measured.seconds);
         let at = |part: f64| {
             seconds.get(((seconds.len() - 1) as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
         };
         let (median_s, bound_s) = (at(0.5), bound.as_secs_f64());
+        let against = sorted(&measured.against_seconds);
+        let against_s = against.get(against.len() / 2).copied();
         let traffic = (u64::from(ranks) + 1) * measured.bytes;
         Self {
             ranks,
@@ -177,6 +205,8 @@ impl Row {
             p90_s: at(0.9),
             bound_s,
             ratio: median_s / bound_s,
+            against_s,
+            against_ratio: against_s.map(|other| median_s / other),
             gigabytes_per_s: traffic as f64 / median_s / 1e9,
         }
     }

@@ -1,0 +1,261 @@
+//! The processes of one trial.
+//!
+//! - They are children of the main thread and die with it, also while they are stopped.
+//! - A process that has ended remains a zombie until the job is dropped, so no signal can hit a stranger that got
+//!   its number.
+//! - Each leads a process group. What else is in that group is killed with the job.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Sender,
+    },
+    thread::{self, JoinHandle},
+};
+
+use everfold::launch::{Transport, environment::Secret};
+use nix::{
+    sys::{
+        signal::{Signal, kill, killpg},
+        wait::{Id, WaitPidFlag, waitid},
+    },
+    unistd::Pid,
+};
+use tokio::net::TcpSocket;
+
+use super::{gate::Gate, said::Said, schedule::Layout};
+use crate::{
+    Failure,
+    children::{die_with_us, hurry},
+    cluster::{Cluster, Host},
+};
+
+/// Where rank 0 listens on a host of its own.
+const PORT: u16 = 7077;
+
+/// What a job runs, and where.
+#[derive(Debug)]
+pub struct JobSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Whether it is the built-in one, which says on its stdout how it gets on.
+    pub speaks: bool,
+    /// How the processes read each other's memory.
+    pub transport: Transport,
+    /// Which rank runs on which host.
+    pub layout: Layout,
+    /// The hosts, if they are not this machine.
+    pub cluster: Option<Cluster>,
+}
+
+/// What happens to a job, or to us.
+#[derive(Debug)]
+pub enum Event {
+    /// A rank of the built-in program has said something.
+    Said(u32, Said),
+    /// A process has ended.
+    Ended(u32),
+    /// We are asked to end.
+    Signal(Signal),
+}
+
+/// The processes of a job. They are killed when it is dropped.
+#[derive(Debug)]
+pub struct Job {
+    processes: Vec<Process>,
+}
+
+/// One process. What it prints is in a file.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    has_ended: Arc<AtomicBool>,
+    attendant: Option<JoinHandle<()>>,
+}
+
+/// The folders of a job.
+#[derive(Debug)]
+pub struct Folders<'a> {
+    /// What each rank prints, see [`output`](Self::output).
+    pub output: &'a Path,
+    /// What the job stores.
+    pub storage: &'a Path,
+}
+
+impl Folders<'_> {
+    /// Where that is which `rank` has printed.
+    pub fn output(&self, rank: u32) -> PathBuf {
+        self.output.join(format!("rank-{rank}"))
+    }
+}
+
+impl Job {
+    /// Starts all processes. To be called from the main thread.
+    ///
+    /// `gate` opens as soon as a process says so.
+    pub fn start(
+        spec: &JobSpec,
+        folders: &Folders,
+        gate: &Arc<Gate>,
+        events: &Sender<Event>,
+    ) -> Result<Self, Failure> {
+        let id = getrandom::u64()?;
+        let (rendezvous, _port) = spec.rendezvous(id)?;
+        let shared = [
+            ("EVERFOLD_RENDEZVOUS", rendezvous),
+            ("EVERFOLD_SIZE", spec.layout.ranks.to_string()),
+            ("EVERFOLD_JOB", format!("{id:016x}")),
+            ("EVERFOLD_SECRET", Secret::generate()?.to_hex()),
+            ("EVERFOLD_TRANSPORT", spec.transport.to_string()),
+        ];
+        let mut job = Self { processes: Vec::new() };
+        for rank in 0..spec.layout.ranks {
+            let log = File::options().create(true).append(true).open(folders.output(rank))?;
+            let mut command = Command::new(&spec.program);
+            command
+                .args(&spec.arguments)
+                .envs(shared.iter().map(|(name, value)| (name, value)))
+                .env("EVERFOLD_RANK", rank.to_string())
+                .env("EVERFOLD_DIR", folders.storage)
+                .env_remove("EVERFOLD_SECRET_FILE")
+                .env_remove("EVERFOLD_INCARNATION")
+                .stdin(Stdio::null())
+                .stdout(if spec.speaks { Stdio::piped() } else { log.try_clone()?.into() })
+                .stderr(log.try_clone()?)
+                .process_group(0);
+            if let Some(cluster) = &spec.cluster {
+                cluster.enter(spec.layout.host(rank), &mut command);
+            }
+            die_with_us(&mut command);
+            let child = command.spawn().map_err(|error| Failure {
+                message: format!("cannot start {}: {error}", spec.program.display()),
+                exit_code: 127,
+            })?;
+            job.processes.push(Process::attend(rank, child, log, gate.clone(), events.clone())?);
+        }
+        Ok(job)
+    }
+
+    /// The processes, by rank.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// Kills what still runs and tells how each process has ended; nothing if it had to be killed now.
+    pub fn end(mut self) -> io::Result<Vec<Option<ExitStatus>>> {
+        let ended: Vec<bool> = self.processes.iter().map(Process::has_ended).collect();
+        self.kill();
+        let mut statuses = Vec::new();
+        for (process, had_ended) in self.processes.iter_mut().zip(ended) {
+            let status = process.child.wait()?;
+            statuses.push(had_ended.then_some(status));
+        }
+        Ok(statuses)
+    }
+
+    fn kill(&mut self) {
+        for process in &self.processes {
+            // It leads its group, and neither number is given away before the process is waited for.
+            let _ = killpg(process.pid(), Signal::SIGKILL);
+        }
+        for process in &mut self.processes {
+            if let Some(attendant) = process.attendant.take() {
+                let _ = attendant.join();
+            }
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.kill();
+        for process in &mut self.processes {
+            let _ = process.child.wait();
+        }
+    }
+}
+
+impl JobSpec {
+    /// Where the processes of job `id` meet, and what keeps that place free for rank 0.
+    fn rendezvous(&self, id: u64) -> io::Result<(String, Option<TcpSocket>)> {
+        Ok(match (&self.cluster, self.transport) {
+            (Some(cluster), _) => (format!("tcp:{}:{PORT}", cluster.address(Host(0))), None),
+            (None, Transport::Tcp) => {
+                // It does not listen, so rank 0 can.
+                let socket = TcpSocket::new_v4()?;
+                socket.set_reuseport(true)?;
+                socket.bind(([127, 0, 0, 1], 0).into())?;
+                (format!("tcp:127.0.0.1:{}", socket.local_addr()?.port()), Some(socket))
+            }
+            (None, Transport::Auto | Transport::Shm) => (format!("unix:@everfold-{id:016x}"), None),
+        })
+    }
+}
+
+impl Process {
+    fn attend(
+        rank: u32,
+        mut child: Child,
+        log: File,
+        gate: Arc<Gate>,
+        events: Sender<Event>,
+    ) -> io::Result<Self> {
+        let (pid, stdout) = (Pid::from_raw(child.id() as i32), child.stdout.take());
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = has_ended.clone();
+        let attend = move || {
+            hurry();
+            if let Some(stdout) = stdout {
+                listen(rank, stdout, log, &gate, &events);
+            }
+            // It stays a zombie.
+            let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            ended.store(true, Ordering::SeqCst);
+            let _ = events.send(Event::Ended(rank));
+        };
+        let attendant = thread::Builder::new().name(format!("rank {rank}")).spawn(attend);
+        let attendant = attendant.inspect_err(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        Ok(Self { child, has_ended, attendant: Some(attendant) })
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Sends a signal. Without effect if it has ended.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill(self.pid(), signal)?)
+    }
+}
+
+/// Passes on what a rank says. What is meant for people goes into its log.
+fn listen(rank: u32, stdout: ChildStdout, mut log: File, gate: &Gate, events: &Sender<Event>) {
+    for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+        match serde_json::from_slice::<Said>(&line) {
+            Ok(said) => {
+                if let Said::Go { at_ns } = said {
+                    gate.open(at_ns);
+                }
+                let _ = events.send(Event::Said(rank, said));
+            }
+            Err(_) => drop(log.write_all(&[&line[..], b"\n"].concat())),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What `everfold chaos` can be told.
+
+use std::{ffi::OsString, ops::RangeInclusive, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand};
+use everfold::launch;
+
+use super::{
+    experiment::{Experiment, Seen},
+    job::JobSpec,
+    program::Program,
+    schedule::{Kind, Layout, Plan},
+    summary::{self, Summary},
+    table2::Table2,
+};
+use crate::{
+    Failure,
+    cluster::{Cluster, ClusterError, HOSTS_MAX, Rate},
+    run::Transport,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  everfold chaos --kill 1 --ranks 8 --bytes 4MiB --trials 50
+      Kills one of ranks 1 to 7 in each of 50 reductions, at a moment drawn from the time that one takes.
+  everfold chaos --kill 2 --stop 1 --slow 1 --faults 1..3 --kind object --all --seed 7
+      One to three of these four faults in each trial, in allreduces of serialised objects.
+  everfold chaos --cut 1 --hosts 4 --rate 500mbit --ranks 8
+      Cuts off one of four hosts (network namespaces, as root); some cuts are healed, some go one way only.
+  everfold chaos --kill 1 --seed 7 --trial 12 --time 41230us
+      Repeats one trial. The command is printed for each trial that was wrong, hung or failed otherwise.
+  everfold chaos --kill 1 --ranks 4 -- ./simulate --steps 100
+      Kills a rank of another program. Ranks that end with exit code 75 say by it that something is lost.
+  everfold chaos table2
+      The experiment behind Table 2 of the paper, beside its figures.
+
+What counts:
+  recovered  every rank that was not hit came to a good end, and the built-in program found every element right
+  lost       a rank ended in an error that says what is lost
+  wrong      a value was wrong, at whatever rank
+  hung       a rank that was not killed did not end in time
+  other      a rank failed in another way
+The exit code is 0 only if none was wrong or hung.";
+
+/// Makes things go wrong in a program, over and over, and counts what comes of it.
+///
+/// Each trial is a job of its own on this machine. Faults are drawn from the seed and the trial's number. In the built-in
+/// program they count from the moment when all ranks have joined and the first calls its reduction; in another
+/// program from its start. Nothing that a run makes is left behind, but the output of trials that went wrong is
+/// kept.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, args_override_self = true, after_long_help = EXAMPLES)]
+pub struct Chaos {
+    #[command(subcommand)]
+    case: Option<Case>,
+    #[command(flatten)]
+    faults: Faults,
+    /// Number of trials.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    trials: u64,
+    #[command(flatten)]
+    setting: Setting,
+    /// A program to start instead of the built-in one, and its arguments.
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Subcommand)]
+enum Case {
+    /// Repeat the fault tolerance experiment of the paper.
+    Table2(Table2),
+    /// One rank of the built-in program; started by the others.
+    #[command(hide = true)]
+    Rank(Program),
+}
+
+/// What goes wrong.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Faults")]
+struct Faults {
+    /// Kill N ranks.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    kill: usize,
+    /// Stop N ranks for 0.1 to 5 s each.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    stop: usize,
+    /// Cut N hosts off from the others, for 0.1 to 5 s or for good; implies --hosts, one for each rank. Needs root.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    cut: usize,
+    /// Let N ranks run only 2 to 20 % of the time.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    slow: usize,
+    /// Fill the disk under the job's directory, EVERFOLD_DIR. Needs root.
+    #[arg(long)]
+    disk_full: bool,
+    /// Change bytes of a file of the job, N times.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    corrupt: usize,
+    /// Take so many of these faults for each trial, such as 2 or 1..3, instead of all.
+    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    faults: Option<RangeInclusive<usize>>,
+    /// Ranks that may be hit, such as 1,4..7. By default all but rank 0, which hosts the master.
+    #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = parse_range)]
+    victims: Option<Vec<RangeInclusive<usize>>>,
+}
+
+/// Where trials take place.
+#[derive(Clone, Debug, Args)]
+pub struct Setting {
+    /// Number of processes [default: 8; 16 for table2].
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub ranks: Option<u32>,
+    /// What all faults are drawn from.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Run only this trial, counted from 0.
+    #[arg(long, value_name = "K")]
+    pub trial: Option<u64>,
+    /// Time of a trial without faults, such as 41230us or 1.5s. Measured if not given.
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Duration>,
+    /// Faults come within this many times of that.
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = parse_factor)]
+    pub window: f64,
+    /// Trials that take longer count as hung.
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_time)]
+    pub timeout: Duration,
+    /// How the ranks read each other's memory.
+    #[arg(long, value_enum, default_value_t)]
+    pub transport: Transport,
+    /// Spread the ranks over H hosts with networks of their own. Needs root.
+    #[arg(long, value_name = "H", value_parser = clap::value_parser!(u32).range(1..=i64::from(HOSTS_MAX)))]
+    pub hosts: Option<u32>,
+    /// What the link of a host carries each way, such as 500mbit.
+    #[arg(long)]
+    pub rate: Option<Rate>,
+    /// Also write all that was seen to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where to keep the output of trials that were wrong, hung or failed otherwise.
+    #[arg(long, value_name = "FOLDER", default_value = "everfold-chaos")]
+    pub keep: PathBuf,
+    #[command(flatten)]
+    pub program: Program,
+}
+
+fn parse_range(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let refuse = || format!("{text:?} is no range; write 2 or 1..3");
+    let number = |text: &str| text.parse::<usize>().map_err(|_| refuse());
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
+        None => (number(text)?, number(text)?),
+    };
+    if first <= last { Ok(first..=last) } else { Err(refuse()) }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("{text:?} is no time; write 500us, 20ms or 1.5s");
+    let (number, unit) = ["us", "ms", "s"]
+        .iter()
+        .find_map(|unit| Some((text.strip_suffix(unit)?, *unit)))
+        .ok_or_else(refuse)?;
+    let seconds = number.parse::<f64>().map_err(|_| refuse())?
+        * match unit {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            _ => 1.0,
+        };
+    Duration::try_from_secs_f64(seconds).map_err(|_| refuse())
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (0.0..=1000.0).contains(factor));
+    factor.ok_or_else(|| format!("{text:?} is no factor from 0 to 1000"))
+}
+
+impl Chaos {
+    pub fn run(mut self) -> Result<ExitCode, Failure> {
+        match self.case.take() {
+            None => self.run_trials(),
+            Some(Case::Table2(table2)) => table2.run(),
+            Some(Case::Rank(program)) => program.run(),
+        }
+    }
+
+    fn run_trials(self) -> Result<ExitCode, Failure> {
+        let ranks = self.setting.ranks.unwrap_or(8);
+        let mut kinds = self.faults.kinds();
+        if kinds.is_empty() {
+            return Err(Failure::new(
+                "nothing is to go wrong: ask for --kill, --stop, --cut, --slow, --disk-full or --corrupt",
+            ));
+        }
+        if let Some(most) =
+            self.faults.faults.as_ref().map(|faults| *faults.end()).filter(|most| *most > kinds.len())
+        {
+            return Err(Failure::new(format!("{most} faults are to be taken of the {} named", kinds.len())));
+        }
+        if kinds.contains(&Kind::DiskFull) && !nix::unistd::geteuid().is_root() {
+            eprintln!("everfold: --disk-full needs root and is skipped");
+            kinds.retain(|kind| *kind != Kind::DiskFull);
+        }
+        let cluster = match self.setting.cluster(ranks, kinds.contains(&Kind::Cut)) {
+            Err(error) if error.is_unavailable() && self.setting.hosts.is_none() => {
+                eprintln!("everfold: --cut is skipped: {error}");
+                kinds.retain(|kind| *kind != Kind::Cut);
+                None
+            }
+            cluster => cluster?,
+        };
+        if kinds.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let faults = self
+            .faults
+            .faults
+            .map(|faults| *faults.start().min(&kinds.len())..=*faults.end().min(&kinds.len()));
+        let layout = Layout { ranks, hosts: cluster.as_ref().map_or(1, Cluster::len) };
+        let victims = victims(self.faults.victims.as_deref(), ranks)?;
+        let plan = Plan { kinds, faults, victims, layout };
+        let spec = self.setting.spec(self.program, layout, cluster)?;
+        let seen = self.setting.experiment(spec, plan, self.trials).run()?;
+        let summary = Summary::new(&seen.trials, &seen.without_faults);
+        self.setting.tell(&seen, &summary)?;
+        print!("{}", summary.show());
+        Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl Faults {
+    fn kinds(&self) -> Vec<Kind> {
+        let counts = [
+            (Kind::Kill, self.kill),
+            (Kind::Stop, self.stop),
+            (Kind::Cut, self.cut),
+            (Kind::Slow, self.slow),
+            (Kind::DiskFull, usize::from(self.disk_full)),
+            (Kind::Corrupt, self.corrupt),
+        ];
+        counts.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count)).collect()
+    }
+}
+
+fn victims(chosen: Option<&[RangeInclusive<usize>]>, ranks: u32) -> Result<Vec<u32>, Failure> {
+    let Some(chosen) = chosen else {
+        return Ok((1..ranks).collect());
+    };
+    let chosen = |rank: &u32| chosen.iter().any(|range| range.contains(&(*rank as usize)));
+    let victims: Vec<u32> = (0..ranks).filter(chosen).collect();
+    if victims.is_empty() {
+        return Err(Failure::new(format!("--victims names none of the ranks 0 to {}", ranks - 1)));
+    }
+    Ok(victims)
+}
+
+impl Setting {
+    /// The hosts, if there are to be any.
+    pub fn cluster(&self, ranks: u32, is_cut: bool) -> Result<Option<Cluster>, ClusterError> {
+        let hosts = self.hosts.or((is_cut || self.rate.is_some()).then_some(ranks));
+        hosts.map(|hosts| Cluster::start(hosts, self.rate)).transpose()
+    }
+
+    /// What each trial runs: `words`, or the built-in program.
+    pub fn spec(
+        &self,
+        words: Vec<OsString>,
+        layout: Layout,
+        cluster: Option<Cluster>,
+    ) -> Result<JobSpec, Failure> {
+        let transport = match (&cluster, self.transport) {
+            (Some(_), Transport::Shm) => {
+                return Err(Failure::new("hosts share no memory: leave --transport shm out"));
+            }
+            // Their processes could, since it is one machine.
+            (Some(_), _) => launch::Transport::Tcp,
+            (None, transport) => transport.into(),
+        };
+        let mut words = words.into_iter();
+        let (program, arguments, speaks) = match words.next() {
+            Some(program) => (program.into(), words.collect(), false),
+            None => {
+                let ours = ["chaos", "rank"].map(str::to_owned).into_iter().chain(self.program.arguments());
+                (std::env::current_exe()?, ours.map(Into::into).collect(), true)
+            }
+        };
+        Ok(JobSpec { program, arguments, speaks, transport, layout, cluster })
+    }
+
+    /// Trials 0 to `trials`, or the one that is chosen.
+    pub fn experiment(&self, spec: JobSpec, plan: Plan, trials: u64) -> Experiment {
+        Experiment {
+            spec,
+            to_all: self.program.all,
+            plan,
+            seed: self.seed,
+            numbers: self.trial.map_or_else(|| (0..trials).collect(), |trial| vec![trial]),
+            timeout: self.timeout,
+            time: self.time,
+            window: self.window,
+            keep: self.keep.clone(),
+        }
+    }
+
+    /// Writes the file that is asked for.
+    pub fn tell(&self, seen: &Seen, summary: &Summary) -> Result<(), Failure> {
+        let Some(path) = &self.json else { return Ok(()) };
+        summary::write(path, self.seed, seen, summary)?;
+        println!("figures: {}", path.display());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_times_are_read() {
+        assert_eq!(parse_range("2"), Ok(2..=2));
+        assert_eq!(parse_range("1..3"), Ok(1..=3));
+        assert_eq!(parse_range("1..=3"), Ok(1..=3));
+        for text in ["", "3..1", "a", "1..", "-1"] {
+            assert!(parse_range(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_time("41230us"), Ok(Duration::from_micros(41_230)));
+        assert_eq!(parse_time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        for text in ["", "5", "s", "-1s", "infs", "1e40s"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rank_0_is_spared_unless_it_is_named() {
+        assert_eq!(victims(None, 4).unwrap(), [1, 2, 3]);
+        assert_eq!(victims(Some(&[0..=0, 2..=9]), 4).unwrap(), [0, 2, 3]);
+        assert!(victims(Some(&[4..=9]), 4).is_err());
+    }
+}

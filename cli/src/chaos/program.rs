@@ -1,0 +1,181 @@
+//! The built-in program: reduces bodies whose sum is known, checks it, and reduces again among the survivors.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use everfold::{Array, Path, Refusal, prelude::*};
+
+use super::{
+    pattern::{Checked, Listed},
+    said::{Loss, Said, Told, Work},
+    survivors,
+};
+use crate::{Failure, clock::now_ns, size};
+
+/// Exit code of a rank, or of a job, that ends in an error which says what is lost (`EX_TEMPFAIL` of `sysexits.h`).
+pub const LOST: u8 = 75;
+
+/// What is reduced.
+#[derive(Clone, Debug, Args)]
+pub struct Program {
+    /// Size of each rank's body.
+    #[arg(long, default_value = "32MiB", value_parser = size::parse, help_heading = "Built-in program")]
+    pub bytes: u64,
+    /// What the bodies are.
+    #[arg(long, value_enum, default_value_t, help_heading = "Built-in program")]
+    pub kind: BodyKind,
+    /// Reductions, one after the other.
+    #[arg(long, default_value_t = 1, help_heading = "Built-in program")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Deliver to all ranks, not only to rank 0.
+    #[arg(long, help_heading = "Built-in program")]
+    pub all: bool,
+    /// How contributions are protected: none, memory, disk or commit-first.
+    #[arg(long, value_name = "LEVEL", default_value = "disk", help_heading = "Built-in program")]
+    pub protection: Protection,
+}
+
+/// Kinds of bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BodyKind {
+    /// An array in shared memory.
+    #[default]
+    Array,
+    /// A `Vec`.
+    Vec,
+    /// A type that is serialised.
+    Object,
+}
+
+impl Program {
+    /// The arguments from which a rank reads this again.
+    pub fn arguments(&self) -> Vec<String> {
+        let kind = self.kind.to_possible_value();
+        let mut arguments = vec![
+            format!("--bytes={}", self.bytes),
+            format!("--kind={}", kind.as_ref().map_or("array", |kind| kind.get_name())),
+            format!("--rounds={}", self.rounds),
+        ];
+        arguments.extend(self.all.then(|| "--all".to_owned()));
+        arguments.push(format!("--protection={}", self.protection));
+        arguments
+    }
+
+    /// One rank of it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let mut code = ExitCode::FAILURE;
+        let ended: everfold::Result<()> = everfold::launch(Launch::from_env_or_local(1), async |session| {
+            let (at_ns, told) = match self.kind {
+                BodyKind::Array => self.reduce_all::<Sum<Array<u64>>>(&session).await,
+                BodyKind::Vec => self.reduce_all::<Sum<Vec<u64>>>(&session).await,
+                BodyKind::Object => self.reduce_all::<Listed>(&session).await,
+            };
+            code = match &told {
+                Told::Ok(_) => ExitCode::SUCCESS,
+                Told::Lost { .. } => ExitCode::from(LOST),
+                Told::Failed { .. } | Told::Wrong { .. } => ExitCode::FAILURE,
+            };
+            say(&Said::Ended { at_ns, told });
+            Ok(())
+        });
+        ended?;
+        Ok(code)
+    }
+
+    /// All rounds, and when the last outcome was there.
+    async fn reduce_all<B>(&self, session: &Session) -> (u64, Told)
+    where
+        B: Body<Value = B> + Checked,
+    {
+        let elements = (self.bytes as usize / size_of::<u64>()).max(1);
+        // The first one is filled before faults count.
+        let mut filled = Some(B::contribution(session, 0, elements));
+        // Some may have heard the outcome, called and died before others hear it.
+        if let Err(error) = session.allreduce("all are here", Sum(vec![1u8])).await {
+            return (now_ns(), told(&error));
+        }
+        let mut group = session.world();
+        let mut all_told = Told::Ok(Work::default());
+        let mut ended_ns = now_ns();
+        say(&Said::Go { at_ns: ended_ns });
+        for round in 0..self.rounds {
+            let body = filled.take().unwrap_or_else(|| B::contribution(session, round, elements));
+            let ended = self.reduce(session, &group, round, body).await;
+            ended_ns = now_ns();
+            all_told = all_told.and(judge(ended, &group, round));
+            group = match survivors::go_on(session, group, round).await {
+                Ok(group) => group,
+                Err(ReduceError::MasterLost) => {
+                    return (ended_ns, all_told.and(told(&ReduceError::MasterLost)));
+                }
+                Err(error) => {
+                    let why = format!("the session does not go on: {error}");
+                    return (ended_ns, all_told.and(Told::Failed { why }));
+                }
+            };
+        }
+        (ended_ns, all_told)
+    }
+
+    async fn reduce<B: Body>(
+        &self,
+        session: &Session,
+        group: &Group,
+        round: u64,
+        body: B,
+    ) -> Result<Outcome<B::Value>, ReduceError> {
+        // Ranks that do not agree on the group do not wait for each other: they mean different reductions.
+        let name = format!("round {round} of {}", path(group));
+        if self.all {
+            session.allreduce(name, body).group(group.clone()).protection(self.protection).await
+        } else {
+            session.reduce(name, body).group(group.clone()).protection(self.protection).await
+        }
+    }
+}
+
+fn say(said: &Said) {
+    // Somebody who started the program by hand may have stopped listening.
+    let line = serde_json::to_string(said).unwrap_or_default();
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
+}
+
+fn path(group: &Group) -> Path {
+    group.iter().collect()
+}
+
+/// How a reduction that ended in `error` has ended.
+fn told(error: &ReduceError) -> Told {
+    let why = error.to_string();
+    let loss = match error {
+        ReduceError::Refused(Refusal::ProcessFailed { .. }) => Some(Loss::Absent),
+        ReduceError::Refused(Refusal::ContributionLost { .. }) => Some(Loss::Contribution),
+        ReduceError::ResultLost { .. } => Some(Loss::Result),
+        ReduceError::MasterLost => Some(Loss::Master),
+        _ => None,
+    };
+    match loss {
+        Some(loss) => Told::Lost { loss, why },
+        None => Told::Failed { why },
+    }
+}
+
+fn judge<B: Checked>(ended: Result<Outcome<B>, ReduceError>, group: &Group, round: u64) -> Told {
+    let Outcome { value, report } = match ended {
+        Ok(outcome) => outcome,
+        Err(error) => return told(&error),
+    };
+    if report.contributors != path(group) {
+        let what = format!("ranks {} contributed, not {}", report.contributors, path(group));
+        return Told::Wrong { what };
+    }
+    if let Some(Err(what)) = value.map(|value| value.check(&report.contributors, round)) {
+        return Told::Wrong { what };
+    }
+    Told::Ok(Work {
+        folds: report.folds,
+        folds_redone: report.folds_redone,
+        survived: report.survived.len() as u64,
+    })
+}

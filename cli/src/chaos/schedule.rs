@@ -1,0 +1,319 @@
+//! Which faults a trial gets: a pure function of seed, trial and what was asked for.
+
+use std::ops::RangeInclusive;
+
+use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use crate::cluster::{Direction, Host};
+
+/// How long a process is stopped or a host is cut off, in seconds.
+const SPAN_S: RangeInclusive<f64> = 0.1..=5.0;
+/// Which part of the time a slow process may run.
+const SLOW_SHARE: RangeInclusive<f64> = 0.02..=0.2;
+/// Most bytes that are changed at once.
+const CORRUPT_BYTES_MAX: u32 = 64;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A process is killed.
+    Kill,
+    /// A process is stopped for a while.
+    Stop,
+    /// A host is cut off from the others.
+    Cut,
+    /// A process gets little of the processor.
+    Slow,
+    /// The disk gets full.
+    DiskFull,
+    /// Bytes on the disk change.
+    Corrupt,
+}
+
+/// Something that goes wrong in a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fault {
+    /// When, as a part of the window: 0 is its begin and 1 its end.
+    pub at: f64,
+    /// What.
+    pub action: Action,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// SIGKILL.
+    Kill {
+        /// Who is hit.
+        rank: u32,
+    },
+    /// SIGSTOP, and later SIGCONT.
+    Stop {
+        /// Who is hit.
+        rank: u32,
+        /// How long.
+        seconds: f64,
+    },
+    /// Packets of a host are dropped.
+    Cut {
+        /// Who is hit.
+        host: Host,
+        /// Which packets.
+        direction: Direction,
+        /// How long; until the end of the trial if not said.
+        seconds: Option<f64>,
+    },
+    /// SIGSTOP and SIGCONT in turns, until the end of the trial.
+    Slow {
+        /// Who is hit.
+        rank: u32,
+        /// Which part of the time it may run.
+        share: f64,
+    },
+    /// The file system under the job's directory has no room left, until the end of the trial.
+    DiskFull,
+    /// Bytes of one of the job's files change.
+    Corrupt {
+        /// Chooses file and place.
+        choice: u64,
+        /// How many.
+        bytes: u32,
+    },
+}
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The kinds to choose from; one that is there twice can be chosen twice.
+    pub kinds: Vec<Kind>,
+    /// How many of them a trial gets; all if not said.
+    pub faults: Option<RangeInclusive<usize>>,
+    /// Which ranks may be hit.
+    pub victims: Vec<u32>,
+    /// Where the ranks are.
+    pub layout: Layout,
+}
+
+/// Which rank is on which host: in blocks of neighbours.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of hosts.
+    pub hosts: u32,
+}
+
+impl Layout {
+    /// The host of `rank`.
+    pub fn host(self, rank: u32) -> Host {
+        Host((u64::from(rank) * u64::from(self.hosts) / u64::from(self.ranks)) as u32)
+    }
+
+    /// The ranks on `host`.
+    pub fn ranks_on(self, host: Host) -> impl Iterator<Item = u32> {
+        (0..self.ranks).filter(move |rank| self.host(*rank) == host)
+    }
+}
+
+/// There are not enough ranks or hosts to hit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{faults} {what} are to be hit at once, but only {victims} may be; see --victims and --hosts")]
+pub struct PlanError {
+    what: &'static str,
+    faults: usize,
+    victims: usize,
+}
+
+impl Plan {
+    /// Checks that each trial finds as many victims as it may need.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        let count = |kinds: &[Kind]| self.kinds.iter().filter(|kind| kinds.contains(kind)).count();
+        let check = |what, faults, victims| {
+            if faults <= victims { Ok(()) } else { Err(PlanError { what, faults, victims }) }
+        };
+        check("ranks", count(&[Kind::Kill, Kind::Stop, Kind::Slow]), self.victims.len())?;
+        check("hosts", count(&[Kind::Cut]), self.hosts().len())
+    }
+
+    /// The hosts of which every rank may be hit.
+    fn hosts(&self) -> Vec<Host> {
+        let may_be_hit = |host: &Host| self.layout.ranks_on(*host).all(|rank| self.victims.contains(&rank));
+        (0..self.layout.hosts).map(Host).filter(may_be_hit).collect()
+    }
+
+    /// The faults of `trial`, the earliest first. No rank and no host is hit by two of them, but a host that is cut off
+    /// may have a rank that is hit.
+    pub fn draw(&self, seed: u64, trial: u64) -> Vec<Fault> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(trial);
+        let (mut kinds, mut victims, mut hosts) = (self.kinds.clone(), self.victims.clone(), self.hosts());
+        victims.shuffle(&mut rng);
+        hosts.shuffle(&mut rng);
+        if let Some(faults) = &self.faults {
+            kinds.shuffle(&mut rng);
+            kinds.truncate(rng.random_range(faults.clone()));
+        }
+        let draw = |kind| {
+            let at = rng.random::<f64>();
+            let action = match kind {
+                Kind::Kill => Action::Kill { rank: victims.pop()? },
+                Kind::Stop => Action::Stop { rank: victims.pop()?, seconds: rng.random_range(SPAN_S) },
+                Kind::Slow => Action::Slow { rank: victims.pop()?, share: rng.random_range(SLOW_SHARE) },
+                Kind::Cut => {
+                    let directions = [Direction::Both, Direction::Both, Direction::In, Direction::Out];
+                    let direction = directions[rng.random_range(0..directions.len())];
+                    let seconds = rng.random_range(SPAN_S);
+                    let seconds = rng.random::<bool>().then_some(seconds);
+                    Action::Cut { host: hosts.pop()?, direction, seconds }
+                }
+                Kind::DiskFull => Action::DiskFull,
+                Kind::Corrupt => {
+                    let bytes = rng.random_range(1..=CORRUPT_BYTES_MAX);
+                    Action::Corrupt { choice: rng.random(), bytes }
+                }
+            };
+            Some(Fault { at, action })
+        };
+        let mut faults: Vec<Fault> = kinds.into_iter().filter_map(draw).collect();
+        faults.sort_by(|a, b| a.at.total_cmp(&b.at));
+        faults
+    }
+}
+
+impl Action {
+    /// The ranks that it hits in a way for which the others may take them for dead.
+    pub fn suspects(&self, layout: Layout) -> Vec<u32> {
+        match self {
+            Self::Kill { rank } | Self::Stop { rank, .. } => vec![*rank],
+            Self::Cut { host, .. } => layout.ranks_on(*host).collect(),
+            Self::Slow { .. } | Self::DiskFull | Self::Corrupt { .. } => Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kill { rank } => write!(f, "kill rank {rank}"),
+            Self::Stop { rank, seconds } => write!(f, "stop rank {rank} for {seconds:.2} s"),
+            Self::Cut { host, direction, seconds } => {
+                let packets = match direction {
+                    Direction::Both => "cut off host",
+                    Direction::In => "drop all packets to host",
+                    Direction::Out => "drop all packets from host",
+                };
+                write!(f, "{packets} {host}")?;
+                seconds.map_or(Ok(()), |seconds| write!(f, " for {seconds:.2} s"))
+            }
+            Self::Slow { rank, share } => {
+                write!(f, "let rank {rank} run {:.0} % of the time", share * 100.0)
+            }
+            Self::DiskFull => f.write_str("fill the disk"),
+            Self::Corrupt { bytes, .. } => write!(f, "change {bytes} bytes of a file"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn plan(kinds: &[Kind], faults: Option<RangeInclusive<usize>>) -> Plan {
+        let layout = Layout { ranks: 8, hosts: 4 };
+        Plan { kinds: kinds.to_vec(), faults, victims: (1..8).collect(), layout }
+    }
+
+    const ALL: [Kind; 6] = [Kind::Kill, Kind::Stop, Kind::Cut, Kind::Slow, Kind::DiskFull, Kind::Corrupt];
+
+    #[test]
+    fn the_same_seed_and_trial_give_the_same_faults_and_others_do_not() {
+        let plan = plan(&ALL, Some(1..=4));
+        let draws = |seed| (0..50).map(|trial| plan.draw(seed, trial)).collect::<Vec<_>>();
+        assert_eq!(draws(7), draws(7));
+        assert_ne!(draws(7), draws(8));
+        assert_eq!(plan.draw(7, 49), draws(7)[49], "a trial does not depend on those before it");
+        let different: BTreeSet<String> = draws(7).iter().map(|faults| format!("{faults:?}")).collect();
+        assert_eq!(different.len(), 50);
+    }
+
+    /// What a seed means does not change from one version to the next without somebody noticing.
+    #[test]
+    fn a_known_seed_gives_known_faults() {
+        let faults = plan(&[Kind::Kill, Kind::Stop], None).draw(1, 0);
+        let shown: Vec<String> =
+            faults.iter().map(|fault| format!("{:.4}: {}", fault.at, fault.action)).collect();
+        assert_eq!(shown, KNOWN);
+    }
+
+    const KNOWN: [&str; 2] = ["0.0804: kill rank 7", "0.5966: stop rank 2 for 1.17 s"];
+
+    #[test]
+    fn faults_are_as_asked_for() {
+        let kinds = [Kind::Kill, Kind::Kill, Kind::Stop, Kind::Slow, Kind::Cut, Kind::Cut];
+        for trial in 0..300 {
+            let faults = plan(&kinds, None).draw(3, trial);
+            assert_eq!(faults.len(), kinds.len());
+            assert!(faults.is_sorted_by(|a, b| a.at <= b.at));
+            let (mut ranks, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+            for Fault { at, action } in &faults {
+                assert!((0.0..1.0).contains(at));
+                match action {
+                    Action::Kill { rank } => assert!(ranks.insert(*rank) && *rank != 0),
+                    Action::Stop { rank, seconds } => {
+                        assert!(ranks.insert(*rank) && *rank != 0 && SPAN_S.contains(seconds));
+                    }
+                    Action::Slow { rank, share } => {
+                        assert!(ranks.insert(*rank) && *rank != 0 && SLOW_SHARE.contains(share));
+                    }
+                    Action::Cut { host, seconds, .. } => {
+                        assert!(hosts.insert(*host) && *host != Host(0), "rank 0 is on host 0");
+                        assert!(seconds.is_none_or(|seconds| SPAN_S.contains(&seconds)));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_faults_is_in_its_range() {
+        let plan = plan(&ALL, Some(2..=4));
+        let counts: BTreeSet<usize> = (0..200).map(|trial| plan.draw(5, trial).len()).collect();
+        assert_eq!(counts, BTreeSet::from([2, 3, 4]));
+    }
+
+    #[test]
+    fn moments_are_uniform() {
+        let plan = plan(&[Kind::Kill], None);
+        let moments: Vec<f64> = (0..2000).map(|trial| plan.draw(11, trial)[0].at).collect();
+        for tenth in 0..10 {
+            let range = f64::from(tenth) / 10.0..f64::from(tenth + 1) / 10.0;
+            let count = moments.iter().filter(|at| range.contains(at)).count();
+            assert!((140..260).contains(&count), "{count} in {range:?}");
+        }
+    }
+
+    #[test]
+    fn there_have_to_be_enough_victims() {
+        assert_eq!(plan(&[Kind::Kill; 7], None).validate(), Ok(()));
+        assert!(plan(&[Kind::Kill; 8], None).validate().is_err());
+        assert_eq!(plan(&[Kind::Cut; 3], None).validate(), Ok(()));
+        assert!(plan(&[Kind::Cut; 4], None).validate().is_err());
+    }
+
+    #[test]
+    fn ranks_are_spread_in_blocks() {
+        let layout = Layout { ranks: 8, hosts: 3 };
+        let hosts: Vec<u32> = (0..8).map(|rank| layout.host(rank).0).collect();
+        assert_eq!(hosts, [0, 0, 0, 1, 1, 1, 2, 2]);
+        assert_eq!(layout.ranks_on(Host(1)).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(Action::Kill { rank: 3 }.suspects(layout), [3]);
+        let cut = Action::Cut { host: Host(2), direction: Direction::In, seconds: None };
+        assert_eq!(cut.suspects(layout), [6, 7]);
+    }
+}
