@@ -1,10 +1,10 @@
 //! Which originals get their second copy when, and from whom (DR-9).
 //!
 //! Nothing is copied in the first moments of a reduction: a short one is over by then. What lies in memory that outlives
-//! its process waits longer; its copy is for the case that the process freezes. Later, copies are ordered from
-//! each owner's keeper in small portions, so that what an executor has fetched and kept in the meantime is not sent a
-//! second time. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts when all of it is
-//! acknowledged.
+//! its process waits longer; its copy is for the case that the process freezes. Later, copies are ordered from each
+//! owner's keeper in small portions, the last segments first, so that what executors fetch and keep in the meantime,
+//! which begin with the first, is not sent a second time. Under [`Protection::CommitFirst`] the orders go out at once, and
+//! a contribution counts when all of it is acknowledged.
 //!
 //! Keepers are processes of the group that have contributed themselves: they hear when the reduction ends. A copy counts
 //! from its acknowledgement on (I5). If its keeper dies, the next keeper begins anew.
@@ -40,8 +40,8 @@ pub(crate) struct Copying {
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     keeper: ProcessId,
-    /// The next segment to order.
-    next: u32,
+    /// Segments that may have to be ordered yet: those before this one.
+    left: u32,
     /// Segments ordered and not yet acknowledged.
     ordered: u32,
 }
@@ -113,21 +113,20 @@ impl Reduction {
                 Entry::Vacant(entry) => {
                     let keeper = placement.replica_of(owner.rank).and_then(|rank| members.alive(rank));
                     let Some(keeper) = keeper.map(|peer| peer.process) else { continue };
-                    entry.insert(Progress { keeper, next: 0, ordered: 0 })
+                    entry.insert(Progress { keeper, left: count, ordered: 0 })
                 }
             };
             let is_kept = |index: u32| self.segments[index as usize].replicas.contains_key(&owner.rank);
-            while progress.next < count && progress.ordered < per_order {
-                let first = progress.next;
-                if is_kept(first) {
-                    progress.next += 1;
+            while progress.left > 0 && progress.ordered < per_order {
+                let end = progress.left;
+                if is_kept(end - 1) {
+                    progress.left -= 1;
                     continue;
                 }
-                let room = per_order - progress.ordered;
-                let end = (first..count.min(first + room)).find(|index| is_kept(*index));
-                let end = end.unwrap_or(count.min(first + room));
+                let first = end.saturating_sub(per_order - progress.ordered);
+                let first = (first..end).rev().take_while(|index| !is_kept(*index)).last().unwrap_or(first);
                 progress.ordered += end - first;
-                progress.next = end;
+                progress.left = first;
                 let Ready { process, path, data } = original.clone();
                 let keep =
                     Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
@@ -155,7 +154,7 @@ impl Reduction {
     pub(crate) fn not_reached(&mut self, keeper: ProcessId, kept: &Kept) {
         self.answered(keeper, kept);
         if let Some(progress) = self.copying.owners.get_mut(&kept.owner.rank) {
-            progress.next = progress.next.min(kept.segments.start);
+            progress.left = progress.left.max(kept.segments.end);
         }
     }
 
