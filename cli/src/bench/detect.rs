@@ -12,14 +12,15 @@ use nix::{
 };
 
 use super::machine::Machine;
-use crate::{Failure, clock::now_ns, run::Transport};
+use crate::{Failure, clock::now_ns, run::Transport, size};
 
 /// The process that fails. Not rank 0, which hosts the master.
 const VICTIM: u32 = 1;
 
 /// Times how long the survivors of a job take to hear of a failure: of a process that is killed, whose connection breaks,
 /// and of one that is frozen, which only its silence tells. The latter is beside the ping interval, from which it
-/// follows.
+/// follows. The kernel gives a dead process's memory back before it closes its connections: `--bytes` shows what that
+/// takes.
 ///
 /// Example: everfold bench detect --ranks 8 --repeat 20
 #[derive(Args)]
@@ -30,6 +31,9 @@ pub struct Detect {
     /// Measured failures of each kind.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+    /// Let the ranks reduce arrays of this size before, so that their memory is in use.
+    #[arg(long, default_value = "8", value_parser = size::parse)]
+    bytes: u64,
     /// How the ranks read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
@@ -55,6 +59,9 @@ pub struct DetectRank {
     /// How the victim fails.
     #[arg(long, value_enum)]
     way: Way,
+    /// Size of the arrays that are reduced before.
+    #[arg(long)]
+    bytes: u64,
     /// Where the victim leaves its process id and the time.
     #[arg(long)]
     victim: PathBuf,
@@ -86,7 +93,12 @@ impl Detect {
             "{} ({} cores), kernel {}, everfold {}",
             machine.processor, machine.cores, machine.kernel, machine.everfold
         );
-        println!("{} ranks, ping interval {interval:?}, {} failures each\n{table}", self.ranks, self.repeat);
+        println!(
+            "{} ranks, {} in use at each, ping interval {interval:?}, {} failures each\n{table}",
+            self.ranks,
+            size::show(self.bytes),
+            self.repeat
+        );
         Ok(ExitCode::SUCCESS)
     }
 
@@ -100,6 +112,7 @@ impl Detect {
         local.quiet = true;
         let name = way.to_possible_value().map_or_else(String::new, |way| way.get_name().to_owned());
         local.arguments = ["bench", "detect-rank", "--way", &name].map(Into::into).into();
+        local.arguments.extend(["--bytes".into(), self.bytes.to_string().into()]);
         local.arguments.extend(["--victim".into(), victim.into_os_string()]);
         local.arguments.extend(["--out".into(), out.clone().into_os_string()]);
         match local.run()? {
@@ -117,6 +130,9 @@ impl DetectRank {
 
     async fn watch(&self, session: &Session) -> everfold::Result<()> {
         let mut news = session.events();
+        let mut array = session.array::<u64>((self.bytes / 8) as usize);
+        array.fill(1);
+        let _in_use = session.allreduce("memory in use", Sum(array)).await?;
         session.allreduce("all are here", Sum(vec![1u8])).await?;
         if session.rank() == VICTIM {
             let said = serde_json::to_vec(&(std::process::id(), now_ns()));
