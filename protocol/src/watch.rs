@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 /// Intervals of silence that count at least.
 const INTERVALS_LEAST: u32 = 3;
 /// Intervals of silence that count in any case.
-const INTERVALS_MOST: u32 = 20;
+pub const INTERVALS_MOST: u32 = 20;
 /// How many mean deviations beyond an interval are still nothing unusual.
 const DEVIATIONS: u32 = 2;
 

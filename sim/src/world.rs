@@ -39,6 +39,8 @@ pub struct Settings {
     pub task_time: BTreeMap<Rank, Duration>,
     /// How often, in percent, a process fails to keep a copy.
     pub keep_failures: u32,
+    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
+    pub damage: u32,
     /// How the master schedules.
     pub policy: master::Policy,
 }
@@ -53,6 +55,7 @@ impl Settings {
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
             keep_failures: 0,
+            damage: 0,
             policy: master::Policy {
                 // Deaths are seen from broken connections; worlds with freezes switch pings on.
                 limits: Limits { ping_interval: Duration::ZERO, ..Limits::default() },
@@ -667,6 +670,9 @@ impl World {
             }
             _ => {}
         }
+        if let Some(result) = self.mishap(&spec, rank, &task) {
+            return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(result) });
+        }
         let own = (!task.own.is_empty()).then(|| (task.own.clone(), self.partial(rank, task.segment)));
         let mut operands: Vec<_> = own.into_iter().collect();
         let sources = task.sources.iter();
@@ -699,6 +705,28 @@ impl World {
             fetched_bytes: task.range.len * task.sources.len() as u64,
         };
         self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
+    }
+
+    /// What goes wrong with a task although everybody lives.
+    fn mishap(&mut self, spec: &ReductionSpec, rank: Rank, task: &Task) -> Option<ExecutionError> {
+        if self.settings.damage == 0 || !self.random.random_ratio(self.settings.damage, 100) {
+            return None;
+        }
+        let is_copy =
+            |source: &&Source| matches!(&source.data, Data::Window(window) if window.window.0 >= COPIES);
+        let key = (rank, task.segment);
+        if let Some(copy) = task.sources.iter().find(is_copy) {
+            self.torn.remove(&key);
+            let reason = "it is damaged".to_owned();
+            return Some(ExecutionError { culprit: copy.process, fault: Fault::Damaged, reason });
+        }
+        // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
+        let in_place =
+            spec.delivery.root() == Some(rank) || self.inlines.contains(&(rank, task.segment.reduction));
+        let source = task.sources.first().filter(|_| !in_place && self.partials.contains_key(&key))?;
+        // The partial stays torn.
+        let reason = "it changed".to_owned();
+        Some(ExecutionError { culprit: source.process, fault: Fault::Torn, reason })
     }
 
     /// Makes a copy of an original, or fails to.

@@ -265,11 +265,12 @@ fn whoever_freezes_every_future_ends_and_what_counts_counts_once() {
         let ranks = settings.ranks;
         settings.policy.limits = Limits { ping_interval: Duration::from_millis(100), ..Limits::default() };
         settings.keep_failures = *[0, 0, 30].choose(&mut random).unwrap();
+        settings.damage = *[0, 0, 10].choose(&mut random).unwrap();
         let slow: Vec<Rank> = (0..ranks).map(Rank).filter(|_| random.random_bool(0.1)).collect();
         for rank in slow {
             settings.task_time.insert(rank, Duration::from_millis(random.random_range(20..400)));
         }
-        let copies_fail = settings.keep_failures > 0;
+        let copies_fail = settings.keep_failures + settings.damage > 0;
         let mut world = World::new(settings);
         call_all(&mut world, &plans, &mut random);
         // Some reductions are called once more, by some ranks long after others of their group were given up.

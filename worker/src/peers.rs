@@ -109,7 +109,10 @@ impl Peers {
                     fetched.is_still_valid().then_some(bytes)
                 });
                 let bytes = copied.await.ok().flatten();
-                bytes.ok_or_else(|| ExecutionError::blame(source.process, ReadError::Released))
+                bytes.ok_or_else(|| ExecutionError {
+                    fault: Fault::Unreachable,
+                    ..ExecutionError::blame(source.process, ReadError::Released)
+                })
             }
             fetched => Ok(Bytes::from_owner(fetched)),
         }

@@ -16,6 +16,7 @@ use everfold_protocol::{
     JobId, Path, ProcessId, ReductionId,
     message::{Evidence, Fault, Header, Keep, News, Peer},
     spec::Limits,
+    watch::INTERVALS_MOST,
 };
 use futures::FutureExt;
 use tokio::{
@@ -303,9 +304,18 @@ impl Driver {
             // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
             tracing::error!(%error, "cannot tell the master");
             let _ = self.input.send(Input::MasterLost);
-        } else if let Err(error) = self.control.write_all(&self.outgoing).await {
+            return;
+        }
+        // A master that is frozen takes nothing after a while; this thread must not wait for it longer than silence lasts.
+        let patience = self.limits.ping_interval * INTERVALS_MOST;
+        match tokio::time::timeout(patience, self.control.write_all(&self.outgoing)).await {
+            Ok(Ok(())) => {}
             // The reading side sees the same and ends everything.
-            tracing::debug!(%error, "cannot reach the master");
+            Ok(Err(error)) => tracing::debug!(%error, "cannot reach the master"),
+            Err(_) => {
+                tracing::warn!(?patience, "the master takes no messages");
+                let _ = self.input.send(Input::MasterLost);
+            }
         }
     }
 
