@@ -91,19 +91,27 @@ impl Reduction {
     }
 
     fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
-        (0..self.segments.len() as u32).try_for_each(|index| self.repair(SegmentIndex(index), members))
+        (0..self.segments.len() as u32).try_for_each(|index| self.repair(SegmentIndex(index), None, members))
     }
 
     /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores what then
-    /// is missing. May be called at any time; where nothing is amiss, it changes nothing.
+    /// is missing, also what `undone`, a task that came to nothing, was to fold. May be called at any time; where nothing
+    /// is amiss, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
-    fn repair(&mut self, index: SegmentIndex, members: &Membership) -> Result<(), Refusal> {
+    fn repair(
+        &mut self,
+        index: SegmentIndex,
+        undone: Option<&Running>,
+        members: &Membership,
+    ) -> Result<(), Refusal> {
         let (group, share_memory) = (self.group.clone(), self.share_memory);
         let belongs = |path: &Path| path.is_subset(&group);
         let is_alive = |process: ProcessId| members.alive(process.rank).is_some();
         let usable = |ready: &Ready| belongs(&ready.path) && members.readable(ready, share_memory);
+        // Partials that are gone, or that nobody folds any more.
+        let mut loose = undone.map_or(0, Running::partials);
         let segment = &mut self.segments[index.0 as usize];
         segment.replicas.retain(|_, copy| is_alive(copy.process));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
@@ -113,6 +121,7 @@ impl Reduction {
                 segment.running.push(running);
                 continue;
             }
+            loose += running.partials();
             // It is writing its partial, or died doing so.
             segment.held.remove(&executor.rank);
             if is_alive(executor) {
@@ -133,12 +142,16 @@ impl Reduction {
         }
         let waiting = std::mem::replace(&mut segment.queue, Queue::new(self.spec.commutative));
         let suspended = std::mem::take(&mut segment.suspended);
+        loose += suspended.len();
         segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();
+        loose -= segment.suspended.len();
         self.unfinished += usize::from(segment.result.is_some());
         let result = segment.result.take();
         for ready in waiting.into_vec().into_iter().chain(result) {
             if usable(&ready) {
                 self.put(index, ready);
+            } else {
+                loose += 1;
             }
         }
         let missing = self.committed().difference(&self.live(index));
@@ -146,7 +159,8 @@ impl Reduction {
             return Ok(());
         }
         let cover = self.cover(index, &missing, members)?;
-        self.folds_redone += cover.len() as u64 - 1;
+        // Both hold the same contributions: each partial more is a fold less that is done.
+        self.folds_redone += cover.len().saturating_sub(loose) as u64;
         if let Some((_, failure)) = self.failures.last_mut() {
             let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
             failure.restored.push(Restored { segment: index, path: missing, copies });
@@ -180,7 +194,7 @@ impl Reduction {
             let path = of_culprit.map_or(running.own, |(_, path)| path);
             return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
         }
-        self.repair(index, members)?;
+        self.repair(index, Some(&running), members)?;
         let segment = &mut self.segments[index.0 as usize];
         while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
             segment.suspended.push(ready);
@@ -208,7 +222,7 @@ impl Reduction {
         if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
             self.originals.remove(&culprit.rank);
         }
-        self.repair(index, members)
+        self.repair(index, Some(running), members)
     }
 
     /// Takes in that a task came to nothing and spoilt its executor's partial.
@@ -224,7 +238,7 @@ impl Reduction {
         let segment = &mut self.segments[index.0 as usize];
         segment.held.remove(&running.executor.rank);
         segment.spoil(running.executor.rank);
-        self.repair(index, members)
+        self.repair(index, Some(running), members)
     }
 
     /// Lets partials that could not be reached take part again.

@@ -26,6 +26,13 @@ pub struct Running {
     pub late: Timestamp,
 }
 
+impl Running {
+    /// Number of partials that meet in it.
+    pub(crate) fn partials(&self) -> usize {
+        self.sources.len() + usize::from(!self.own.is_empty())
+    }
+}
+
 /// A task that was given up while its executor may still work on it.
 #[derive(Clone, Debug)]
 pub struct Abandoned {
