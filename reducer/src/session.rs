@@ -117,10 +117,11 @@ impl Session {
     ///
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {
-        self.handle().abandon();
+        // The master first: it must not live to report the failure of the process it is in.
         if let Some(host) = &self.inner.host {
             host.abandon();
         }
+        self.handle().abandon();
     }
 
     /// Makes the next call of `name`. A call that fails does not count.
