@@ -30,6 +30,8 @@ const COPY_WAIT: u32 = 20;
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copying {
+    /// Whether the reduction has lasted long enough.
+    begun: bool,
     /// Who keeps whose copies among those who had arrived when it was made.
     placement: Option<(Path, Placement)>,
     owners: BTreeMap<Rank, Progress>,
@@ -84,6 +86,11 @@ impl Reduction {
         (self.wants_copies() && !self.share_memory).then(|| self.keep_as())
     }
 
+    /// Lets copies be ordered from now on.
+    pub(crate) fn begin_copies(&mut self) {
+        self.copying.begun = true;
+    }
+
     /// The orders that are due now.
     pub(crate) fn order_copies(
         &mut self,
@@ -92,7 +99,7 @@ impl Reduction {
         members: &Membership,
     ) -> Vec<(ProcessId, Keep)> {
         let mut orders = Vec::new();
-        if !self.wants_copies() || self.unfinished == 0 {
+        if !self.copying.begun || !self.wants_copies() || self.unfinished == 0 {
             return orders;
         }
         let made = self.copying.placement.take().filter(|(arrived, _)| *arrived == self.arrived);

@@ -161,7 +161,12 @@ impl Master {
                         self.proceed(now, id.reduction);
                     }
                 }
-                Timer::Copy(id) => self.order_copies(now, id),
+                Timer::Copy(id) => {
+                    if let Some(reduction) = self.reductions.get_mut(&id) {
+                        reduction.begin_copies();
+                        self.order_copies(now, id);
+                    }
+                }
                 Timer::Alarm => self.ring(now),
             }
         }

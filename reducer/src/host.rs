@@ -15,13 +15,15 @@ use std::{
 use everfold_master::{Action, Event, Master, Notice, Policy};
 use everfold_protocol::{
     Epoch, JobId, ProcessId,
-    message::{Header, MASTER_RANK, ToMaster, ToWorker},
+    message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::{
+    memory::lifeline::{self, Ending},
     runtime::timestamp,
     transport::{
         control::{Address, BoxStream, Listener, encode_batch, read_frame, write_frame},
         handshake::{self, HandshakeError, Key, Purpose},
+        shm,
     },
 };
 use tokio::{
@@ -110,8 +112,8 @@ async fn host(
     };
     let _ = ready.send(Ok(()));
     let config = Arc::new(config);
-    let accepting = tokio::spawn(accept(listener, config.clone(), input));
-    let connections = Driver::new(&config).drive(inputs).await;
+    let accepting = tokio::spawn(accept(listener, config.clone(), input.clone()));
+    let connections = Driver::new(&config, input).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.
     for Connection { outgoing, writer } in connections.into_values() {
@@ -131,6 +133,9 @@ struct Connection {
 
 struct Driver {
     job: JobId,
+    /// Which processes run on the same host as this one.
+    host: Option<u64>,
+    input: mpsc::UnboundedSender<Input>,
     origin: Instant,
     frame_bytes_max: u64,
     machine: Master,
@@ -138,10 +143,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(config: &HostConfig) -> Self {
+    fn new(config: &HostConfig, input: mpsc::UnboundedSender<Input>) -> Self {
         let origin = Instant::now();
         Self {
             job: config.job,
+            host: shm::host_id().ok(),
+            input,
             origin,
             frame_bytes_max: config.policy.limits.frame_bytes_max,
             machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
@@ -192,6 +199,9 @@ impl Driver {
             }
             Input::Messages(header, messages) => {
                 for message in messages {
+                    if let ToMaster::Join(peer) = &message {
+                        self.watch(peer);
+                    }
                     self.machine.handle_event(now, Event::Message { header, message });
                 }
             }
@@ -200,6 +210,22 @@ impl Driver {
                 self.machine.handle_event(now, Event::Disconnected(process));
             }
             Input::Abandon => {}
+        }
+    }
+
+    /// Hears of the death of a process on this host before its connection breaks.
+    fn watch(&self, peer: &Peer) {
+        let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
+        let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
+        let watch = move || match lifeline::outlive(pid, region) {
+            Ok(Ending::Death) => drop(input.send(Input::Disconnected(process))),
+            Ok(Ending::Good) => {}
+            Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
+        };
+        // It sleeps until that process ends. Without it the broken connection tells the same, later.
+        let thread = std::thread::Builder::new().name("everfold-watch".to_owned()).stack_size(64 << 10);
+        if let Err(error) = thread.spawn(watch) {
+            tracing::debug!(%process, %error, "cannot watch its life");
         }
     }
 

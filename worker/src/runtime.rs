@@ -30,7 +30,7 @@ use crate::{
     handle::Input,
     keeper::{Keeper, KeeperConfig},
     machine::{Action, End, Event, ExecutionError, Gone, Worker},
-    memory::{region::Region, window::Windows},
+    memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     transport::{
         control::{Address, BoxStream, Listener, connect_until, encode_batch, read_frame},
@@ -86,6 +86,8 @@ struct Driver {
     origin: Instant,
     keeper: Arc<Keeper>,
     copier: Arc<Copier>,
+    /// Tells peers on this host of the end of this thread.
+    _lifeline: Option<Lifeline>,
     news: broadcast::Sender<News>,
     failed: tokio::sync::watch::Sender<Path>,
     gone: tokio::sync::watch::Sender<Option<Gone>>,
@@ -128,6 +130,7 @@ impl Driver {
         let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
         let server =
             listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
+        let lifeline = region.as_ref().map(Lifeline::hold).transpose()?;
         let windows = Arc::new(Windows::new(region));
         tokio::spawn(serve(listener, key, job, windows.clone()));
         let me = Peer {
@@ -151,6 +154,7 @@ impl Driver {
                 move |kept| drop(input.send(Input::Kept(kept)))
             })),
             keeper,
+            _lifeline: lifeline,
             news: broadcast::Sender::new(NEWS_KEPT),
             failed: tokio::sync::watch::Sender::new(Path::empty()),
             peers,

@@ -6,8 +6,8 @@
 //! touch costs more than folding what is then written.
 //!
 //! # Layout
-//! The first bytes are the table of generations (see [`super::window`]); blocks of whole
-//! [`UNIT_BYTES`] follow.
+//! The first bytes are the table of generations (see [`super::window`]), then comes the lifeline (see
+//! [`super::lifeline`]); blocks of whole [`UNIT_BYTES`] follow.
 //!
 //! # Safety of reading a peer's region
 //! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable from its
@@ -16,7 +16,7 @@
 //! which every bit pattern is valid.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io,
     os::fd::{AsRawFd, OwnedFd},
     ptr::NonNull,
@@ -45,7 +45,7 @@ const REGION_BYTES_SMALL: usize = 4 << 30;
 
 /// A mapping of shared memory.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -56,6 +56,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Where the lifeline lies, and the room that it has.
+    pub(super) const LIFELINE: usize = GENERATIONS * size_of::<AtomicU64>();
+    pub(super) const LIFELINE_BYTES: usize = UNIT_BYTES;
+    /// Where blocks begin.
+    const BLOCKS: usize = Self::LIFELINE + Self::LIFELINE_BYTES;
+
     fn new(file: &impl std::os::fd::AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
         let nonzero = len.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
@@ -64,14 +70,20 @@ impl Mapping {
         Ok(Self { start: start.cast(), len })
     }
 
-    fn at(&self, offset: usize) -> NonNull<u8> {
+    /// The lifeline of process `pid`, whose [`Region::handle`] is `handle`, and what lies before it.
+    pub(super) fn of_lifeline(pid: u32, handle: (i32, u64)) -> io::Result<Self> {
+        let (file, _) = open(pid, handle, File::options().read(true).write(true))?;
+        Self::new(&file, Self::BLOCKS, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.len, "offset {offset} is outside a mapping of {} bytes", self.len);
         // SAFETY: the offset is within the mapping.
         unsafe { self.start.add(offset) }
     }
 
     fn generation(&self, slot: usize) -> &AtomicU64 {
-        assert!(slot < GENERATIONS && self.len >= GENERATIONS * 8);
+        assert!(slot < GENERATIONS && self.len >= Self::LIFELINE);
         // SAFETY: the slot is inside the mapping and aligned; every process accesses it as an atomic only.
         unsafe { self.at(slot * 8).cast::<AtomicU64>().as_ref() }
     }
@@ -110,7 +122,7 @@ impl Region {
             Mapping::new(&file, len, protection)
         };
         let mapping = map(REGION_BYTES).or_else(|_| map(REGION_BYTES_SMALL))?;
-        let units = (mapping.len - GENERATIONS * 8) / UNIT_BYTES;
+        let units = (mapping.len - Mapping::BLOCKS) / UNIT_BYTES;
         let blocks = Blocks { allocator: Allocator::new(units as u32), warm_bytes: 0 };
         Ok(Arc::new(Self { mapping, file, blocks: Mutex::new(blocks) }))
     }
@@ -130,7 +142,7 @@ impl Region {
         let allocation = blocks.allocator.allocate(units)?;
         blocks.warm_bytes = blocks.warm_bytes.saturating_sub(units as usize * UNIT_BYTES);
         drop(blocks);
-        let offset = GENERATIONS * 8 + allocation.offset as usize * UNIT_BYTES;
+        let offset = Mapping::BLOCKS + allocation.offset as usize * UNIT_BYTES;
         Some(Block {
             start: self.mapping.at(offset),
             len: bytes,
@@ -144,6 +156,10 @@ impl Region {
     /// The generation counter `slot`.
     pub fn generation(&self, slot: usize) -> &AtomicU64 {
         self.mapping.generation(slot)
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     fn give_back(&self, block: &Block) {
@@ -213,6 +229,15 @@ impl Drop for Block {
     }
 }
 
+/// Opens the region of process `pid`, whose [`Region::handle`] is `(fd, len)`.
+fn open(pid: u32, (fd, len): (i32, u64), how: &OpenOptions) -> io::Result<(File, usize)> {
+    let file = how.open(format!("/proc/{pid}/fd/{fd}"))?;
+    if file.metadata()?.len() != len || len < Mapping::BLOCKS as u64 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor is not a region"));
+    }
+    Ok((file, usize::try_from(len).map_err(io::Error::other)?))
+}
+
 /// A peer's region, mapped for reading.
 #[derive(Debug)]
 pub struct PeerRegion {
@@ -224,12 +249,8 @@ impl PeerRegion {
     ///
     /// # Errors
     /// The process is gone, belongs to another user, or hides its descriptors.
-    pub fn open(pid: u32, (fd, len): (i32, u64)) -> io::Result<Arc<Self>> {
-        let file = File::open(format!("/proc/{pid}/fd/{fd}"))?;
-        if file.metadata()?.len() != len {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the descriptor is not a region"));
-        }
-        let len = usize::try_from(len).map_err(io::Error::other)?;
+    pub fn open(pid: u32, handle: (i32, u64)) -> io::Result<Arc<Self>> {
+        let (file, len) = open(pid, handle, File::options().read(true))?;
         Ok(Arc::new(Self { mapping: Mapping::new(&file, len, ProtFlags::PROT_READ)? }))
     }
 
