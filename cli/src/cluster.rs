@@ -20,8 +20,11 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     net::Ipv4Addr,
-    os::{fd::AsRawFd, unix::process::CommandExt},
-    path::PathBuf,
+    os::{
+        fd::AsRawFd,
+        unix::{fs::symlink, process::CommandExt},
+    },
+    path::Path,
     process::{Command, Stdio},
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
@@ -148,7 +151,7 @@ impl Cluster {
         let cluster = Self { switch, hosts, links };
         let mut wiring = "link set lo up\nlink add bridge type bridge\nlink set bridge up\n".to_owned();
         for (host, namespace) in cluster.hosts() {
-            let (port, path) = (port(host), namespace.path().display().to_string());
+            let (port, path) = (port(host), descriptor(&namespace.network));
             wiring += &format!("link add {port} type veth peer name {DEVICE} netns {path}\n");
             wiring += &format!("link set {port} master bridge up\n");
         }
@@ -182,6 +185,29 @@ impl Cluster {
     /// Makes `command` run in `host`: with its network and its name.
     pub fn enter(&self, host: Host, command: &mut Command) {
         self.hosts[host.0 as usize].enter(command);
+    }
+
+    /// Does something in a thread that is in the network of `host`.
+    pub fn inside<T: Send>(
+        &self,
+        host: Host,
+        action: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        let network = &*self.hosts[host.0 as usize].network;
+        let enter = || {
+            setns(network, CloneFlags::CLONE_NEWNET)?;
+            action()
+        };
+        thread::scope(|scope| scope.spawn(enter).join()).expect("the thread does not panic")
+    }
+
+    /// Makes a folder with links `net` and `uts` to the namespaces of `host`, for tools such as `nsenter`. They lead
+    /// somewhere as long as the cluster is there.
+    pub fn link_namespaces(&self, host: Host, folder: &Path) -> io::Result<()> {
+        let Namespace { network, name } = &self.hosts[host.0 as usize];
+        fs::create_dir(folder)?;
+        symlink(descriptor(network), folder.join("net"))?;
+        symlink(descriptor(name), folder.join("uts"))
     }
 
     /// Drops what goes to or from `host` from now on.
@@ -236,6 +262,11 @@ fn discipline(is_cut: bool, rate: Option<Rate>) -> String {
     }
 }
 
+/// A path by which other processes can open a file of ours.
+fn descriptor(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
 /// A network and a host name of their own.
 #[derive(Debug)]
 struct Namespace {
@@ -256,10 +287,6 @@ impl Namespace {
         };
         // A thread of its own, as ours is to stay where it is.
         thread::scope(|scope| scope.spawn(make).join()).expect("the thread does not panic")
-    }
-
-    fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd()).into()
     }
 
     fn enter(&self, command: &mut Command) {
@@ -339,24 +366,14 @@ mod tests {
         }
     }
 
-    /// Does something in a thread that is in `host`.
-    fn inside<T: Send>(cluster: &Cluster, host: Host, action: impl FnOnce() -> T + Send) -> T {
-        let network = cluster.hosts[host.0 as usize].network.clone();
-        let enter = move || {
-            setns(&*network, CloneFlags::CLONE_NEWNET).unwrap();
-            action()
-        };
-        thread::scope(|scope| scope.spawn(enter).join().unwrap())
-    }
-
     fn reaches(cluster: &Cluster, from: Host, to: SocketAddr) -> bool {
-        inside(cluster, from, || TcpStream::connect_timeout(&to, Duration::from_millis(300)).is_ok())
+        cluster.inside(from, || TcpStream::connect_timeout(&to, Duration::from_millis(300))).is_ok()
     }
 
     #[test]
     fn hosts_reach_each_other_unless_a_link_is_cut() {
         let Some(cluster) = start(3) else { return };
-        let listener = inside(&cluster, Host(0), || TcpListener::bind("0.0.0.0:0").unwrap());
+        let listener = cluster.inside(Host(0), || TcpListener::bind("0.0.0.0:0")).unwrap();
         let at = SocketAddr::from((cluster.address(Host(0)), listener.local_addr().unwrap().port()));
         assert!(reaches(&cluster, Host(0), at) && reaches(&cluster, Host(1), at));
         for direction in [Direction::Both, Direction::In, Direction::Out] {
@@ -379,9 +396,9 @@ mod tests {
     fn a_rate_limits_what_passes() {
         let Some(cluster) = start(2) else { return };
         cluster.set_rate(Host(1), Some(Rate(100_000_000))).unwrap();
-        let listener = inside(&cluster, Host(0), || TcpListener::bind("0.0.0.0:0").unwrap());
+        let listener = cluster.inside(Host(0), || TcpListener::bind("0.0.0.0:0")).unwrap();
         let at = SocketAddr::from((cluster.address(Host(0)), listener.local_addr().unwrap().port()));
-        let sender = inside(&cluster, Host(1), || TcpStream::connect(at).unwrap());
+        let sender = cluster.inside(Host(1), || TcpStream::connect(at)).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         let started = Instant::now();
         thread::spawn(move || (&sender).write_all(&vec![7; 2 << 20]));

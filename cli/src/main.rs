@@ -5,7 +5,10 @@ mod chaos;
 mod children;
 mod clock;
 mod cluster;
+mod interrupts;
+mod meeting;
 mod run;
+mod scratch;
 mod size;
 
 use std::process::ExitCode;

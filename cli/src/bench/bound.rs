@@ -53,7 +53,15 @@ pub fn memory_traffic(ranks: u32, bytes: u64) -> Duration {
 
 /// Time for a short message to another thread and one back, over a Unix socket.
 pub fn two_messages() -> std::io::Result<Duration> {
-    let (mut here, mut there) = UnixStream::pair()?;
+    let (here, there) = UnixStream::pair()?;
+    two_messages_over(here, there)
+}
+
+/// The same over any pair of connected streams.
+pub fn two_messages_over<S: Read + Write + Send + 'static>(
+    mut here: S,
+    mut there: S,
+) -> std::io::Result<Duration> {
     let echo = thread::spawn(move || -> std::io::Result<()> {
         let mut message = [0; 64];
         while there.read(&mut message)? > 0 {

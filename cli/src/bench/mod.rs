@@ -1,6 +1,7 @@
 //! `everfold bench`: measures reductions on this machine.
 
 mod bound;
+mod compare;
 mod detect;
 pub mod machine;
 mod rank;
@@ -18,6 +19,11 @@ pub enum Bench {
     Reduce(reduce::Reduce),
     /// Time how long survivors take to hear of a failure.
     Detect(detect::Detect),
+    /// Measure everfold beside Open MPI and MPICH.
+    Compare(compare::Compare),
+    /// One rank of everfold's side.
+    #[command(hide = true)]
+    CompareRank(compare::CompareRank),
     /// One rank of a job that loses a process.
     #[command(hide = true)]
     DetectRank(detect::DetectRank),
@@ -31,6 +37,8 @@ impl Bench {
         match self {
             Self::Reduce(reduce) => reduce.run(),
             Self::Detect(detect) => detect.run(),
+            Self::Compare(compare) => compare.run(),
+            Self::CompareRank(rank) => rank.run(),
             Self::DetectRank(rank) => rank.run(),
             Self::Rank(rank) => rank.run(),
         }

@@ -164,7 +164,8 @@ async fn slowest(session: &Session, seconds: Vec<f64>) -> everfold::Result<Vec<f
     Ok(slowest.value.map_or_else(Vec::new, |Max(seconds)| seconds))
 }
 
-async fn barrier(session: &Session) -> everfold::Result<()> {
+/// Nobody gets out before all are in.
+pub(super) async fn barrier(session: &Session) -> everfold::Result<()> {
     session.allreduce("barrier", Sum(vec![1u8])).await?;
     Ok(())
 }

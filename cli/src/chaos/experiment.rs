@@ -5,15 +5,13 @@ use std::{fs, path::PathBuf, sync::mpsc, time::Duration};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    interrupts,
     job::{Event, JobSpec},
     replay::{describe, describe_kept},
     schedule::{Kind, Plan},
-    scratch::Scratch,
     storage,
     trial::{Ground, Trial},
 };
-use crate::Failure;
+use crate::{Failure, interrupts, scratch::Scratch};
 
 /// Trials without faults from which it is learnt how long one takes.
 const WITHOUT_FAULTS: usize = 5;

@@ -20,7 +20,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use everfold::launch::{Transport, environment::Secret};
+use everfold::launch::Transport;
 use nix::{
     sys::{
         signal::{Signal, kill, killpg},
@@ -28,17 +28,14 @@ use nix::{
     },
     unistd::Pid,
 };
-use tokio::net::TcpSocket;
 
 use super::{gate::Gate, said::Said, schedule::Layout};
 use crate::{
     Failure,
     children::{die_with_us, hurry},
-    cluster::{Cluster, Host},
+    cluster::Cluster,
+    meeting::Meeting,
 };
-
-/// Where rank 0 listens on a host of its own.
-const PORT: u16 = 7077;
 
 /// What a job runs, and where.
 #[derive(Debug)]
@@ -108,30 +105,19 @@ impl Job {
         gate: &Arc<Gate>,
         events: &Sender<Event>,
     ) -> Result<Self, Failure> {
-        let id = getrandom::u64()?;
-        let (rendezvous, _port) = spec.rendezvous(id)?;
-        let shared = [
-            ("EVERFOLD_RENDEZVOUS", rendezvous),
-            ("EVERFOLD_SIZE", spec.layout.ranks.to_string()),
-            ("EVERFOLD_JOB", format!("{id:016x}")),
-            ("EVERFOLD_SECRET", Secret::generate()?.to_hex()),
-            ("EVERFOLD_TRANSPORT", spec.transport.to_string()),
-        ];
+        let meeting = Meeting::new(spec.layout.ranks, spec.transport, spec.cluster.as_ref())?;
         let mut job = Self { processes: Vec::new() };
         for rank in 0..spec.layout.ranks {
             let log = File::options().create(true).append(true).open(folders.output(rank))?;
             let mut command = Command::new(&spec.program);
             command
                 .args(&spec.arguments)
-                .envs(shared.iter().map(|(name, value)| (name, value)))
-                .env("EVERFOLD_RANK", rank.to_string())
                 .env("EVERFOLD_DIR", folders.storage)
-                .env_remove("EVERFOLD_SECRET_FILE")
-                .env_remove("EVERFOLD_INCARNATION")
                 .stdin(Stdio::null())
                 .stdout(if spec.speaks { Stdio::piped() } else { log.try_clone()?.into() })
                 .stderr(log.try_clone()?)
                 .process_group(0);
+            meeting.join(rank, &mut command);
             if let Some(cluster) = &spec.cluster {
                 cluster.enter(spec.layout.host(rank), &mut command);
             }
@@ -181,23 +167,6 @@ impl Drop for Job {
         for process in &mut self.processes {
             let _ = process.child.wait();
         }
-    }
-}
-
-impl JobSpec {
-    /// Where the processes of job `id` meet, and what keeps that place free for rank 0.
-    fn rendezvous(&self, id: u64) -> io::Result<(String, Option<TcpSocket>)> {
-        Ok(match (&self.cluster, self.transport) {
-            (Some(cluster), _) => (format!("tcp:{}:{PORT}", cluster.address(Host(0))), None),
-            (None, Transport::Tcp) => {
-                // It does not listen, so rank 0 can.
-                let socket = TcpSocket::new_v4()?;
-                socket.set_reuseport(true)?;
-                socket.bind(([127, 0, 0, 1], 0).into())?;
-                (format!("tcp:127.0.0.1:{}", socket.local_addr()?.port()), Some(socket))
-            }
-            (None, Transport::Auto | Transport::Shm) => (format!("unix:@everfold-{id:016x}"), None),
-        })
     }
 }
 

@@ -12,12 +12,11 @@
 //!
 //! Whatever the kernel can clean up it is left to: processes die with their parent, networks and mounts with the last
 //! process that holds them. What remains is one locked folder, which the next run removes if this one is killed
-//! ([`scratch`]).
+//! ([`scratch`](crate::scratch)).
 
 mod experiment;
 mod gate;
 mod inject;
-mod interrupts;
 mod job;
 mod options;
 mod pattern;
@@ -25,7 +24,6 @@ mod program;
 mod replay;
 mod said;
 mod schedule;
-mod scratch;
 mod storage;
 mod summary;
 mod survivors;

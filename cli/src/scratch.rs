@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-const PREFIX: &str = "everfold-chaos-";
+const PREFIX: &str = "everfold-scratch-";
 
 /// A folder that is removed with this value. While it exists it is locked; the kernel unlocks it when this process
 /// ends, however it ends.
@@ -68,7 +68,7 @@ mod tests {
     fn orphans_are_removed_and_the_living_are_not() {
         let parent = tempfile::tempdir().unwrap();
         let living = Scratch::new_in(parent.path()).unwrap();
-        let orphan = parent.path().join("everfold-chaos-orphan");
+        let orphan = parent.path().join("everfold-scratch-orphan");
         fs::create_dir_all(orphan.join("trial")).unwrap();
         let foreign = parent.path().join("something else");
         fs::create_dir(&foreign).unwrap();

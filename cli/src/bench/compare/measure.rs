@@ -1,0 +1,218 @@
+//! Measures sides in turns until their ratio is known.
+
+use std::time::{Duration, Instant};
+
+use everfold::Protection;
+
+use super::{
+    case::{Case, Exercise},
+    peers::Library,
+    place::{Moves, Place},
+    statistics::{Quartiles, Ratio},
+    team::{Block, Interrupts, Kind, Repetition, Team, TeamError},
+};
+use crate::Failure;
+
+/// A side repeats so long before it is another's turn.
+const TURN_S: f64 = 0.25;
+/// Most repetitions in a turn.
+const TURN_MAX: u64 = 100;
+
+/// Who is measured.
+#[derive(Debug)]
+pub struct Contender {
+    /// Nothing for everfold.
+    pub library: Option<Library>,
+    /// Which algorithm, or which bodies.
+    pub name: String,
+    /// Whether it stays without being the fastest of its kind.
+    pub stays: bool,
+    /// What everfold's bodies are.
+    pub kind: Kind,
+    /// Which of the teams it is.
+    pub team: usize,
+}
+
+/// When it is enough.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Part of the ratio within which its interval has to be.
+    pub precision: f64,
+    /// Fewest repetitions of each.
+    pub repetitions_min: usize,
+    /// Most repetitions of each.
+    pub repetitions_max: usize,
+    /// Longest time for all.
+    pub time: Duration,
+}
+
+/// What was measured of a contender.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Its number.
+    pub contender: usize,
+    /// Of each repetition, what counts.
+    pub seconds: Vec<f64>,
+    /// Of each repetition, when it began.
+    pub started_ns: Vec<u64>,
+    /// Repetitions in a turn, and more before that do not count.
+    turn: (u64, u64),
+}
+
+/// Everything that is there to be measured.
+#[derive(Debug)]
+pub struct Measurement<'a> {
+    /// Where.
+    pub place: &'a Place,
+    /// The processes; nothing where they were lost.
+    pub teams: &'a mut [Option<Team>],
+    /// Who.
+    pub contenders: &'a [Contender],
+    /// How long.
+    pub rule: Rule,
+    /// How everfold protects contributions.
+    pub protection: Protection,
+    /// From which delays are drawn.
+    pub seed: u64,
+    /// Whether we are to end.
+    pub interrupts: &'a Interrupts,
+    /// What went wrong.
+    pub lost: Vec<String>,
+}
+
+impl Measurement<'_> {
+    /// Measures all contenders in an exercise: each for a short time, then in turns those that stay and the fastest of
+    /// each library.
+    ///
+    /// # Errors
+    /// We are to end.
+    pub fn run(&mut self, exercise: &Exercise, _moves: &Moves) -> Result<Vec<Sample>, Failure> {
+        let started = Instant::now();
+        let mut samples = Vec::new();
+        for number in 0..self.contenders.len() {
+            samples.extend(self.screen(exercise, number)?);
+        }
+        let mut samples = self.finalists(samples);
+        while started.elapsed() < self.rule.time && !self.is_enough(&samples) {
+            for sample in &mut samples {
+                let (before, counted) = sample.turn;
+                let round = sample.seconds.len() as u64;
+                let taken = self.block(exercise, sample.contender, before + counted, round)?;
+                sample.extend(exercise, &taken[(before as usize).min(taken.len())..]);
+            }
+            samples.retain(|sample| self.teams[self.contenders[sample.contender].team].is_some());
+        }
+        Ok(samples)
+    }
+
+    /// A first sample, from which it is learnt how long a repetition takes. It counts only if it is slow.
+    fn screen(&mut self, exercise: &Exercise, number: usize) -> Result<Option<Sample>, Failure> {
+        let mut sample =
+            Sample { contender: number, seconds: Vec::new(), started_ns: Vec::new(), turn: (0, 1) };
+        let first = self.block(exercise, number, 1, 0)?;
+        let Some(first) = first.first().map(|repetition| exercise.seconds(repetition)) else {
+            return Ok(None);
+        };
+        let (repetitions, round) =
+            if exercise.case == Case::Late { (1, 1) } else { (turn(first).clamp(2, 5), 1) };
+        let taken = self.block(exercise, number, repetitions, round)?;
+        sample.extend(exercise, &taken);
+        if sample.seconds.is_empty() {
+            return Ok(None);
+        }
+        if exercise.case != Case::Late {
+            let repetitions = turn(sample.quartiles().median_s);
+            sample.turn = (repetitions.div_ceil(10) * u64::from(repetitions > 1), repetitions);
+        }
+        Ok(Some(sample))
+    }
+
+    /// Those that stay and the fastest of each library.
+    fn finalists(&self, mut samples: Vec<Sample>) -> Vec<Sample> {
+        samples.sort_by(|a, b| a.quartiles().median_s.total_cmp(&b.quartiles().median_s));
+        let mut seen = Vec::new();
+        samples.retain(|sample| {
+            let Contender { library, stays, .. } = self.contenders[sample.contender];
+            let is_fastest = !seen.contains(&library);
+            seen.push(library);
+            is_fastest || stays
+        });
+        samples.sort_by_key(|sample| sample.contender);
+        for sample in &mut samples {
+            // Of short ones there are enough; the first are not yet at their pace.
+            if sample.turn.1 > 1 {
+                sample.seconds.clear();
+                sample.started_ns.clear();
+            }
+        }
+        samples
+    }
+
+    fn is_enough(&self, samples: &[Sample]) -> bool {
+        let counts = || samples.iter().map(|sample| sample.seconds.len());
+        if counts().any(|count| count < self.rule.repetitions_min) {
+            return false;
+        }
+        let Some((ours, others)) = samples.split_first() else { return true };
+        counts().all(|count| count >= self.rule.repetitions_max)
+            || others
+                .iter()
+                .all(|other| Ratio::of(&ours.seconds, &other.seconds).is_within(self.rule.precision))
+    }
+
+    /// Some repetitions of a contender; none if it fails, and then it is not asked again.
+    fn block(
+        &mut self,
+        exercise: &Exercise,
+        number: usize,
+        repetitions: u64,
+        round: u64,
+    ) -> Result<Vec<Repetition>, Failure> {
+        self.interrupts.check()?;
+        let contender = &self.contenders[number];
+        let Some(team) = &mut self.teams[contender.team] else { return Ok(Vec::new()) };
+        let block = |delay_us| Block {
+            bytes: exercise.bytes,
+            repetitions,
+            count: exercise.count,
+            rotate: exercise.rotate,
+            delay_us,
+            compute_us: exercise.compute_us,
+            round,
+            kind: contender.kind,
+            protection: self.protection,
+        };
+        let delays = exercise.delays_us(self.place.ranks, round, self.seed);
+        let blocks: Vec<Block> = delays.into_iter().map(block).collect();
+        // Generous: ten times the slowest that was seen, a sum over everything that has to be moved at 1 MB/s.
+        let total = exercise.bytes * u64::from(exercise.count) * repetitions;
+        let limit = Duration::from_secs(60 + (total >> 20));
+        match team.run(&blocks, limit) {
+            Ok(taken) => Ok(taken),
+            Err(TeamError::Fatal(failure)) => Err(failure),
+            Err(TeamError::Lost(why)) => {
+                let library = contender.library.map_or("everfold", Library::name);
+                self.lost.push(format!("{library} {}: {why}", contender.name));
+                self.teams[contender.team] = None;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+impl Sample {
+    fn extend(&mut self, exercise: &Exercise, taken: &[Repetition]) {
+        self.seconds.extend(taken.iter().map(|repetition| exercise.seconds(repetition)));
+        self.started_ns.extend(taken.iter().map(Repetition::started_ns));
+    }
+
+    /// The middle half of its times.
+    pub fn quartiles(&self) -> Quartiles {
+        Quartiles::of(&self.seconds)
+    }
+}
+
+/// Repetitions in a turn if one takes so long.
+fn turn(seconds: f64) -> u64 {
+    ((TURN_S / seconds.max(1e-9)) as u64).clamp(1, TURN_MAX)
+}

@@ -1,0 +1,118 @@
+/* One rank of the MPI side of `everfold bench compare`. Usage: peer SOCKET
+ *
+ * It does what the driver at the other end of SOCKET writes, a line of numbers at a time:
+ *
+ *   bytes repetitions count rotate delay_us compute_us round ...
+ *
+ * and answers with a line: the start and the end of each repetition in nanoseconds, [[start,end],...], or "!" and what
+ * is wrong. Between two lines it blocks in read(2) and takes no processor time from others.
+ *
+ * A repetition: barrier, wait delay_us; start the clock; reduce `count` bodies of `bytes` bytes, to rank 0 or (rotate)
+ * each to another rank, while computing for compute_us without a call to the library; stop the clock. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+static int rank, size;
+
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* The sums are whole numbers below 2^24: exact in any order. */
+static float element(long index, long round) { return ((index + round) & 255) + 1; }
+
+static void fill(float *body, long elements, long round)
+{
+    for (long i = 0; i < elements; i++) body[i] = (rank + 1) * element(i, round);
+}
+
+static long first_wrong(const float *body, long elements, long round)
+{
+    for (long i = 0; i < elements; i++)
+        if (body[i] != size * (size + 1) / 2 * element(i, round)) return i;
+    return -1;
+}
+
+static volatile double sink;
+
+static void compute(long long until_ns)
+{
+    while (now_ns() < until_ns)
+        for (int i = 0; i < 1000; i++) sink += i;
+}
+
+static float *allocate(long elements)
+{
+    float *body = malloc(elements * sizeof *body);
+    if (!body) MPI_Abort(MPI_COMM_WORLD, 12);
+    memset(body, 0, elements * sizeof *body);
+    return body;
+}
+
+int main(int argc, char **argv)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strncpy(address.sun_path, argc > 1 ? argv[1] : "", sizeof address.sun_path - 1);
+    int driver = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(driver, (struct sockaddr *)&address, sizeof address)) MPI_Abort(MPI_COMM_WORLD, 2);
+    FILE *in = fdopen(driver, "r"), *out = fdopen(dup(driver), "w");
+    fprintf(out, "%d\n", rank);
+    fflush(out);
+
+    long bytes, repetitions, count, rotate, delay_us, compute_us, round;
+    while (fscanf(in, "%ld %ld %ld %ld %ld %ld %ld%*[^\n]", &bytes, &repetitions, &count, &rotate, &delay_us, &compute_us,
+                  &round) == 7) {
+        long elements = bytes / sizeof(float), wrong = -1;
+        float **given = calloc(count, sizeof *given), **taken = calloc(count, sizeof *taken);
+        MPI_Request *requests = calloc(count, sizeof *requests);
+        long long(*times)[2] = calloc(repetitions, sizeof *times);
+        for (long k = 0; k < count; k++) {
+            given[k] = allocate(elements);
+            if (rank == (rotate ? k % size : 0)) taken[k] = allocate(elements);
+        }
+        for (long repetition = 0; repetition < repetitions; repetition++) {
+            for (long k = 0; k < count; k++) fill(given[k], elements, round + repetition + k);
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (delay_us) usleep(delay_us);
+            times[repetition][0] = now_ns();
+            if (count == 1 && !compute_us) {
+                MPI_Reduce(given[0], taken[0], elements, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+            } else {
+                for (long k = 0; k < count; k++)
+                    MPI_Ireduce(given[k], taken[k], elements, MPI_FLOAT, MPI_SUM, rotate ? k % size : 0,
+                                MPI_COMM_WORLD, &requests[k]);
+                if (compute_us) compute(times[repetition][0] + compute_us * 1000);
+                MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+            }
+            times[repetition][1] = now_ns();
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (long k = 0; k < count && wrong < 0; k++)
+                if (taken[k]) wrong = first_wrong(taken[k], elements, round + repetition + k);
+        }
+        if (wrong >= 0) fprintf(out, "!element %ld of %ld is wrong", wrong, elements);
+        for (long i = 0; i < repetitions && wrong < 0; i++)
+            fprintf(out, "%c[%lld,%lld]", i ? ',' : '[', times[i][0], times[i][1]);
+        fprintf(out, wrong < 0 ? "]\n" : "\n");
+        fflush(out);
+        for (long k = 0; k < count; k++) free(given[k]), free(taken[k]);
+        free(given), free(taken), free(requests), free(times);
+    }
+    MPI_Finalize();
+    return 0;
+}

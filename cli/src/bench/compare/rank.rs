@@ -1,0 +1,139 @@
+//! One rank of everfold's side; what `peer.c` is on the other.
+
+use std::{
+    hint::black_box,
+    io::{BufRead, BufReader, Write},
+    ops::Deref,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use everfold::{Array, prelude::*};
+
+use super::team::{Block, Kind};
+use crate::{Failure, bench::rank::barrier, clock::now_ns};
+
+#[derive(Args)]
+pub struct CompareRank {
+    /// Where the driver listens.
+    socket: PathBuf,
+}
+
+/// When a repetition began and ended, in nanoseconds.
+type Times = (u64, u64);
+
+impl CompareRank {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        everfold::launch(Launch::from_env_or_local(1), async |session| self.obey(&session).await)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Does what the driver writes, a line at a time, until it hangs up. It blocks this thread meanwhile, as an
+    /// application would that computes.
+    async fn obey(&self, session: &Session) -> everfold::Result<()> {
+        let mut driver = UnixStream::connect(&self.socket)?;
+        writeln!(driver, "{}", session.rank())?;
+        let mut lines = BufReader::new(driver.try_clone()?).lines();
+        while let Some(line) = lines.next().transpose()? {
+            let Ok(block) = line.parse::<Block>() else { break };
+            let done = match block.kind {
+                Kind::Array => measure::<Array<f32>>(session, &block).await?,
+                Kind::Vec => measure::<Vec<f32>>(session, &block).await?,
+            };
+            let answer = match done {
+                Ok(times) => serde_json::to_string(&times).map_err(everfold::Error::application)?,
+                Err(wrong) => format!("!{wrong}"),
+            };
+            writeln!(driver, "{answer}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Elements of a body in some kind of memory.
+trait Elements: Deref<Target = [f32]> + Sized + 'static {
+    fn filled(session: &Session, elements: usize, round: u64) -> Self;
+}
+
+impl Elements for Array<f32> {
+    fn filled(session: &Session, elements: usize, round: u64) -> Self {
+        let mut array = session.array(elements);
+        fill(&mut array, session, round);
+        array
+    }
+}
+
+impl Elements for Vec<f32> {
+    fn filled(session: &Session, elements: usize, round: u64) -> Self {
+        let mut vec = vec![0.0; elements];
+        fill(&mut vec, session, round);
+        vec
+    }
+}
+
+/// Sums of these are whole numbers below 2²⁴: exact in any order.
+fn element(index: usize, round: u64) -> f32 {
+    ((index + round as usize) & 255) as f32 + 1.0
+}
+
+fn fill(body: &mut [f32], session: &Session, round: u64) {
+    let rank = session.rank().0 as f32 + 1.0;
+    body.iter_mut().enumerate().for_each(|(index, one)| *one = rank * element(index, round));
+}
+
+fn check(body: &[f32], session: &Session, round: u64) -> Result<(), String> {
+    let ranks = (session.size() * (session.size() + 1) / 2) as f32;
+    match body.iter().enumerate().position(|(index, one)| *one != ranks * element(index, round)) {
+        None => Ok(()),
+        Some(index) => Err(format!("element {index} of {} is wrong", body.len())),
+    }
+}
+
+fn compute(until_ns: u64) {
+    let mut sum = 0.0;
+    while now_ns() < until_ns {
+        for term in 0..1000 {
+            sum = black_box(sum + f64::from(term));
+        }
+    }
+}
+
+/// All repetitions of a block, or what is wrong with a result.
+async fn measure<E>(session: &Session, block: &Block) -> everfold::Result<Result<Vec<Times>, String>>
+where
+    E: Elements,
+    Sum<E>: Body<Value = Sum<E>>,
+{
+    let mut times = Vec::new();
+    let mut checked = Ok(());
+    let names: Vec<String> = (0..block.count).map(|number| format!("measured {number}")).collect();
+    for round in block.round..block.round + block.repetitions {
+        let filled = |number| Sum(E::filled(session, block.elements(), round + u64::from(number)));
+        let bodies: Vec<Sum<E>> = (0..block.count).map(filled).collect();
+        barrier(session).await?;
+        std::thread::sleep(Duration::from_micros(block.delay_us));
+        let started = now_ns();
+        let mut futures = Vec::with_capacity(bodies.len());
+        for ((number, body), name) in (0..).zip(bodies).zip(&names) {
+            let root = if block.rotate { number % session.size() } else { 0 };
+            let reduction = session.reduce(name, body).root(root).protection(block.protection);
+            futures.push(reduction.start()?);
+        }
+        compute(started + block.compute_us * 1000);
+        let mut values = Vec::with_capacity(futures.len());
+        for future in futures {
+            values.push(future.await?.value);
+        }
+        times.push((started, now_ns()));
+        barrier(session).await?;
+        for (number, value) in (0..).zip(&values) {
+            if let Some(Sum(value)) = value {
+                checked = checked.and_then(|()| check(value, session, round + number));
+            }
+        }
+    }
+    Ok(checked.map(|()| times))
+}

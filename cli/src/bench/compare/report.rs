@@ -1,0 +1,142 @@
+//! What is told: a table for people, and a document for programs.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use serde::Serialize;
+
+use super::{
+    case::{Case, Exercise},
+    measure::{Contender, Sample},
+    peers::Library,
+    place::{Place, PlaceName},
+    statistics::{Quartiles, Ratio},
+};
+use crate::{bench::machine::Machine, size};
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    /// On what.
+    pub machine: Machine,
+    /// Versions of the peers.
+    pub peers: Vec<(&'static str, &'static str)>,
+    /// The rule of repetition, for people.
+    pub rule: String,
+    /// How everfold protected contributions.
+    pub protection: String,
+    /// What was measured.
+    pub results: Vec<Measured>,
+    /// What was not, and why.
+    pub left_out: Vec<String>,
+}
+
+/// One exercise in one place.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// Where.
+    pub place: PlaceName,
+    /// What.
+    #[serde(flatten)]
+    pub exercise: Exercise,
+    /// What it takes at least, in seconds.
+    pub bound_s: Option<f64>,
+    /// Who, everfold first.
+    pub sides: Vec<Side>,
+}
+
+/// One contender in one exercise.
+#[derive(Debug, Serialize)]
+pub struct Side {
+    /// Its library; nothing for everfold.
+    pub library: Option<Library>,
+    /// Which algorithm, or which bodies.
+    pub name: String,
+    /// The middle half of its times.
+    #[serde(flatten)]
+    pub quartiles: Quartiles,
+    /// The first everfold's median over its, with the 95 % interval.
+    pub everfold_over: Ratio,
+    /// Its median over the bound.
+    pub over_bound: Option<f64>,
+    /// All its times.
+    pub seconds: Vec<f64>,
+}
+
+impl Measured {
+    /// From samples of which the first is everfold's.
+    pub fn new(
+        place: &Place,
+        exercise: Exercise,
+        contenders: &[Contender],
+        samples: Vec<Sample>,
+        moves: &[(u64, u32)],
+    ) -> Self {
+        let started = samples.iter().flat_map(|sample| &sample.started_ns).map(|at| Some((*at, moves)));
+        let mut bounds: Vec<f64> = match exercise.case {
+            Case::MovingLoad => started.filter_map(|moving| exercise.bound_s(place, moving)).collect(),
+            _ => exercise.bound_s(place, None).into_iter().collect(),
+        };
+        bounds.sort_unstable_by(f64::total_cmp);
+        let bound_s = bounds.get(bounds.len() / 2).copied();
+        let ours = samples.first().map(|sample| sample.seconds.clone()).unwrap_or_default();
+        let side = |sample: Sample| {
+            let contender = &contenders[sample.contender];
+            let quartiles = sample.quartiles();
+            Side {
+                library: contender.library,
+                name: contender.name.clone(),
+                quartiles,
+                everfold_over: Ratio::of(&ours, &sample.seconds),
+                over_bound: bound_s.map(|bound_s| quartiles.median_s / bound_s),
+                seconds: sample.seconds,
+            }
+        };
+        Self { place: place.name(), exercise, bound_s, sides: samples.into_iter().map(side).collect() }
+    }
+}
+
+/// Some results as a table.
+pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(["what", "who", "median", "quartiles", "everfold / it", "95 %", "× bound", "times"]);
+    for measured in results {
+        let bound = measured.bound_s.map_or_else(|| "–".to_owned(), show);
+        let mut what = format!("{}\nbound {bound}", what(&measured.exercise));
+        for side in &measured.sides {
+            let Side { library, name, quartiles, everfold_over: Ratio { ratio, low, high }, .. } = side;
+            table.add_row([
+                std::mem::take(&mut what),
+                format!("{} {name}", library.map_or("everfold", Library::name)),
+                show(quartiles.median_s),
+                format!("{} – {}", show(quartiles.q1_s), show(quartiles.q3_s)),
+                format!("{ratio:.2}"),
+                format!("{low:.2} – {high:.2}"),
+                side.over_bound.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
+                side.seconds.len().to_string(),
+            ]);
+        }
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// What is done in an exercise, beside its case.
+pub fn what(exercise: &Exercise) -> String {
+    let bytes = size::show(exercise.bytes);
+    match exercise.case {
+        Case::Concurrent => {
+            let roots = if exercise.rotate { "all roots" } else { "one root" };
+            format!("{} × {bytes}, {roots}", exercise.count)
+        }
+        Case::Overlap => format!("{bytes}, computing {}", show(exercise.compute_us as f64 / 1e6)),
+        _ => bytes,
+    }
+}
+
+fn show(seconds: f64) -> String {
+    format!("{:.3?}", Duration::from_secs_f64(seconds))
+}
