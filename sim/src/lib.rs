@@ -7,8 +7,29 @@
 //! Bodies are evidence: each rank contributes its own number, a fold concatenates, and the result shows which
 //! contribution was counted, how often, and in which order. After every event the invariants are checked.
 //!
-//! Deliberately absent so far: failures other than a process's death, and a model of bandwidth.
+//! | module | holds |
+//! |---|---|
+//! | `world` | the master, the workers, and what happens to them |
+//! | `settings` | what a world is made of |
+//! | `events` | the heap of what is going to happen |
+//! | `timing` | how long things take |
+//! | `process` | one process: its machine and the data behind it |
+//! | `folding` | what workers do with data |
+//! | `faults` | what goes wrong |
+//! | `oracle` | what has to hold |
+//! | `trace` | what happened, as steps and as a hash |
 
+mod events;
+mod faults;
+mod folding;
+mod oracle;
+mod process;
+mod settings;
+mod timing;
+mod trace;
 mod world;
 
-pub use world::{Call, Ended, Settings, Step, World};
+pub use oracle::Ended;
+pub use settings::Settings;
+pub use trace::Step;
+pub use world::{Call, World};

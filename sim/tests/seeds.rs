@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use everfold_master::reduction::Reduction;
 use everfold_protocol::{
@@ -378,12 +378,15 @@ fn a_deadline_ends_what_a_missing_rank_holds_up() {
 
 #[test]
 fn a_seed_describes_a_run_completely() {
+    let mut hashes = BTreeSet::new();
     for seed in 0..50 {
         let run = || {
             let (mut world, _, _) = start(seed);
             world.run();
-            (world.steps().to_vec(), world.now())
+            (world.steps().to_vec(), world.now(), world.trace_hash())
         };
-        assert_eq!(run(), run(), "seed {seed}");
+        let first = run();
+        assert_eq!(first, run(), "seed {seed}");
+        assert!(hashes.insert(first.2), "seed {seed}: no two runs are the same");
     }
 }

@@ -1,0 +1,111 @@
+//! What is going to happen, in the order of time.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use everfold_protocol::{
+    Epoch, ProcessId, Rank, ReductionId, Timestamp,
+    message::{Keep, MASTER_RANK, Piece, Task, ToMaster, ToWorker},
+};
+use serde::Serialize;
+
+use crate::{timing::Spent, world::Call};
+
+/// Something that happens at one moment.
+#[derive(Debug, Serialize)]
+pub(crate) enum Happening {
+    Call(Box<Call>),
+    /// A message of this process, sent at this epoch, reaches the master.
+    ToMaster(ProcessId, Epoch, Box<ToMaster>),
+    /// A message that the master sent at this epoch reaches this process.
+    ToWorker(ProcessId, Epoch, Box<ToWorker>),
+    /// The time that this process takes for it has passed.
+    Done(ProcessId, Box<(Work, Spent)>),
+    Die(ProcessId),
+    Freeze(Rank),
+    Thaw(Rank),
+    Disconnected(ProcessId),
+    Close(Rank),
+    Timeout,
+    WorkerTimeout(Rank),
+}
+
+/// Something that takes a process time, and that it does at the end of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) enum Work {
+    Execute(Task),
+    Collect(ReductionId, Vec<Piece>),
+    Keep(Keep),
+}
+
+impl Happening {
+    /// Whether it happens only because time passes.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Self::Timeout | Self::WorkerTimeout(_) => true,
+            Self::ToMaster(.., message) => matches!(**message, ToMaster::Pong { .. }),
+            Self::ToWorker(.., message) => matches!(**message, ToWorker::Ping { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whose process it happens in; frozen processes do nothing.
+    pub fn place(&self) -> Option<Rank> {
+        match self {
+            Self::Call(call) => Some(call.rank),
+            Self::ToWorker(process, ..) | Self::Done(process, _) => Some(process.rank),
+            Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
+            // The master and its worker share a process.
+            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
+            Self::Die(_) | Self::Freeze(_) | Self::Thaw(_) => None,
+        }
+    }
+}
+
+/// All that is going to happen, by due time and then in the order in which it was made.
+#[derive(Debug)]
+pub(crate) struct Heap<T> {
+    heap: BinaryHeap<Reverse<Due<T>>>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Due<T> {
+    at: Timestamp,
+    order: u64,
+    what: T,
+}
+
+impl<T> Heap<T> {
+    pub fn new() -> Self {
+        Self { heap: BinaryHeap::new(), made: 0 }
+    }
+
+    pub fn push(&mut self, at: Timestamp, what: T) {
+        self.made += 1;
+        self.heap.push(Reverse(Due { at, order: self.made, what }));
+    }
+
+    pub fn pop(&mut self) -> Option<(Timestamp, T)> {
+        self.heap.pop().map(|Reverse(due)| (due.at, due.what))
+    }
+}
+
+impl<T> PartialEq for Due<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl<T> Eq for Due<T> {}
+
+impl<T> PartialOrd for Due<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Due<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}

@@ -1,0 +1,164 @@
+//! What workers do with data: they fold it, copy it, collect it.
+//!
+//! Data is evidence: a body is the list of the ranks that are folded into it, in order.
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
+    message::{ByteRange, Data, Fault, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef},
+};
+use everfold_worker::machine::{Event, ExecutionError};
+use rand::Rng;
+
+use crate::{
+    events::{Happening, Work},
+    faults::{RETRY, Reach},
+    process::{COPIES, NONSENSE, Shown, contains, inlined},
+    timing::Spent,
+    world::World,
+};
+
+impl World {
+    /// Does what `process` has taken its time for.
+    pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
+        match work {
+            // What a process was about to do when it died is not done.
+            _ if self.process(process.rank).worker.is_none() => {}
+            Work::Execute(task) => self.execute(process, task, spent),
+            Work::Collect(reduction, pieces) => self.collect(process, reduction, &pieces),
+            Work::Keep(keep) => self.keep(process, keep, spent),
+        }
+    }
+
+    fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+        let at = self.now + RETRY;
+        self.schedule(at, Happening::Done(process, Box::new((work, spent))));
+    }
+
+    fn execute(&mut self, process: ProcessId, task: Task, spent: Spent) {
+        let (rank, id) = (process.rank, task.segment);
+        let Some(spec) = self.process(rank).shares.get(&id.reduction).map(|share| share.spec.clone()) else {
+            return;
+        };
+        let reach = task
+            .sources
+            .iter()
+            .map(|source| (self.reaches(rank, source.process, &source.data, id.reduction), source.process));
+        match reach.max() {
+            Some((Reach::Never, culprit)) => {
+                self.process_mut(rank).torn.remove(&id);
+                let reason = "it is dead".to_owned();
+                let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
+                return self.tell_worker(rank, Event::Executed { task: task.task, result });
+            }
+            Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),
+            _ => {}
+        }
+        if let Some(error) = self.mishap(&spec, process, &task) {
+            return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
+        }
+        let folded = self.fold(process, &spec, &task);
+        let executor = self.process_mut(rank);
+        // Objects grow when they are folded; arrays do not.
+        let grown = spec.kind.array_bytes().is_none() && folded.len() > 3;
+        let data = match () {
+            () if spec.delivery.root() == Some(rank) => Data::Private,
+            () if executor.shares[&id.reduction].inline && !grown => inlined(&folded),
+            () => executor.window(Shown::Partial, task.range.len.max(100_000)),
+        };
+        executor.torn.remove(&id);
+        executor.partials.insert(id, folded);
+        let counters = spent.counters(task.range.len * task.sources.len() as u64);
+        self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
+    }
+
+    /// What `process`'s partial holds after `task`.
+    fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
+        let executor = self.process(process.rank);
+        let own = (!task.own.is_empty()).then(|| (&task.own, executor.partial(task.segment)));
+        let mut operands: Vec<_> = own.into_iter().collect();
+        operands.extend(task.sources.iter().map(|source| (&source.path, self.read(source, task.segment))));
+        if !spec.commutative {
+            operands.sort_by_key(|(path, _)| path.first());
+        }
+        let mut folded = Vec::new();
+        for (path, held) in operands {
+            if self.settings.follow && !is_fold_of(path, &held) {
+                tracing::trace!(now = ?self.now, %process, ?task, %path, ?held, "nonsense");
+                folded.push(NONSENSE);
+            }
+            folded.extend(held);
+        }
+        folded
+    }
+
+    fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
+        self.process(source.process.rank).read(&source.data, segment)
+    }
+
+    /// Makes a copy of an original, or fails to.
+    fn keep(&mut self, process: ProcessId, keep: Keep, spent: Spent) {
+        let (rank, owner) = (process.rank, keep.source.process);
+        let fails = self.random.random_ratio(self.settings.keep_failures, 100);
+        let result = match self.reaches(rank, owner, &keep.source.data, keep.reduction) {
+            Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
+            Reach::Never => Err(NotKept::Unreachable),
+            Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
+            Reach::Now => {
+                self.process_mut(rank).copies.insert((owner.rank, keep.reduction));
+                let place = WindowId(COPIES + u64::from(owner.rank));
+                let Data::Window(original) = &keep.source.data else {
+                    unreachable!("only windows are copied")
+                };
+                Ok(Data::Window(WindowRef { window: place, place: Place::Served, ..original.clone() }))
+            }
+        };
+        let Keep { reduction, segments, .. } = keep;
+        self.tell_worker(rank, Event::Kept(Kept { reduction, owner, segments, result }));
+    }
+
+    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: &[Piece]) {
+        let rank = process.rank;
+        let mut at = 0;
+        for piece in pieces {
+            assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
+            at = piece.range.end();
+        }
+        let mut reach = pieces
+            .iter()
+            .map(|piece| (self.reaches(rank, piece.process, &piece.data, reduction), piece.process));
+        if let Some((_, culprit)) = reach.find(|(reach, _)| *reach == Reach::Never) {
+            let reason = "its window is closed".to_owned();
+            let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
+            return self.tell_worker(rank, Event::Collected { reduction, result });
+        }
+        let value = self.segments(&self.process(rank).shares[&reduction].spec).map(|(index, range)| {
+            let piece =
+                pieces.iter().find(|piece| contains(piece.range, range)).expect("each segment has its piece");
+            self.process(piece.process.rank).read(&piece.data, SegmentId { reduction, index })
+        });
+        let value = value.collect();
+        let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
+        share.result = Some(value);
+        self.tell_worker(rank, Event::Collected { reduction, result: Ok(()) });
+    }
+
+    /// The segments of a body, and where they lie.
+    pub(crate) fn segments(
+        &self,
+        spec: &ReductionSpec,
+    ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
+        let len = self.settings.policy.segment_len(&spec.kind);
+        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
+        (0..count).map(move |index| {
+            let start = index * len;
+            (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
+        })
+    }
+}
+
+/// Whether `held` has every rank of `path` once, and no other.
+fn is_fold_of(path: &Path, held: &[Rank]) -> bool {
+    let set: Path = held.iter().copied().collect();
+    set == *path && set.len() == held.len()
+}

@@ -1,0 +1,78 @@
+//! What has to hold: how calls end, and when a contribution may be called lost.
+
+use std::collections::BTreeSet;
+
+use everfold_master as master;
+use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal};
+use everfold_worker::machine::End;
+
+use crate::{process::Process, world::World};
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// How.
+    pub end: End,
+    /// The ranks folded into each segment, in order of folding, where this rank was to have the result.
+    pub value: Option<Vec<Vec<Rank>>>,
+}
+
+impl World {
+    /// How `rank`'s call ended, if it has.
+    pub fn ended(&self, rank: Rank, name: &str, sequence: u64) -> Option<&Ended> {
+        self.process(rank).shares.get(&ReductionId::new(name, sequence))?.ended.as_ref()
+    }
+
+    /// Takes in that a future ends.
+    pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
+        let process = self.process(rank);
+        let share = &process.shares[&reduction];
+        let value = match end {
+            End::Received(_) if share.spec.delivery.root() == Some(rank) => {
+                let segments = self.segments(&share.spec);
+                Some(segments.map(|(index, _)| process.partial(SegmentId { reduction, index })).collect())
+            }
+            End::Received(_) => share.result.clone(),
+            _ => None,
+        };
+        let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
+        let before = share.ended.replace(Ended { end, value });
+        assert!(before.is_none(), "a future ends once");
+    }
+
+    /// A contribution that is called lost is in no survivor's hands.
+    pub(crate) fn check_loss(&self, notice: &master::Notice) {
+        let master::Notice::Refused { reduction, refusal: Refusal::ContributionLost { ranks }, .. } = notice
+        else {
+            return;
+        };
+        let fenced = |rank: Rank| {
+            let failed = |notice: &master::Notice| matches!(notice, master::Notice::Failed { process, .. } if process.rank == rank);
+            self.notices.iter().any(failed)
+        };
+        for lost in ranks.iter().filter(|rank| !fenced(*rank)) {
+            let process = self.process(lost);
+            let inline = process.shares.get(reduction).is_some_and(|share| share.inline);
+            assert!(process.worker.is_none(), "rank {lost} lives and has its own contribution");
+            assert!(!inline, "the master has rank {lost}'s contribution");
+        }
+        let survivors: Vec<&Process> = self
+            .processes
+            .iter()
+            .filter(|process| process.worker.is_some() && !fenced(process.id.rank))
+            .collect();
+        let is_lost = |index: SegmentIndex| {
+            let segment = SegmentId { reduction: *reduction, index };
+            let whole = survivors.iter().filter(|process| !process.torn.contains(&segment));
+            let partials = whole.filter_map(|process| process.partials.get(&segment));
+            let held: BTreeSet<Rank> = partials.flatten().copied().collect();
+            ranks.iter().all(|rank| !held.contains(&rank))
+        };
+        let share = self.processes.iter().find_map(|process| process.shares.get(reduction));
+        let lost = share.is_none_or(|share| self.segments(&share.spec).any(|(index, _)| is_lost(index)));
+        // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
+        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
+        let lost = lost || self.notices.iter().any(is_slow);
+        assert!(lost, "a survivor holds what is called lost: {ranks}");
+    }
+}

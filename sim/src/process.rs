@@ -1,0 +1,133 @@
+//! One rank's process: its machine, and the data behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use everfold_protocol::{
+    Generation, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp, WindowId,
+    message::{ByteRange, Data, Peer, Place, Source, WindowRef},
+};
+use everfold_worker::machine::Worker;
+
+use crate::{events::Happening, oracle::Ended};
+
+/// Windows from this one on show copies of other ranks' originals.
+pub(crate) const COPIES: u64 = 1000;
+/// Stands for bytes that are not what they should be.
+pub(crate) const NONSENSE: Rank = Rank(u32::MAX - 1);
+
+/// A process, alive or dead: what lies in its memory may outlive it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub id: ProcessId,
+    /// Its machine, while it lives.
+    pub worker: Option<Worker>,
+    /// What waits until it thaws, if it is frozen.
+    pub frozen: Option<Vec<Happening>>,
+    /// When it is woken up next.
+    pub due: Option<Timestamp>,
+    /// Its calls.
+    pub shares: BTreeMap<ReductionId, Share>,
+    /// What its partials hold, in order of folding, where that is more than its own original.
+    pub partials: BTreeMap<SegmentId, Vec<Rank>>,
+    /// Partials that are being written, or were when it died.
+    pub torn: BTreeSet<SegmentId>,
+    /// Whose originals it keeps copies of.
+    pub copies: BTreeSet<(Rank, ReductionId)>,
+    /// Reductions whose windows are closed.
+    pub released: BTreeSet<ReductionId>,
+    /// Whom it knows to be failed.
+    pub departed: BTreeSet<Rank>,
+}
+
+/// A process's part in a reduction.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub spec: ReductionSpec,
+    /// Whether the body travels in messages.
+    pub inline: bool,
+    /// The result that was copied here.
+    pub result: Option<Vec<Vec<Rank>>>,
+    pub ended: Option<Ended>,
+}
+
+impl Process {
+    /// A process that is about to join.
+    pub fn new(rank: Rank, host: u64) -> Self {
+        let id = ProcessId::first(rank);
+        let peer =
+            Peer { process: id, host, pid: rank.0 + 1, region: None, address: String::new(), domain: None };
+        Self {
+            id,
+            worker: Some(Worker::new(peer)),
+            frozen: None,
+            due: None,
+            shares: BTreeMap::new(),
+            partials: BTreeMap::new(),
+            torn: BTreeSet::new(),
+            copies: BTreeSet::new(),
+            released: BTreeSet::new(),
+            departed: BTreeSet::new(),
+        }
+    }
+
+    /// What its partial holds, in order of folding.
+    pub fn partial(&self, segment: SegmentId) -> Vec<Rank> {
+        self.partials.get(&segment).cloned().unwrap_or_else(|| vec![self.id.rank])
+    }
+
+    /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a nonsense
+    /// rank among them where bytes are not what they should be.
+    pub fn read(&self, data: &Data, segment: SegmentId) -> Vec<Rank> {
+        let window = match data {
+            Data::Inline(bytes) => return ranks_in(bytes),
+            Data::Window(window) => window.window.0,
+            Data::Private => return vec![NONSENSE],
+        };
+        if window >= COPIES {
+            let owner = Rank((window - COPIES) as u32);
+            let there = self.copies.contains(&(owner, segment.reduction));
+            return vec![if there { owner } else { NONSENSE }];
+        }
+        if window == Shown::Original as u64 {
+            return vec![self.id.rank];
+        }
+        let torn = self.torn.contains(&segment);
+        self.partials.get(&segment).filter(|_| !torn).cloned().unwrap_or_else(|| vec![NONSENSE])
+    }
+
+    /// Which of its windows shows a body of so many bytes.
+    pub fn window(&self, shown: Shown, bytes: u64) -> Data {
+        Data::Window(WindowRef {
+            window: WindowId(shown as u64),
+            generation: Generation(1),
+            bytes,
+            checksum: None,
+            place: Place::Region(RegionOffset(u64::from(self.id.rank))),
+        })
+    }
+}
+
+/// Which of a process's windows on its own bodies it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shown {
+    Original = 0,
+    Partial = 1,
+}
+
+/// Whether `source` is a second copy of an original.
+pub(crate) fn is_copy(source: &Source) -> bool {
+    matches!(&source.data, Data::Window(window) if window.window.0 >= COPIES)
+}
+
+/// Evidence that travels in a message: the ranks that are folded, in order.
+pub(crate) fn inlined(ranks: &[Rank]) -> Data {
+    Data::Inline(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect())
+}
+
+fn ranks_in(bytes: &[u8]) -> Vec<Rank> {
+    bytes.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
+}
+
+pub(crate) fn contains(outer: ByteRange, inner: ByteRange) -> bool {
+    outer.start <= inner.start && inner.end() <= outer.end()
+}

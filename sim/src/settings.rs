@@ -1,0 +1,55 @@
+//! What a world is made of.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_master as master;
+use everfold_protocol::{Rank, spec::Limits};
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Host of each rank; ranks of one host share memory. Empty: each its own.
+    pub hosts: Vec<u64>,
+    /// Decides everything that is drawn.
+    pub seed: u64,
+    /// Shortest and longest time a message takes.
+    pub latency: (Duration, Duration),
+    /// Time that a rank takes for a task; the default for those not listed is 100 µs.
+    pub task_time: BTreeMap<Rank, Duration>,
+    /// How often, in percent, a process fails to keep a copy.
+    pub keep_failures: u32,
+    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
+    pub damage: u32,
+    /// How the master schedules.
+    pub policy: master::Policy,
+    /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps, and the
+    /// trace is hashed. It takes time that grows with the number of ranks.
+    pub follow: bool,
+}
+
+impl Settings {
+    /// `ranks` ranks on hosts of their own, with delays drawn from `seed`.
+    pub fn new(ranks: u32, seed: u64) -> Self {
+        Self {
+            ranks,
+            hosts: Vec::new(),
+            seed,
+            latency: (Duration::from_micros(1), Duration::from_micros(50)),
+            task_time: BTreeMap::new(),
+            keep_failures: 0,
+            damage: 0,
+            policy: master::Policy {
+                // Deaths are seen from broken connections; worlds with freezes switch pings on.
+                limits: Limits { ping_interval: Duration::ZERO, ..Limits::default() },
+                ..master::Policy::default()
+            },
+            follow: true,
+        }
+    }
+
+    pub(crate) fn host(&self, rank: Rank) -> u64 {
+        self.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63)
+    }
+}

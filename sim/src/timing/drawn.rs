@@ -1,0 +1,57 @@
+//! Delays drawn from the seed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_protocol::{ProcessId, Rank, Timestamp};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::Spent;
+use crate::{events::Work, settings::Settings};
+
+/// Every message takes a time between two bounds, every task of a rank the same time.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    latency: (Duration, Duration),
+    task_time: BTreeMap<Rank, Duration>,
+    /// When the last message on a connection arrives: connections keep their order.
+    arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
+}
+
+impl Drawn {
+    pub fn new(settings: &Settings) -> Self {
+        let Settings { latency, task_time, .. } = settings;
+        Self { latency: *latency, task_time: task_time.clone(), arrivals: BTreeMap::new() }
+    }
+
+    pub fn message(
+        &mut self,
+        now: Timestamp,
+        random: &mut ChaCha8Rng,
+        from: ProcessId,
+        to: ProcessId,
+    ) -> Timestamp {
+        let at = now + self.latency(random);
+        let last = self.arrivals.entry((from, to)).or_default();
+        *last = at.max(*last);
+        *last
+    }
+
+    pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
+        let all = match work {
+            Work::Execute(_) => self.task_time(process.rank),
+            Work::Collect(..) | Work::Keep(_) => self.latency(random),
+        };
+        Spent { all, fetching: Duration::ZERO }
+    }
+
+    fn latency(&self, random: &mut ChaCha8Rng) -> Duration {
+        let (shortest, longest) = self.latency;
+        let range = shortest.as_nanos() as u64..=longest.as_nanos() as u64;
+        Duration::from_nanos(random.random_range(range))
+    }
+
+    fn task_time(&self, rank: Rank) -> Duration {
+        self.task_time.get(&rank).copied().unwrap_or(Duration::from_micros(100))
+    }
+}
