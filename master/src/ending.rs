@@ -104,9 +104,6 @@ impl Master {
         if let Some(due) = reduction.due() {
             self.timers.remove(&(due, Timer::Deadline(id)));
         }
-        for lane in &mut self.lanes {
-            lane.extract(|plan| plan.segment.reduction == id);
-        }
         self.refused.insert(id, refusal.clone());
         self.refused_order.push_back(id);
         if self.refused_order.len() > REFUSALS_MAX {
@@ -123,8 +120,10 @@ impl Master {
         self.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
-    /// Frees the lanes of those who work on tasks of a reduction that is over: no answer will come.
+    /// Frees the lanes of those who work on tasks of a reduction that is over, for which no answer will come, and takes it
+    /// off the schedule.
     fn let_go(&mut self, id: ReductionId) {
+        self.strike_off(id);
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         for segment in &mut reduction.segments {
             let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
@@ -132,7 +131,7 @@ impl Master {
                 // The lane of a process that died was emptied as a whole.
                 if self.membership.alive(running.executor.rank).is_some() {
                     self.lanes[running.executor.rank.index()].complete(running.bytes);
-                    self.touched.insert(running.executor.rank);
+                    self.schedule.touch(running.executor.rank);
                 }
             }
         }

@@ -12,7 +12,7 @@ use everfold_protocol::{
 
 use crate::{
     event::{Action, Notice},
-    lane::{Lane, Plan},
+    lane::Lane,
     machine::{Master, RETRY_PAUSE, Timer},
     membership::State,
 };
@@ -146,13 +146,8 @@ impl Master {
 
     /// Repairs all reductions that `dead` took part in, or ends them.
     fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
-        self.take_back_plans(|plan| plan.partials.iter().any(|ready| ready.process == dead));
+        self.lanes[dead.rank.index()] = Lane::default();
         let members = &self.membership;
-        let lane = std::mem::take(&mut self.lanes[dead.rank.index()]);
-        for Plan { segment: id, partials, .. } in lane.into_plans() {
-            let reduction = self.reductions.get_mut(&id.reduction).expect("plans belong to live reductions");
-            reduction.take_back(id.index, partials);
-        }
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
             if !reduction.group.contains(dead.rank) {
@@ -188,19 +183,8 @@ impl Master {
         }
     }
 
-    /// Puts the partials of plans that `which` accepts back into their queues.
-    fn take_back_plans(&mut self, which: impl Fn(&Plan) -> bool) {
-        let plans: Vec<Plan> =
-            self.lanes.iter_mut().flat_map(|lane: &mut Lane| lane.extract(&which)).collect();
-        for Plan { segment: id, partials, .. } in plans {
-            let reduction = self.reductions.get_mut(&id.reduction).expect("plans belong to live reductions");
-            reduction.take_back(id.index, partials);
-        }
-    }
-
     /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction if not.
     pub(crate) fn do_without(&mut self, now: Timestamp, id: ReductionId, mut refusal: Refusal) {
-        self.take_back_plans(|plan| plan.segment.reduction == id);
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
             let candidates = reduction.spec.delivery.candidates();

@@ -1,10 +1,8 @@
 //! What one worker is busy with, and how fast it has been lately (DR §1, performance counters).
 
-use std::collections::VecDeque;
+use everfold_protocol::message::TaskCounters;
 
-use everfold_protocol::{SegmentId, message::TaskCounters};
-
-use crate::{policy::Policy, queue::Ready};
+use crate::policy::Policy;
 
 /// Weight of the latest observation in the smoothed rate, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
@@ -12,22 +10,9 @@ const SMOOTHING_SHIFT: u32 = 3;
 /// because nobody would give it work.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
 
-/// A task that is decided on but not yet granted. Its sources have left the queue.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Which segment.
-    pub segment: SegmentId,
-    /// The partials that will meet; one of them is the executor's own.
-    pub partials: Vec<Ready>,
-    /// What the plan was counted with when it entered its lane.
-    pub bytes: u64,
-}
-
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
-    plans: VecDeque<Plan>,
-    planned_bytes: u64,
     granted_bytes: u64,
     granted_tasks: u32,
     /// Smoothed bytes per second; zero if never observed.
@@ -35,10 +20,10 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Nanoseconds until a task of `bytes` bytes would be done here, after all that is planned and granted.
+    /// Nanoseconds until a task of `bytes` bytes would be done here, after all that it was given.
     pub fn expected_ns(&self, bytes: u64) -> u64 {
         let rate = if self.rate == 0 { RATE_UNKNOWN } else { self.rate };
-        let bytes = u128::from(self.planned_bytes + self.granted_bytes + bytes);
+        let bytes = u128::from(self.granted_bytes + bytes);
         u64::try_from(bytes * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
     }
 
@@ -47,21 +32,18 @@ impl Lane {
         (self.rate != 0).then_some(self.rate)
     }
 
-    /// Appends a plan.
-    pub fn plan(&mut self, plan: Plan) {
-        self.planned_bytes += plan.bytes;
-        self.plans.push_back(plan);
-    }
-
-    /// Takes the next plan if the worker may be given more.
-    pub fn next(&mut self, policy: &Policy) -> Option<Plan> {
-        let short = self.granted_bytes < policy.lane_bytes && self.granted_tasks < policy.lane_tasks_max;
-        if !short && self.granted_tasks >= policy.lane_tasks_min {
-            return None;
-        }
-        let plan = self.plans.pop_front()?;
-        self.planned_bytes -= plan.bytes;
-        Some(plan)
+    /// Whether the worker may be given more: what hides the way to it and back, but no more, so that what is still
+    /// unassigned can go to whoever turns out faster.
+    pub fn has_room(&self, policy: &Policy) -> bool {
+        let time = policy.lane_time.as_nanos() as u64;
+        let enough = match self.rate {
+            0 => policy.lane_bytes,
+            rate => {
+                (u128::from(rate) * u128::from(time) / 1_000_000_000).min(policy.lane_bytes.into()) as u64
+            }
+        };
+        let short = self.granted_bytes < enough && self.granted_tasks < policy.lane_tasks_max;
+        short || self.granted_tasks < policy.lane_tasks_min
     }
 
     /// Counts a task of `bytes` bytes as given.
@@ -86,24 +68,6 @@ impl Lane {
         };
         self.rate = self.rate.max(1);
     }
-
-    /// Takes out the plans that `which` accepts.
-    pub fn extract(&mut self, which: impl Fn(&Plan) -> bool) -> Vec<Plan> {
-        let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.plans).into_iter().partition(which);
-        self.plans = kept.into();
-        self.planned_bytes = self.plans.iter().map(|plan| plan.bytes).sum();
-        taken
-    }
-
-    /// All plans that wait for a grant, taken out.
-    pub fn into_plans(self) -> impl Iterator<Item = Plan> {
-        self.plans.into_iter()
-    }
-
-    /// Plans that wait for a grant.
-    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
-        self.plans.iter()
-    }
 }
 
 #[cfg(test)]
@@ -124,16 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_makes_a_worker_slower() {
+    fn what_is_granted_takes_room_and_time() {
+        let policy = Policy { lane_bytes: 1000, lane_tasks_min: 1, lane_tasks_max: 3, ..Policy::default() };
         let mut lane = Lane::default();
         let idle = lane.expected_ns(100);
-        let segment = SegmentId {
-            reduction: everfold_protocol::ReductionId::new("x", 0),
-            index: everfold_protocol::SegmentIndex(0),
-        };
-        lane.plan(Plan { segment, partials: Vec::new(), bytes: 1000 });
+        lane.grant(900);
         assert!(lane.expected_ns(100) > idle);
-        lane.next(&Policy::default()).unwrap();
+        assert!(lane.has_room(&policy), "there are bytes left");
+        lane.grant(100);
+        assert!(!lane.has_room(&policy));
+        lane.complete(900);
+        lane.complete(100);
         assert_eq!(lane.expected_ns(100), idle);
+        for _ in 0..3 {
+            lane.grant(1);
+        }
+        assert!(!lane.has_room(&policy), "there are enough tasks");
     }
 }

@@ -15,7 +15,7 @@
 //! | `copying` | which originals get their second copy when |
 //! | [`placement`] | from whom they get it |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or by neighbourhood |
-//! | [`pairing`] | which of the partners executes: a pure function |
+//! | `schedule` | who is given which task, and when |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | [`policy`] | sizes and depths the scheduler works with |
@@ -30,12 +30,12 @@ mod failure;
 pub mod lane;
 pub mod machine;
 pub mod membership;
-pub mod pairing;
 pub mod placement;
 pub mod policy;
 pub mod queue;
 pub mod recovery;
 pub mod reduction;
+mod schedule;
 pub mod segment;
 
 pub use event::{Action, Event, Notice};

@@ -11,28 +11,25 @@ use std::{
 };
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{Evidence, Fault, PartialReady, Peer, Source, Task, TaskFailed, ToMaster, ToWorker},
+    Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
+    message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
     report::Refusal,
     watch::{Alarm, Watch},
 };
 
 use crate::{
     event::{Action, Event, Notice},
-    lane::{Lane, Plan},
+    lane::Lane,
     membership::{Freshness, Membership},
-    pairing,
     policy::Policy,
-    queue::Ready,
     reduction::Reduction,
+    schedule::Schedule,
     segment::Completed,
 };
 
 /// How long a process that could not be reached is left alone. The end of its connection, if it died, comes within
 /// milliseconds.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// How many times longer than by the counters a task may take before others do it, too.
-const LATE_FACTOR: u32 = 8;
 
 /// Something that is due at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,8 +64,7 @@ pub struct Master {
     pub(crate) joining: bool,
     /// Who died before the job was complete; there will be no job.
     pub(crate) lost: Path,
-    /// Lanes that may have something to grant.
-    pub(crate) touched: BTreeSet<Rank>,
+    pub(crate) schedule: Schedule,
     pub(crate) next_task: u64,
     /// When the latest event came.
     pub(crate) now: Timestamp,
@@ -90,7 +86,7 @@ impl Master {
             rings: 0,
             joining: true,
             lost: Path::empty(),
-            touched: BTreeSet::new(),
+            schedule: Schedule::default(),
             next_task: 0,
             now,
             actions: VecDeque::new(),
@@ -116,10 +112,7 @@ impl Master {
         for reduction in self.reductions.values() {
             reduction.check();
         }
-        let planned: usize = self.lanes.iter().map(|lane| lane.plans().count()).sum();
-        let known: usize =
-            self.reductions.values().flat_map(|r| &r.segments).map(|segment| segment.planned.len()).sum();
-        assert_eq!(planned, known, "every plan belongs to a live segment");
+        self.check_schedule();
     }
 
     /// Takes in one event.
@@ -179,10 +172,7 @@ impl Master {
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
-        while self.actions.is_empty() {
-            let rank = self.touched.pop_first()?;
-            self.grant(rank);
-        }
+        while self.actions.is_empty() && self.schedule() {}
         self.actions.pop_front()
     }
 
@@ -232,11 +222,11 @@ impl Master {
         let lane = &mut self.lanes[sender.rank.index()];
         lane.complete(bytes);
         lane.observe(bytes, &counters);
-        self.touched.insert(sender.rank);
+        self.schedule.touch(sender.rank);
         if self.reductions[&id].unfinished == 0 {
             self.finish(now, id);
         } else {
-            self.plan(segment);
+            self.schedule.change(segment);
         }
     }
 
@@ -253,7 +243,7 @@ impl Master {
             return self.stale(sender, "failure of a task that nobody waits for");
         };
         self.lanes[sender.rank.index()].complete(running.bytes);
-        self.touched.insert(sender.rank);
+        self.schedule.touch(sender.rank);
         let members = &self.membership;
         let result = match fault {
             _ if in_vain => {
@@ -292,90 +282,8 @@ impl Master {
             return self.finish(now, id);
         }
         for index in 0..reduction.segments.len() as u32 {
-            self.plan(SegmentId { reduction: id, index: SegmentIndex(index) });
+            self.schedule.change(SegmentId { reduction: id, index: SegmentIndex(index) });
         }
-    }
-
-    /// Makes plans of what waits in one segment, as long as it has partners and somebody who can fold them.
-    fn plan(&mut self, id: SegmentId) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let root = reduction.spec.delivery.root();
-        let is_alive = |rank| self.membership.alive(rank).is_some();
-        let mut attempts = reduction.segments[id.index.0 as usize].queue.len();
-        while attempts > 0
-            && let Some(partials) = reduction.take_partners(id.index, &self.policy)
-        {
-            let bytes = reduction.task_bytes(id.index, &partials);
-            let can_execute = |ready: &Ready| reduction.can_execute(id.index, ready, &is_alive);
-            let executor = pairing::executor(&partials, root, bytes, &self.lanes, can_execute);
-            let executor = executor.map(|index| partials[index].process.rank).or_else(|| {
-                // They lie in dead processes' memory, or in copies: somebody whose partial is not needed takes them.
-                let group = reduction.group.iter().filter(|rank| is_alive(*rank));
-                let free = group.filter(|rank| reduction.can_begin_afresh(id.index, *rank));
-                free.min_by_key(|rank| self.lanes[rank.index()].expected_ns(bytes))
-            });
-            match executor {
-                Some(executor) => {
-                    reduction.plan(id.index, &partials, executor);
-                    self.lanes[executor.index()].plan(Plan { segment: id, partials, bytes });
-                    self.touched.insert(executor);
-                }
-                None => {
-                    attempts -= 1;
-                    partials.into_iter().for_each(|ready| reduction.put(id.index, ready));
-                    // If nobody else is left to fold them, the root does.
-                    if attempts == 0 && reduction.rouse_root(id.index) {
-                        attempts = reduction.segments[id.index.0 as usize].queue.len();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Gives `rank` what it may be given.
-    fn grant(&mut self, rank: Rank) {
-        while let Some(plan) = self.lanes[rank.index()].next(&self.policy) {
-            self.grant_plan(rank, plan);
-        }
-    }
-
-    /// Makes a task of `plan`, or passes it on to the root, which may have come while the plan waited.
-    fn grant_plan(&mut self, rank: Rank, plan: Plan) {
-        let Plan { segment: id, mut partials, .. } = plan;
-        let reduction =
-            self.reductions.get_mut(&id.reduction).expect("plans of ended reductions are dropped");
-        reduction.top_up(id.index, &mut partials, &self.policy);
-        let bytes = reduction.task_bytes(id.index, &partials);
-        let root = reduction.spec.delivery.root();
-        let is_roots = |root: &Rank| *root != rank && partials.iter().any(|ready| ready.path.contains(*root));
-        if let Some(root) = root.filter(is_roots) {
-            reduction.pass_on(id.index, &partials, root);
-            self.lanes[root.index()].plan(Plan { segment: id, partials, bytes });
-            self.touched.insert(root);
-            return;
-        }
-        let task = TaskId(self.next_task);
-        self.next_task += 1;
-        let is_own = |ready: &Ready| ready.process.rank == rank && reduction.is_own(id.index, ready);
-        let own = partials.iter().position(is_own).map(|position| partials.remove(position));
-        let executor = self.membership.alive(rank).expect("a lane of a process that failed is empty");
-        let executor = executor.process;
-        let expected = Duration::from_nanos(self.lanes[rank.index()].expected_ns(bytes));
-        let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
-        let keep = reduction.keep_fetched();
-        reduction.start(id.index, task, executor, own.as_ref(), &partials, (bytes, late));
-        let sources =
-            partials.into_iter().map(|Ready { process, path, data }| Source { process, path, data });
-        let message = Task {
-            task,
-            segment: id,
-            range: reduction.range(id.index),
-            own: own.map_or_else(Path::empty, |own| own.path),
-            sources: sources.collect(),
-            keep,
-        };
-        self.lanes[rank.index()].grant(bytes);
-        self.send(executor, ToWorker::Task(message));
     }
 
     pub(crate) fn peers_of(&self, group: &Path) -> Vec<ProcessId> {

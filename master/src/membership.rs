@@ -40,14 +40,16 @@ pub struct Membership {
     job: JobId,
     epoch: Epoch,
     states: Vec<State>,
-    one_host: bool,
+    /// Where each rank's process runs or ran.
+    hosts: Vec<Option<u64>>,
     alive: u32,
 }
 
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
-        Self { job, epoch: Epoch(0), states: vec![State::Expected; size as usize], one_host: false, alive: 0 }
+        let size = size as usize;
+        Self { job, epoch: Epoch(0), states: vec![State::Expected; size], hosts: vec![None; size], alive: 0 }
     }
 
     /// Number of the current view.
@@ -76,11 +78,13 @@ impl Membership {
     /// Takes `peer` in. Returns false if its rank is not expected (any more).
     pub fn join(&mut self, peer: Peer) -> bool {
         match self.states.get_mut(peer.process.rank.index()) {
-            Some(state @ State::Expected) => *state = State::Alive(peer),
+            Some(state @ State::Expected) => {
+                self.hosts[peer.process.rank.index()] = Some(peer.host);
+                *state = State::Alive(peer);
+            }
             _ => return false,
         }
         self.alive += 1;
-        self.one_host = self.everyone_here() && self.one_host();
         true
     }
 
@@ -89,20 +93,11 @@ impl Membership {
         self.alive == self.size()
     }
 
-    fn one_host(&self) -> bool {
-        let mut hosts = self.states.iter().map(|state| match state {
-            State::Alive(peer) => Some(peer.host),
-            _ => None,
-        });
-        let first = hosts.next().flatten();
-        first.is_some() && hosts.all(|host| host == first)
-    }
-
     /// Whether all processes of `group` can read each other's memory.
     pub fn share_memory(&self, group: &Path) -> bool {
-        let host = |rank: Rank| self.alive(rank).map(|peer| peer.host);
-        let first = group.first().and_then(host);
-        self.one_host || (first.is_some() && group.iter().all(|rank| host(rank) == first))
+        let mut hosts = group.iter().map(|rank| self.hosts[rank.index()]);
+        let first = hosts.next().flatten();
+        first.is_some() && hosts.all(|host| host == first)
     }
 
     /// Declares `process` failed and starts a new epoch. Returns false if it was not taking part.

@@ -9,13 +9,18 @@ use everfold_protocol::spec::{BodyKind, Limits};
 pub struct Policy {
     /// Limits that hold for everyone.
     pub limits: Limits,
-    /// Target length of a segment in bytes. Shorter segments balance better, longer ones cost fewer messages.
+    /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance better,
+    /// longer ones cost fewer messages.
     pub segment_bytes: u64,
-    /// Most partials that one task folds when all its processes share memory. Between hosts a task has two, so that
-    /// no link carries more than its share.
+    /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its way.
+    pub segment_bytes_min: u64,
+    /// Segments that a long body has between hosts, where the first one has to pass before the root's link is busy.
+    pub segments: u64,
+    /// Most partials that one task folds.
     pub fan_in_max: usize,
-    /// Bytes of granted tasks up to which a worker is given more. Enough to hide a round trip; little enough that
-    /// what is still unassigned can go to whoever turns out faster.
+    /// Time for which a worker is given tasks by its rate.
+    pub lane_time: Duration,
+    /// Bytes of granted tasks up to which a worker is given more, however fast it is.
     pub lane_bytes: u64,
     /// Tasks up to which a worker is given more, however long they are.
     pub lane_tasks_min: u32,
@@ -34,9 +39,12 @@ impl Default for Policy {
         Self {
             limits: Limits::default(),
             segment_bytes: 1 << 20,
+            segment_bytes_min: 16 << 10,
+            segments: 512,
             fan_in_max: 16,
+            lane_time: Duration::from_millis(2),
             lane_bytes: 2 << 20,
-            lane_tasks_min: 4,
+            lane_tasks_min: 2,
             lane_tasks_max: 256,
             hold_bytes: 256 << 10,
             copy_bytes: 4 << 20,
@@ -49,15 +57,28 @@ impl Policy {
     /// Length in bytes of the segments of a body of `kind`; the last one may be shorter.
     ///
     /// Zero for objects, which are one piece of any length.
-    pub fn segment_len(&self, kind: &BodyKind) -> u64 {
+    pub fn segment_len(&self, kind: &BodyKind, share_memory: bool) -> u64 {
         let Some((body, element)) = kind.array_bytes() else {
             return 0;
         };
-        let target = self.segment_bytes.max(self.limits.inline_bytes_max);
-        if body <= target {
+        let target = match share_memory {
+            true => self.segment_bytes,
+            false => (body / self.segments)
+                .clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes),
+        };
+        if body <= target.max(self.limits.inline_bytes_max) {
             return body;
         }
         let elements = (target / element.max(1)).max(1);
         elements * element
+    }
+
+    /// Most partials that a task folds in a reduction of so many segments.
+    ///
+    /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many sources keeps
+    /// the executor's link busy for long, until it is done nobody else can go on with its segment, and there are fewer
+    /// tasks to share out: that is made up for where there are many segments.
+    pub fn fan_in(&self, segments: usize, share_memory: bool) -> usize {
+        if share_memory { self.fan_in_max } else { (segments / 16 + 1).clamp(2, self.fan_in_max.max(2)) }
     }
 }

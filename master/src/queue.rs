@@ -1,12 +1,11 @@
 //! Partials of one segment that wait for a partner.
 //!
 //! Commutative bodies meet in order of arrival (DR-6). Others meet only the partial that holds the ranks right before
-//! or after theirs in the group, so that the operands keep their order. Neither way looks at more than the partials it
-//! takes: the cost does not grow with the queue.
+//! or after theirs in the group, so that the operands keep their order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use everfold_protocol::{Path, ProcessId, message::Data};
+use everfold_protocol::{Path, ProcessId, Rank, message::Data};
 
 /// "A partial with this path is readable here" (DR §2 def. 4).
 #[derive(Clone, Debug, PartialEq)]
@@ -29,10 +28,19 @@ impl Ready {
 /// The waiting partials of one segment.
 #[derive(Clone, Debug)]
 pub enum Queue {
-    /// Any two may meet; first come, first served.
-    Arrival(VecDeque<Ready>),
+    /// Any may meet; first come, first served.
+    Arrival(Arrivals),
     /// Only neighbours may meet.
     Neighbours(Neighbours),
+}
+
+/// Partials in order of arrival.
+#[derive(Clone, Debug, Default)]
+pub struct Arrivals {
+    partials: BTreeMap<u64, Ready>,
+    /// The same by whose they are.
+    places: BTreeSet<(Rank, u64)>,
+    next: u64,
 }
 
 /// Partials by their position in the group.
@@ -40,20 +48,22 @@ pub enum Queue {
 pub struct Neighbours {
     /// By the group index of a path's first rank; a path is contiguous within the group.
     by_start: BTreeMap<usize, Ready>,
-    /// Starts of partials that had a right neighbour when it came, in that order. An entry may be out of date.
-    joints: VecDeque<usize>,
+    /// Whose they are.
+    places: BTreeSet<(Rank, usize)>,
+    /// Starts of partials whose right neighbour waits, too.
+    joints: BTreeSet<usize>,
 }
 
 impl Queue {
     /// An empty queue.
     pub fn new(commutative: bool) -> Self {
-        if commutative { Self::Arrival(VecDeque::new()) } else { Self::Neighbours(Neighbours::default()) }
+        if commutative { Self::Arrival(Arrivals::default()) } else { Self::Neighbours(Neighbours::default()) }
     }
 
     /// Adds a partial. `group` gives the order of neighbours.
     pub fn push(&mut self, ready: Ready, group: &Path) {
         match self {
-            Self::Arrival(queue) => queue.push_back(ready),
+            Self::Arrival(queue) => queue.push(ready),
             Self::Neighbours(queue) => queue.push(ready, group),
         }
     }
@@ -61,7 +71,7 @@ impl Queue {
     /// Number of waiting partials.
     pub fn len(&self) -> usize {
         match self {
-            Self::Arrival(queue) => queue.len(),
+            Self::Arrival(queue) => queue.partials.len(),
             Self::Neighbours(queue) => queue.by_start.len(),
         }
     }
@@ -71,60 +81,118 @@ impl Queue {
         self.len() == 0
     }
 
-    /// All waiting partials.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &Ready> + '_> {
+    /// Whether some of them may meet.
+    pub fn has_partners(&self) -> bool {
         match self {
-            Self::Arrival(queue) => Box::new(queue.iter()),
+            Self::Arrival(queue) => queue.partials.len() > 1,
+            Self::Neighbours(queue) => !queue.joints.is_empty(),
+        }
+    }
+
+    /// Whether `ready`, which waits here, may meet another one.
+    pub fn meets(&self, ready: &Ready, group: &Path) -> bool {
+        match self {
+            Self::Arrival(queue) => queue.partials.len() > 1,
+            Self::Neighbours(queue) => queue.meets(start(&ready.path, group)),
+        }
+    }
+
+    /// All waiting partials, in order.
+    pub fn iter(&self) -> Box<dyn DoubleEndedIterator<Item = &Ready> + '_> {
+        match self {
+            Self::Arrival(queue) => Box::new(queue.partials.values()),
             Self::Neighbours(queue) => Box::new(queue.by_start.values()),
+        }
+    }
+
+    /// The waiting partials at `rank`.
+    pub fn of(&self, rank: Rank) -> Box<dyn Iterator<Item = &Ready> + '_> {
+        match self {
+            Self::Arrival(queue) => {
+                Box::new(queue.places.range((rank, 0)..=(rank, u64::MAX)).map(|(_, at)| &queue.partials[at]))
+            }
+            Self::Neighbours(queue) => Box::new(
+                queue.places.range((rank, 0)..=(rank, usize::MAX)).map(|(_, at)| &queue.by_start[at]),
+            ),
         }
     }
 
     /// All waiting partials, in order.
     pub fn into_vec(self) -> Vec<Ready> {
         match self {
-            Self::Arrival(queue) => queue.into(),
+            Self::Arrival(queue) => queue.partials.into_values().collect(),
             Self::Neighbours(queue) => queue.by_start.into_values().collect(),
         }
     }
 
-    /// Takes between two and `most` partials that may meet, in the order of their operands.
-    pub fn take(&mut self, most: usize) -> Option<Vec<Ready>> {
+    /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of their
+    /// operands. Partners that `near` accepts are preferred where any may meet.
+    pub fn take(
+        &mut self,
+        ready: Option<&Ready>,
+        most: usize,
+        near: impl Fn(&Ready) -> bool,
+    ) -> Option<Vec<Ready>> {
         match self {
-            Self::Arrival(queue) if queue.len() < 2 => None,
-            Self::Arrival(queue) => Some(queue.drain(..most.min(queue.len())).collect()),
-            Self::Neighbours(queue) => queue.take(most),
-        }
-    }
-
-    /// Adds to `partials` what may meet them, up to `most` in all.
-    ///
-    /// `partials` came from [`take`](Self::take) on this queue.
-    pub fn top_up(&mut self, partials: &mut Vec<Ready>, most: usize, group: &Path) {
-        match self {
-            Self::Arrival(queue) => {
-                let more = most.saturating_sub(partials.len()).min(queue.len());
-                partials.extend(queue.drain(..more));
-            }
-            Self::Neighbours(queue) => {
-                while partials.len() < most {
-                    let next =
-                        partials.last().and_then(|last| queue.by_start.remove(&end(&last.path, group)));
-                    let Some(next) = next else { break };
-                    partials.push(next);
-                }
-            }
+            Self::Arrival(queue) => queue.take(ready, most, near),
+            Self::Neighbours(queue) => queue.take(ready, most),
         }
     }
 
     /// Takes the first partial that `which` accepts. Looks at every partial.
     pub fn remove(&mut self, which: impl Fn(&Ready) -> bool) -> Option<Ready> {
         match self {
-            Self::Arrival(queue) => queue.iter().position(which).and_then(|position| queue.remove(position)),
+            Self::Arrival(queue) => {
+                let at = *queue.partials.iter().find(|(_, ready)| which(ready))?.0;
+                queue.remove(at)
+            }
             Self::Neighbours(queue) => {
-                let start = *queue.by_start.iter().find(|(_, ready)| which(ready))?.0;
-                queue.by_start.remove(&start)
+                let at = *queue.by_start.iter().find(|(_, ready)| which(ready))?.0;
+                queue.remove(at)
             }
         }
+    }
+}
+
+impl Arrivals {
+    fn push(&mut self, ready: Ready) {
+        self.places.insert((ready.process.rank, self.next));
+        self.partials.insert(self.next, ready);
+        self.next += 1;
+    }
+
+    fn remove(&mut self, at: u64) -> Option<Ready> {
+        let ready = self.partials.remove(&at)?;
+        self.places.remove(&(ready.process.rank, at));
+        Some(ready)
+    }
+
+    fn take(
+        &mut self,
+        ready: Option<&Ready>,
+        most: usize,
+        near: impl Fn(&Ready) -> bool,
+    ) -> Option<Vec<Ready>> {
+        if self.partials.len() < 2 {
+            return None;
+        }
+        let first = match ready {
+            Some(ready) => {
+                let mut places = self.places.range((ready.process.rank, 0)..=(ready.process.rank, u64::MAX));
+                places.find(|(_, at)| self.partials[at] == *ready)?.1
+            }
+            None => *self.partials.first_key_value()?.0,
+        };
+        let mut taken = vec![self.remove(first)?];
+        let others = || self.partials.iter();
+        let nearby: Vec<u64> =
+            others().filter(|(_, other)| near(other)).map(|(at, _)| *at).take(most - 1).collect();
+        let partners = match nearby.is_empty() {
+            true => others().map(|(at, _)| *at).take(most - 1).collect(),
+            false => nearby,
+        };
+        taken.extend(partners.into_iter().filter_map(|at| self.remove(at)));
+        Some(taken)
     }
 }
 
@@ -134,42 +202,61 @@ impl Neighbours {
         if let Some((&left, other)) = self.by_start.range(..start).next_back()
             && left + other.path.len() == start
         {
-            self.joints.push_back(left);
+            self.joints.insert(left);
         }
         if self.by_start.contains_key(&end) {
-            self.joints.push_back(start);
+            self.joints.insert(start);
         }
+        self.places.insert((ready.process.rank, start));
         self.by_start.insert(start, ready);
     }
 
-    fn take(&mut self, most: usize) -> Option<Vec<Ready>> {
-        while let Some(start) = self.joints.pop_front() {
-            let Some(left) = self.by_start.get(&start) else {
-                continue;
-            };
-            let mut next = start + left.path.len();
-            if !self.by_start.contains_key(&next) {
-                continue;
+    fn meets(&self, start: usize) -> bool {
+        self.joints.contains(&start) || self.left_of(start).is_some()
+    }
+
+    fn left_of(&self, start: usize) -> Option<usize> {
+        let (&left, other) = self.by_start.range(..start).next_back()?;
+        (left + other.path.len() == start).then_some(left)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Ready> {
+        let left = self.left_of(at);
+        let ready = self.by_start.remove(&at)?;
+        self.places.remove(&(ready.process.rank, at));
+        self.joints.remove(&at);
+        left.map(|left| self.joints.remove(&left));
+        Some(ready)
+    }
+
+    fn take(&mut self, ready: Option<&Ready>, most: usize) -> Option<Vec<Ready>> {
+        let mut first = match ready {
+            Some(ready) => {
+                let mut places =
+                    self.places.range((ready.process.rank, 0)..=(ready.process.rank, usize::MAX));
+                places.find(|(_, at)| self.by_start[at] == *ready)?.1
             }
-            let mut taken = VecDeque::with_capacity(2);
-            taken.extend(self.by_start.remove(&start));
-            while taken.len() < most
-                && let Some(ready) = self.by_start.remove(&next)
-            {
-                next += ready.path.len();
-                taken.push_back(ready);
-            }
-            let mut first = start;
-            while taken.len() < most
-                && let Some((&left, other)) = self.by_start.range(..first).next_back()
-                && left + other.path.len() == first
-            {
-                first = left;
-                taken.push_front(self.by_start.remove(&left)?);
-            }
-            return Some(taken.into());
+            None => *self.joints.first()?,
+        };
+        if !self.meets(first) {
+            return None;
         }
-        None
+        let mut count = 1;
+        let mut end = first + self.by_start[&first].path.len();
+        while count < most
+            && let Some(next) = self.by_start.get(&end)
+        {
+            end += next.path.len();
+            count += 1;
+        }
+        while count < most
+            && let Some(left) = self.left_of(first)
+        {
+            first = left;
+            count += 1;
+        }
+        let starts: Vec<usize> = self.by_start.range(first..end).map(|(start, _)| *start).collect();
+        Some(starts.into_iter().filter_map(|start| self.remove(start)).collect())
     }
 }
 
@@ -187,7 +274,6 @@ fn end(path: &Path, group: &Path) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use everfold_protocol::Rank;
     use proptest::prelude::*;
 
     use super::*;
@@ -203,9 +289,15 @@ mod tests {
         for rank in [3, 0, 4] {
             queue.push(ready(Path::single(Rank(rank))), &group);
         }
-        let taken = queue.take(2).unwrap();
-        assert_eq!(taken.iter().map(|r| r.process.rank.0).collect::<Vec<_>>(), [3, 0]);
-        assert!(queue.take(2).is_none(), "one alone has no partner");
+        let ranks = |taken: &[Ready]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
+        let own = ready(Path::single(Rank(4)));
+        let near = |other: &Ready| other.process.rank == 0;
+        assert_eq!(ranks(&queue.clone().take(Some(&own), 3, near).unwrap()), [4, 0], "only those nearby");
+        assert_eq!(ranks(&queue.clone().take(Some(&own), 2, |_| false).unwrap()), [4, 3]);
+        assert_eq!(ranks(&queue.take(None, 2, |_| false).unwrap()), [3, 0]);
+        assert!(queue.take(None, 2, |_| true).is_none(), "one alone has no partner");
+        assert_eq!(queue.of(Rank(4)).count(), 1);
+        assert_eq!(queue.of(Rank(3)).count(), 0);
     }
 
     proptest! {
@@ -215,13 +307,20 @@ mod tests {
             order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
             gaps in prop::collection::vec(1u32..4, 12),
             most in 2usize..5,
+            named: bool,
         ) {
             let ranks: Vec<Rank> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(Rank(*at)) }).collect();
             let group: Path = ranks.iter().copied().collect();
             let mut queue = Queue::new(false);
             for index in order {
                 queue.push(ready(Path::single(ranks[index])), &group);
-                while let Some(partials) = queue.take(most) {
+                while queue.has_partners() {
+                    let has_partner = |ready: &&Ready| {
+                        queue.clone().take(Some(ready), most, |_| true).is_some()
+                    };
+                    let last = queue.iter().rev().find(has_partner).cloned();
+                    prop_assert!(last.is_some());
+                    let partials = queue.take(last.as_ref().filter(|_| named), most, |_| true).unwrap();
                     prop_assert!((2..=most).contains(&partials.len()));
                     let mut path = Path::empty();
                     for pair in partials.windows(2) {

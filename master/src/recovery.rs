@@ -37,7 +37,7 @@ use crate::{
 const ATTEMPTS_MAX: u32 = 1000;
 
 impl Reduction {
-    /// Takes in that `dead` died. Plans that concern it have been taken back.
+    /// Takes in that `dead` died.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
@@ -60,8 +60,7 @@ impl Reduction {
         self.repair_all(members)
     }
 
-    /// Goes on without the contributions of `ranks`. All plans have been taken back. Returns false if that is not
-    /// allowed, or if nothing would be left.
+    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nothing would be left.
     ///
     /// # Errors
     /// More contributions are lost.
@@ -82,12 +81,6 @@ impl Reduction {
         }
         self.repair_all(members)?;
         Ok(true)
-    }
-
-    /// Puts the partials of a plan back into the queue.
-    pub fn take_back(&mut self, index: SegmentIndex, partials: Vec<Ready>) {
-        self.unplan(index, &partials);
-        partials.into_iter().for_each(|ready| self.put(index, ready));
     }
 
     fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {

@@ -1,7 +1,7 @@
 //! The state of one reduction and its exactly-once bookkeeping.
 //!
 //! # Invariant I1
-//! For each segment the paths of queued partials, of planned and running tasks and of the finished result are
+//! For each segment the paths of queued partials, of running tasks and of the finished result are
 //! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
 //! paths is one that refuses overlap.
 
@@ -19,6 +19,7 @@ use crate::{
     copying::Copying,
     policy::Policy,
     queue::{Queue, Ready},
+    schedule::Turn,
     segment::{Abandoned, Completed, Running, Segment},
 };
 
@@ -50,6 +51,8 @@ pub struct Reduction {
     pub segments: Vec<Segment>,
     /// Segments without a result.
     pub unfinished: usize,
+    /// Most partials that one of its tasks folds.
+    fan_in: usize,
     /// Ranks that still copy the result out of other ranks' windows.
     pub collecting: Option<Path>,
     /// Whether all processes of the group can read each other's memory.
@@ -71,7 +74,7 @@ pub struct Reduction {
     pub(crate) told: Option<Report>,
     pub(crate) segment_bytes: u64,
     pub(crate) body_bytes: u64,
-    started: Timestamp,
+    pub(crate) started: Timestamp,
     last_arrival: Timestamp,
     arrivals: Vec<(Rank, Timestamp)>,
     tasks_per_worker: BTreeMap<Rank, u64>,
@@ -94,13 +97,13 @@ impl Reduction {
         share_memory: bool,
     ) -> Self {
         let spec = contribution.spec.clone();
-        let segment_bytes = policy.segment_len(&spec.kind);
+        let segment_bytes = policy.segment_len(&spec.kind, share_memory);
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment {
             queue: Queue::new(spec.commutative),
             held_root: None,
-            planned: SmallVec::new(),
+            turn: None,
             running: SmallVec::new(),
             result: None,
             suspended: SmallVec::new(),
@@ -118,6 +121,7 @@ impl Reduction {
             arrived: Path::empty(),
             segments: vec![segment; count as usize],
             unfinished: count as usize,
+            fan_in: policy.fan_in(count as usize, share_memory),
             collecting: None,
             share_memory,
             inline: true,
@@ -159,7 +163,7 @@ impl Reduction {
     /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
     /// then carries each finished segment once instead of taking part in every level of the tree.
     pub fn holds_root(&self) -> bool {
-        self.segments.len() > 1 && !self.share_memory && self.spec.commutative
+        self.segments.len() > 1 && !self.share_memory
     }
 
     /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
@@ -168,84 +172,76 @@ impl Reduction {
         self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
     }
 
-    /// Takes partials of a segment that are to meet now, in the order of their operands.
-    pub fn take_partners(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Vec<Ready>> {
-        if self.holds_inline(policy) {
+    /// Who can go on with a segment as it is now, if partials that may meet wait there.
+    pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
+        if self.collecting.is_some() || self.holds_inline(policy) {
             return None;
         }
-        let group = &self.group;
         let segment = &mut self.segments[index.0 as usize];
-        // With shared memory one plan at a time: what comes until it is granted joins it.
-        if self.share_memory && !segment.planned.is_empty() {
-            return None;
-        }
-        if segment.held_root.is_some() && segment.queue.len() == 1 {
+        if !segment.queue.has_partners() {
             let waiting: usize = segment.queue.iter().map(|ready| ready.path.len()).sum();
-            if waiting + 1 == group.len() {
-                let root = segment.held_root.take().expect("just seen");
-                segment.queue.push(root, group);
-            }
+            let root = segment.held_root.take_if(|_| waiting + 1 == self.group.len())?;
+            segment.queue.push(root, &self.group);
         }
-        let partials = segment.queue.take(if self.inline { usize::MAX } else { 2 })?;
+        // Nobody but the root holds the root's contribution.
+        let root = self.spec.delivery.root();
+        match root.filter(|root| segment.queue.of(*root).any(|ready| ready.path.contains(*root))) {
+            Some(root) => Some(Turn::Root(root)),
+            None => Some(Turn::Owners),
+        }
+    }
+
+    /// The partials that wait in a segment and whose owners can fold others into them, the latest first.
+    pub(crate) fn executors<'a>(
+        &'a self,
+        index: SegmentIndex,
+        is_alive: &'a impl Fn(Rank) -> bool,
+    ) -> impl Iterator<Item = &'a Ready> {
+        let waiting = self.segments[index.0 as usize].queue.iter().rev();
+        waiting.filter(move |ready| self.can_execute(index, ready, is_alive))
+    }
+
+    /// The partial that waits in a segment and that `rank` can fold others into.
+    pub(crate) fn own_of(
+        &self,
+        index: SegmentIndex,
+        rank: Rank,
+        is_alive: &impl Fn(Rank) -> bool,
+    ) -> Option<&Ready> {
+        let mut waiting = self.segments[index.0 as usize].queue.of(rank);
+        waiting.find(|ready| self.can_execute(index, ready, is_alive))
+    }
+
+    /// Takes partials of a segment that are to meet now, `own` among them, in the order of their operands.
+    pub(crate) fn take_partners(
+        &mut self,
+        index: SegmentIndex,
+        own: Option<&Ready>,
+        near: impl Fn(&Ready) -> bool,
+    ) -> Option<Vec<Ready>> {
+        let most = if self.inline { usize::MAX } else { self.fan_in };
+        let partials = self.segments[index.0 as usize].queue.take(own, most, near)?;
         if self.inline {
             self.held_bytes = 0;
         }
         Some(partials)
     }
 
+    /// How many of those who could execute a task are compared.
+    pub(crate) fn choice(&self) -> usize {
+        self.fan_in + 1
+    }
+
     /// Lets the root's own partial take part at once if nobody works on this segment. Returns whether it does.
     pub(crate) fn rouse_root(&mut self, index: SegmentIndex) -> bool {
         let segment = &mut self.segments[index.0 as usize];
-        let idle = segment.planned.is_empty() && segment.running.is_empty() && self.arrived == self.group;
+        let idle = segment.running.is_empty() && self.arrived == self.group;
         match segment.held_root.take_if(|_| idle) {
             Some(root) => {
                 segment.queue.push(root, &self.group);
                 true
             }
             None => false,
-        }
-    }
-
-    /// Counts partials that have left the queue as planned in `executor`'s lane. If none of them is its own, it will begin
-    /// afresh, and what it held is of no use from now on.
-    pub fn plan(&mut self, index: SegmentIndex, partials: &[Ready], executor: Rank) {
-        let is_own = |ready: &Ready| ready.process.rank == executor && self.is_own(index, ready);
-        let afresh = !partials.iter().any(is_own);
-        let path = union(partials);
-        let segment = &mut self.segments[index.0 as usize];
-        // From now on a partial that a task which was given up reads may change under it.
-        for abandoned in &mut segment.abandoned {
-            abandoned.counts &= abandoned.running.path.is_disjoint(&path);
-        }
-        if afresh {
-            segment.held.remove(&executor);
-            segment.spoil(executor);
-        }
-        segment.planned.push((path, executor));
-    }
-
-    /// Moves a plan to another lane.
-    pub fn pass_on(&mut self, index: SegmentIndex, partials: &[Ready], executor: Rank) {
-        self.unplan(index, partials);
-        self.plan(index, partials, executor);
-    }
-
-    /// Counts partials as planned no more.
-    pub fn unplan(&mut self, index: SegmentIndex, partials: &[Ready]) {
-        let path = union(partials);
-        let segment = &mut self.segments[index.0 as usize];
-        let planned = segment.planned.iter().position(|(planned, _)| *planned == path);
-        segment.planned.remove(planned.expect("a plan is listed until it starts"));
-    }
-
-    /// Adds to the partials of a plan what has come since it was made.
-    pub fn top_up(&mut self, index: SegmentIndex, partials: &mut Vec<Ready>, policy: &Policy) {
-        if self.share_memory {
-            let segment = &mut self.segments[index.0 as usize];
-            let before = union(partials);
-            segment.queue.top_up(partials, policy.fan_in_max, &self.group);
-            let planned = segment.planned.iter_mut().find(|(path, _)| *path == before);
-            planned.expect("a plan is listed until it starts").0 = union(partials);
         }
     }
 
@@ -263,7 +259,11 @@ impl Reduction {
     /// Whether the process of `ready` can fold others into it now.
     pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
         let rank = ready.process.rank;
-        is_alive(rank) && self.is_own(index, ready) && !self.segments[index.0 as usize].is_busy(rank)
+        let segment = &self.segments[index.0 as usize];
+        is_alive(rank)
+            && self.is_own(index, ready)
+            && !segment.is_busy(rank)
+            && segment.queue.meets(ready, &self.group)
     }
 
     /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
@@ -277,12 +277,12 @@ impl Reduction {
             let mut sources = segment.running.iter().flat_map(|running| &running.sources);
             waiting.into_iter().any(|ready| is_it(ready.process, &ready.path))
                 || sources.any(|(process, path)| is_it(*process, path))
-                || segment.planned.iter().any(|(path, _)| held.path.is_subset(path))
         });
         takes_part && !needed && !segment.is_busy(rank)
     }
 
-    /// Makes a running task of a plan: `own` is the executor's partial, `sources` are the others.
+    /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the others.
+    /// Without an own one it begins afresh, and what it held is of no use from now on.
     pub fn start(
         &mut self,
         index: SegmentIndex,
@@ -293,13 +293,19 @@ impl Reduction {
         (bytes, late): (u64, Timestamp),
     ) {
         let sources_path = union(sources);
-        let own = own.map_or_else(Path::empty, |own| own.path.clone());
-        let path = own.union(&sources_path).expect("I1: partials of one segment are disjoint");
+        let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
+        let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
         let segment = &mut self.segments[index.0 as usize];
-        let planned = segment.planned.iter().position(|(planned, _)| *planned == path);
-        segment.planned.remove(planned.expect("a plan is listed until it starts"));
+        // From now on a partial that a task which was given up reads may change under it.
+        for abandoned in &mut segment.abandoned {
+            abandoned.counts &= abandoned.running.path.is_disjoint(&path);
+        }
+        if own.is_none() {
+            segment.held.remove(&executor.rank);
+            segment.spoil(executor.rank);
+        }
         let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
-        segment.running.push(Running { task, executor, own, sources, path, bytes, late });
+        segment.running.push(Running { task, executor, own: own_path, sources, path, bytes, late });
     }
 
     /// Takes in `process`'s original.
@@ -505,7 +511,6 @@ impl Reduction {
             .chain(&segment.result)
             .chain(&segment.suspended)
             .map(|ready| &ready.path)
-            .chain(segment.planned.iter().map(|(path, _)| path))
             .chain(segment.running.iter().map(|running| &running.path));
         parts.fold(Path::empty(), |all, path| {
             all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
 use smallvec::SmallVec;
 
-use crate::queue::{Queue, Ready};
+use crate::{
+    queue::{Queue, Ready},
+    schedule::Turn,
+};
 
 /// A task that its executor works on.
 #[derive(Clone, Debug)]
@@ -58,8 +61,8 @@ pub struct Segment {
     pub queue: Queue,
     /// The root's own partial, kept back until the rest of the group is one partial.
     pub held_root: Option<Ready>,
-    /// Paths that wait in lanes as plans, and in whose.
-    pub planned: SmallVec<[(Path, Rank); 2]>,
+    /// Who is known to be able to go on with it.
+    pub(crate) turn: Option<Turn>,
     /// Tasks that are being worked on.
     pub running: SmallVec<[Running; 2]>,
     /// The finished segment.
@@ -80,11 +83,9 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Whether `rank` works here, or is about to.
+    /// Whether `rank` works here.
     pub(crate) fn is_busy(&self, rank: Rank) -> bool {
-        self.planned.iter().any(|(_, executor)| *executor == rank)
-            || self.running.iter().any(|running| running.executor.rank == rank)
-            || self.is_busy_in_vain(rank)
+        self.running.iter().any(|running| running.executor.rank == rank) || self.is_busy_in_vain(rank)
     }
 
     /// Whether `rank` may still work on a task that was given up, and writes its partial.

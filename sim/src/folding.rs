@@ -147,7 +147,10 @@ impl World {
         &self,
         spec: &ReductionSpec,
     ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
-        let len = self.settings.policy.segment_len(&spec.kind);
+        let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
+        let first = hosts.next();
+        let share_memory = hosts.all(|host| Some(host) == first);
+        let len = self.settings.policy.segment_len(&spec.kind, share_memory);
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
         (0..count).map(move |index| {

@@ -67,6 +67,7 @@ fn world(spec: &ReductionSpec, shares_memory: bool) -> World {
     settings.latency = (Duration::from_micros(1), Duration::from_micros(5));
     settings.policy.limits = Limits { ping_interval: PING, ..Limits::default() };
     settings.policy.segment_bytes = 1 << 16;
+    settings.policy.segment_bytes_min = 1 << 16;
     if shares_memory {
         settings.hosts = vec![1; RANKS as usize];
     }
