@@ -1,10 +1,14 @@
 //! Which originals get their second copy when, and from whom (DR-9).
 //!
-//! Nothing is copied in the first moments of a reduction: a short one is over by then. What lies in memory that outlives
-//! its process waits longer; its copy is for the case that the process freezes. Later, copies are ordered from each
-//! owner's keeper in small portions, the last segments first, so that what executors fetch and keep in the meantime,
-//! which begin with the first, is not sent a second time. Under [`Protection::CommitFirst`] the orders go out at once, and
-//! a contribution counts when all of it is acknowledged.
+//! A contribution is safe from its owner's death as soon as another process has folded it: a partial that holds it stays
+//! where it is, also when others have read it. To copy it would take as long as to fold it. So copies are made of what
+//! folding does not make safe in time: while a reduction waits for late ranks, when links have nothing else to carry, and
+//! while nothing has come of it for long. In its first moments nothing is copied: a short one is over by then. What
+//! lies in memory that outlives its process waits longer; its copy is for the case that the process freezes.
+//!
+//! Copies are ordered from each owner's keeper in small portions, the last segments first, as executors begin with the
+//! first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts when all of it is
+//! acknowledged.
 //!
 //! Keepers are processes of the group that have contributed themselves: they hear when the reduction ends. A copy counts
 //! from its acknowledgement on (I5). If its keeper dies, the next keeper begins anew.
@@ -15,7 +19,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Data, Keep, KeepAs, Kept, Medium, Place, Source},
     spec::Protection,
 };
@@ -30,7 +34,7 @@ const COPY_WAIT: u32 = 20;
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copying {
-    /// Whether the reduction has lasted long enough.
+    /// From when on it may be time for copies. Under [`Protection::CommitFirst`] it always is.
     begun: bool,
     /// Who keeps whose copies among those who had arrived when it was made.
     placement: Option<(Path, Placement)>,
@@ -81,14 +85,21 @@ impl Reduction {
         }
     }
 
-    /// How executors keep the originals that they fetch. Where memory is shared, nothing is fetched.
-    pub(crate) fn keep_fetched(&self) -> Option<KeepAs> {
-        (self.wants_copies() && !self.share_memory).then(|| self.keep_as())
+    /// Looks whether it is time for copies. Returns when to look again if it is not.
+    pub(crate) fn begin_copies(&mut self, now: Timestamp, ping_interval: Duration) -> Option<Timestamp> {
+        let later = self.last_progress + ping_interval;
+        self.copying.begun = !self.is_folding() || now >= later;
+        (!self.copying.begun).then_some(later)
     }
 
-    /// Lets copies be ordered from now on.
-    pub(crate) fn begin_copies(&mut self) {
-        self.copying.begun = true;
+    /// Orders no more copies for the time being if it is the last rank that has come.
+    pub(crate) fn pause_copies(&mut self) {
+        self.copying.begun &= !self.is_folding();
+    }
+
+    /// Whether links have better to carry than copies.
+    fn is_folding(&self) -> bool {
+        self.arrived == self.group && self.spec.protection != Protection::CommitFirst
     }
 
     /// The orders that are due now.
@@ -123,7 +134,7 @@ impl Reduction {
                     entry.insert(Progress { keeper, left: count, ordered: 0 })
                 }
             };
-            let is_kept = |index: u32| self.segments[index as usize].replicas.contains_key(&owner.rank);
+            let is_kept = |index: u32| self.segments[index as usize].is_safe(owner.rank);
             while progress.left > 0 && progress.ordered < per_order {
                 let end = progress.left;
                 if is_kept(end - 1) {
@@ -154,7 +165,7 @@ impl Reduction {
             }
         }
         self.answered(keeper, kept);
-        self.is_protected(rank) && self.commit(rank)
+        self.segments.iter().all(|segment| segment.replicas.contains_key(&rank)) && self.commit(rank)
     }
 
     /// Takes in that `keeper` could not reach the owner: these copies are to be ordered again.
@@ -206,10 +217,10 @@ impl Reduction {
     }
 
     fn is_protected(&self, rank: Rank) -> bool {
-        self.segments.iter().all(|segment| segment.replicas.contains_key(&rank))
+        self.segments.iter().all(|segment| segment.is_safe(rank))
     }
 
-    /// Contributors whose originals have a copy outside their process.
+    /// Contributors whose contributions are in another process's hands, too.
     pub(crate) fn protected(&self) -> Path {
         let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(Ready::is_inline);
         self.group.iter().filter(|rank| inlined(rank) || self.is_protected(*rank)).collect()

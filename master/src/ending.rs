@@ -130,7 +130,7 @@ impl Master {
             for running in segment.running.drain(..).chain(given_up) {
                 // The lane of a process that died was emptied as a whole.
                 if self.membership.alive(running.executor.rank).is_some() {
-                    self.lanes[running.executor.rank.index()].complete(running.bytes);
+                    self.lanes[running.executor.rank.index()].complete(running.load);
                     self.schedule.touch(running.executor.rank);
                 }
             }

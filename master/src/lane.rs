@@ -10,11 +10,19 @@ const SMOOTHING_SHIFT: u32 = 3;
 /// because nobody would give it work.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
 
+/// What a task takes of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes that it has to touch.
+    pub bytes: u64,
+    /// Partials that it reads.
+    pub reads: u32,
+}
+
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
-    granted_bytes: u64,
-    granted_tasks: u32,
+    granted: Load,
     /// Smoothed bytes per second; zero if never observed.
     rate: u64,
 }
@@ -23,7 +31,7 @@ impl Lane {
     /// Nanoseconds until a task of `bytes` bytes would be done here, after all that it was given.
     pub fn expected_ns(&self, bytes: u64) -> u64 {
         let rate = if self.rate == 0 { RATE_UNKNOWN } else { self.rate };
-        let bytes = u128::from(self.granted_bytes + bytes);
+        let bytes = u128::from(self.granted.bytes + bytes);
         u64::try_from(bytes * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
     }
 
@@ -42,20 +50,20 @@ impl Lane {
                 (u128::from(rate) * u128::from(time) / 1_000_000_000).min(policy.lane_bytes.into()) as u64
             }
         };
-        let short = self.granted_bytes < enough && self.granted_tasks < policy.lane_tasks_max;
-        short || self.granted_tasks < policy.lane_tasks_min
+        let short = self.granted.bytes < enough && self.granted.reads < policy.lane_reads_max;
+        short || self.granted.reads < policy.lane_reads_min
     }
 
-    /// Counts a task of `bytes` bytes as given.
-    pub fn grant(&mut self, bytes: u64) {
-        self.granted_bytes += bytes;
-        self.granted_tasks += 1;
+    /// Counts a task as given.
+    pub fn grant(&mut self, load: Load) {
+        self.granted.bytes += load.bytes;
+        self.granted.reads += load.reads;
     }
 
-    /// Counts a granted task of `bytes` bytes as answered.
-    pub fn complete(&mut self, bytes: u64) {
-        self.granted_bytes -= bytes;
-        self.granted_tasks -= 1;
+    /// Counts a granted task as answered.
+    pub fn complete(&mut self, load: Load) {
+        self.granted.bytes -= load.bytes;
+        self.granted.reads -= load.reads;
     }
 
     /// Learns from a finished task.
@@ -89,20 +97,21 @@ mod tests {
 
     #[test]
     fn what_is_granted_takes_room_and_time() {
-        let policy = Policy { lane_bytes: 1000, lane_tasks_min: 1, lane_tasks_max: 3, ..Policy::default() };
+        let policy = Policy { lane_bytes: 1000, lane_reads_min: 1, lane_reads_max: 3, ..Policy::default() };
+        let load = |bytes| Load { bytes, reads: 1 };
         let mut lane = Lane::default();
         let idle = lane.expected_ns(100);
-        lane.grant(900);
+        lane.grant(load(900));
         assert!(lane.expected_ns(100) > idle);
         assert!(lane.has_room(&policy), "there are bytes left");
-        lane.grant(100);
+        lane.grant(load(100));
         assert!(!lane.has_room(&policy));
-        lane.complete(900);
-        lane.complete(100);
+        lane.complete(load(900));
+        lane.complete(load(100));
         assert_eq!(lane.expected_ns(100), idle);
         for _ in 0..3 {
-            lane.grant(1);
+            lane.grant(load(1));
         }
-        assert!(!lane.has_room(&policy), "there are enough tasks");
+        assert!(!lane.has_room(&policy), "there are enough reads");
     }
 }

@@ -155,9 +155,11 @@ impl Master {
                     }
                 }
                 Timer::Copy(id) => {
-                    if let Some(reduction) = self.reductions.get_mut(&id) {
-                        reduction.begin_copies();
-                        self.order_copies(now, id);
+                    let interval = self.policy.limits.ping_interval;
+                    let reduction = self.reductions.get_mut(&id);
+                    match reduction.and_then(|reduction| reduction.begin_copies(now, interval)) {
+                        Some(later) => drop(self.timers.insert((later, Timer::Copy(id)))),
+                        None => self.order_copies(now, id),
                     }
                 }
                 Timer::Alarm => self.ring(now),
@@ -215,13 +217,13 @@ impl Master {
         let id = segment.reduction;
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
-        let Some(Completed::Counts(bytes) | Completed::TooLate(bytes)) = completed else {
+        let Some(Completed::Counts(load) | Completed::TooLate(load)) = completed else {
             self.stale(sender, "result of a task that nobody waits for");
             return;
         };
         let lane = &mut self.lanes[sender.rank.index()];
-        lane.complete(bytes);
-        lane.observe(bytes, &counters);
+        lane.complete(load);
+        lane.observe(load.bytes, &counters);
         self.schedule.touch(sender.rank);
         if self.reductions[&id].unfinished == 0 {
             self.finish(now, id);
@@ -242,7 +244,7 @@ impl Master {
         let Some(running) = running.or_else(abandoned) else {
             return self.stale(sender, "failure of a task that nobody waits for");
         };
-        self.lanes[sender.rank.index()].complete(running.bytes);
+        self.lanes[sender.rank.index()].complete(running.load);
         self.schedule.touch(sender.rank);
         let members = &self.membership;
         let result = match fault {

@@ -22,10 +22,11 @@ pub struct Policy {
     pub lane_time: Duration,
     /// Bytes of granted tasks up to which a worker is given more, however fast it is.
     pub lane_bytes: u64,
-    /// Tasks up to which a worker is given more, however long they are.
-    pub lane_tasks_min: u32,
-    /// Tasks up to which a worker is given more, however short they are.
-    pub lane_tasks_max: u32,
+    /// Reads of granted tasks up to which a worker is given more, however long they are: there should be some under way
+    /// to each peer, lest one that is busy keeps the others waiting.
+    pub lane_reads_min: u32,
+    /// Reads of granted tasks up to which a worker is given more, however short they are.
+    pub lane_reads_max: u32,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
     /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
@@ -44,8 +45,8 @@ impl Default for Policy {
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
             lane_bytes: 2 << 20,
-            lane_tasks_min: 2,
-            lane_tasks_max: 256,
+            lane_reads_min: 8,
+            lane_reads_max: 1024,
             hold_bytes: 256 << 10,
             copy_bytes: 4 << 20,
             join_timeout: Duration::from_secs(60),

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::{
     copying::Copying,
+    lane::Load,
     policy::Policy,
     queue::{Queue, Ready},
     schedule::Turn,
@@ -76,6 +77,8 @@ pub struct Reduction {
     pub(crate) body_bytes: u64,
     pub(crate) started: Timestamp,
     last_arrival: Timestamp,
+    /// When the latest original or partial came.
+    pub(crate) last_progress: Timestamp,
     arrivals: Vec<(Rank, Timestamp)>,
     tasks_per_worker: BTreeMap<Rank, u64>,
     bytes_moved: u64,
@@ -137,6 +140,7 @@ impl Reduction {
             body_bytes,
             started: now,
             last_arrival: now,
+            last_progress: now,
             arrivals: Vec::new(),
             tasks_per_worker: BTreeMap::new(),
             bytes_moved: 0,
@@ -290,7 +294,7 @@ impl Reduction {
         executor: ProcessId,
         own: Option<&Ready>,
         sources: &[Ready],
-        (bytes, late): (u64, Timestamp),
+        (load, late): (Load, Timestamp),
     ) {
         let sources_path = union(sources);
         let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
@@ -305,7 +309,7 @@ impl Reduction {
             segment.spoil(executor.rank);
         }
         let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
-        segment.running.push(Running { task, executor, own: own_path, sources, path, bytes, late });
+        segment.running.push(Running { task, executor, own: own_path, sources, path, load, late });
     }
 
     /// Takes in `process`'s original.
@@ -316,7 +320,9 @@ impl Reduction {
         let path = Path::single(process.rank);
         self.arrived = self.arrived.union(&path).expect("I1: a rank arrives once");
         self.last_arrival = now;
+        self.last_progress = now;
         self.arrivals.push((process.rank, now));
+        self.pause_copies();
         self.inline &= !matches!(data, Data::Window(_));
         if let Data::Inline(bytes) = &data {
             self.held_bytes += bytes.len() as u64;
@@ -399,7 +405,7 @@ impl Reduction {
                 if !(counts && self.withdraw(index, &path)) {
                     // What it read may have changed under it.
                     self.segments[index.0 as usize].spoil(sender.rank);
-                    return Some(Completed::TooLate(running.bytes));
+                    return Some(Completed::TooLate(running.load));
                 }
                 running
             }
@@ -408,13 +414,14 @@ impl Reduction {
         let ready = Ready { process: sender, path, data };
         self.segments[index.0 as usize].hold(ready.clone());
         self.put(index, ready);
+        self.last_progress = now;
         *self.tasks_per_worker.entry(sender.rank).or_default() += 1;
         self.bytes_moved += counters.fetched_bytes;
         self.working += Duration::from_nanos(counters.task_ns);
         self.fetching += Duration::from_nanos(counters.fetch_ns);
-        let bytes = running.bytes;
+        let load = running.load;
         self.history.push(Done { index, running, at: now, work: Duration::from_nanos(counters.task_ns) });
-        Some(Completed::Counts(bytes))
+        Some(Completed::Counts(load))
     }
 
     /// Takes the partials out of the queue that together hold `path`, if nobody has begun to use them.

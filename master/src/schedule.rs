@@ -11,7 +11,11 @@ use everfold_protocol::{
     message::{Source, Task, ToWorker},
 };
 
-use crate::{lane::Lane, machine::Master, queue::Ready};
+use crate::{
+    lane::{Lane, Load},
+    machine::Master,
+    queue::Ready,
+};
 
 /// How many times longer than by the counters a task may take before others do it, too.
 const LATE_FACTOR: u32 = 8;
@@ -216,8 +220,9 @@ impl Master {
         let lane = &mut self.lanes[rank.index()];
         let expected = Duration::from_nanos(lane.expected_ns(bytes));
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
-        reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (bytes, late));
-        lane.grant(bytes);
+        let load = Load { bytes, reads: partials.len() as u32 };
+        reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
+        lane.grant(load);
         let source = |Ready { process, path, data }| Source { process, path, data };
         let message = Task {
             task,
@@ -225,7 +230,6 @@ impl Master {
             range: reduction.range(id.index),
             own: own.map_or_else(Path::empty, |own| own.path),
             sources: partials.into_iter().map(source).collect(),
-            keep: reduction.keep_fetched(),
         };
         let to = executor.process;
         self.send(to, ToWorker::Task(message));

@@ -6,6 +6,7 @@ use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
 use smallvec::SmallVec;
 
 use crate::{
+    lane::Load,
     queue::{Queue, Ready},
     schedule::Turn,
 };
@@ -23,8 +24,8 @@ pub struct Running {
     pub sources: Vec<(ProcessId, Path)>,
     /// What its result will hold.
     pub path: Path,
-    /// What it counts as in the executor's lane.
-    pub bytes: u64,
+    /// What it takes of the executor's lane.
+    pub load: Load,
     /// When it is late.
     pub late: Timestamp,
 }
@@ -48,10 +49,10 @@ pub struct Abandoned {
 /// What becomes of the result of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
-    /// It counts. The task took as many bytes of its executor's lane.
-    Counts(u64),
+    /// It counts. The task took so much of its executor's lane.
+    Counts(Load),
     /// Somebody else was faster, or it is of no use any more.
-    TooLate(u64),
+    TooLate(Load),
 }
 
 /// One segment's state.
@@ -91,6 +92,12 @@ impl Segment {
     /// Whether `rank` may still work on a task that was given up, and writes its partial.
     pub(crate) fn is_busy_in_vain(&self, rank: Rank) -> bool {
         self.abandoned.iter().any(|abandoned| abandoned.running.executor.rank == rank)
+    }
+
+    /// Whether `rank`'s contribution is in another process's hands: copied, or folded into a partial.
+    pub(crate) fn is_safe(&self, rank: Rank) -> bool {
+        let folded = || self.held.values().any(|held| held.process.rank != rank && held.path.contains(rank));
+        self.replicas.contains_key(&rank) || folded()
     }
 
     /// Remembers what a process's own partial is now.

@@ -381,8 +381,6 @@ pub struct Task {
     pub own: Path,
     /// What to fold into it.
     pub sources: Vec<Source>,
-    /// Whether originals that are fetched for it are to be kept as second copies.
-    pub keep: Option<KeepAs>,
 }
 
 /// How copies of originals are kept.

@@ -48,9 +48,10 @@ fn draw(seed: u64) -> (Settings, Vec<Plan>, ChaCha8Rng) {
     let hosts = random.random_range(1..=ranks);
     settings.hosts = (0..ranks).map(|_| random.random_range(0..u64::from(hosts))).collect();
     settings.policy.segment_bytes = 1 << 16;
+    settings.policy.segment_bytes_min = 1 << 16;
     settings.policy.fan_in_max = random.random_range(2..=16);
     settings.policy.copy_bytes = *[1, 1 << 17, 4 << 20].choose(&mut random).unwrap();
-    settings.policy.lane_tasks_min = random.random_range(1..=4);
+    settings.policy.lane_reads_min = random.random_range(1..=16);
     settings.policy.lane_bytes = *[1, 2 << 20].choose(&mut random).unwrap();
     settings.policy.hold_bytes = *[8, 16, 1 << 20].choose(&mut random).unwrap();
     for rank in 0..ranks {

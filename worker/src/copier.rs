@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use everfold_protocol::{
-    ProcessId, ReductionId, SegmentId, SegmentIndex,
-    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, Medium, NotKept, Source},
+    ProcessId, ReductionId, SegmentIndex,
+    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, Medium, NotKept},
 };
 use everfold_storage::{Kind, RecordKey};
 
@@ -13,7 +13,6 @@ use crate::{
     executor::Share,
     keeper::{self, KeepError, Keeper},
     peers::Peers,
-    transport::Fetched,
 };
 
 /// Makes copies of other ranks' originals, and shows them.
@@ -52,23 +51,6 @@ impl Copier {
         };
         let result = copied.await;
         Kept { reduction, owner: source.process, segments, result }
-    }
-
-    /// Keeps an original's segment that was fetched to be folded.
-    pub async fn keep_fetched(
-        &self,
-        share: &Share,
-        (segment, source): (SegmentId, Source),
-        fetched: Fetched,
-        how: KeepAs,
-    ) -> Kept {
-        let SegmentId { reduction, index } = segment;
-        let result = match self.keep(reduction, source.process, index, fetched, how).await {
-            Ok(()) => share.show_copy(&self.keeper, reduction, &source, how),
-            Err(reason) => Err(reason),
-        };
-        let result = result.map_err(NotKept::from);
-        Kept { reduction, owner: source.process, segments: index.0..index.0 + 1, result }
     }
 
     async fn keep(

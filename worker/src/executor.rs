@@ -154,8 +154,6 @@ pub struct Executed {
     pub data: Data,
     /// What it cost.
     pub counters: TaskCounters,
-    /// Originals that were fetched for it and are worth keeping.
-    pub originals: Vec<(Source, Fetched)>,
 }
 
 impl Share {
@@ -254,7 +252,7 @@ impl Share {
         mut task: Task,
     ) -> Result<Executed, ExecutionError> {
         let started = Instant::now();
-        let (segment, keep) = (task.segment, task.keep);
+        let segment = task.segment;
         let own_first = task.own.first();
         if !self.commutative {
             task.sources.sort_by_key(|source| source.path.first());
@@ -271,15 +269,10 @@ impl Share {
             let started = Instant::now();
             let data = share.fold(&task, &fetched, own_position)?;
             let fold_ns = started.elapsed().as_nanos() as u64;
-            let originals = task.sources.into_iter().zip(fetched).filter(|(source, fetched)| {
-                keep.is_some()
-                    && source.path == Path::single(source.process.rank)
-                    && matches!(fetched, Fetched::Staged(_))
-            });
-            Ok((data, fold_ns, originals.collect()))
+            Ok((data, fold_ns))
         };
         // Waiting for a free thread is no work: it would make a busy worker look slow.
-        let (data, fold_ns, originals) = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
+        let (data, fold_ns) = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
             fold()
         } else {
             let me = self.me;
@@ -289,7 +282,7 @@ impl Share {
             })
         }?;
         let counters = TaskCounters { task_ns: fetch_ns + fold_ns, fetch_ns, fetched_bytes: bytes as u64 };
-        Ok(Executed { segment, data, counters, originals })
+        Ok(Executed { segment, data, counters })
     }
 
     fn fold(&self, task: &Task, fetched: &[Fetched], own_position: usize) -> Result<Data, ExecutionError> {

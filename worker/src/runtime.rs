@@ -353,24 +353,14 @@ impl Driver {
             return;
         };
         let (share, peers, input) = (local.share.clone(), self.peers.clone(), self.input.clone());
-        let (me, copier) = (self.config.process, self.copier.clone());
+        let me = self.config.process;
         tokio::spawn(async move {
-            let (id, keep) = (task.task, task.keep);
-            let (result, originals) = match unless_panicked(me, share.execute(&peers, task)).await {
-                Ok(Executed { segment, data, counters, originals }) => {
-                    let originals = originals.into_iter().map(move |original| (segment, original));
-                    (Ok((data, counters)), Some((originals, share.clone())))
-                }
-                Err(error) => (Err(error), None),
-            };
+            let id = task.task;
+            let executed = unless_panicked(me, share.execute(&peers, task)).await;
+            let result = executed.map(|Executed { data, counters, .. }| (data, counters));
             // The machine may hand the body back on this event: nobody else may hold it then.
             drop(share);
             let _ = input.send(Input::Executed { task: id, result });
-            let Some(((originals, share), how)) = originals.zip(keep) else { return };
-            for (segment, (source, fetched)) in originals {
-                let kept = copier.keep_fetched(&share, (segment, source), fetched, how).await;
-                let _ = input.send(Input::Kept(kept));
-            }
         });
     }
 

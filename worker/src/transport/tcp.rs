@@ -1,51 +1,66 @@
 //! One-sided reads from anywhere: a client that asks, and a server that answers from its windows.
 //!
-//! The server runs on the worker's I/O thread; the application computes on. Each connection carries one request at a
-//! time, and a client keeps as many connections as it has requests under way, so that a read that is given up never
-//! leaves another one with its bytes.
+//! The server runs on the worker's I/O thread; the application computes on. There is one connection per reader and
+//! owner. Requests are sent without waiting for answers, and answered in the order in which they came: what was asked
+//! for first is complete first, however much is under way. Only what has to be read from a disk comes when it is there.
 
 use std::{
+    collections::HashMap,
     io,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use bytes::Buf;
 use dashmap::DashMap;
 use everfold_protocol::{
-    Generation, JobId, ProcessId, WindowId,
+    Generation, JobId, ProcessId, WindowId, frame,
     message::{ByteRange, Peer, WindowRef},
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::Semaphore,
+    io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf},
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Fetched, OneSidedRead, ReadError, check_range,
-    control::{Address, BoxStream, Stream, connect, read_frame, write_frame},
+    control::{Address, BoxStream, Stream, connect, read_frame},
     handshake::{self, HandshakeError, Key, Purpose},
-    staging::Pool,
+    staging::{Pool, Staging},
 };
-use crate::memory::window::{WindowError, Windows};
+use crate::memory::window::{Held, WindowError, Windows};
 
 /// Requests and answers are short; the bytes of a window follow outside of frames.
 const FRAME_BYTES_MAX: u64 = 1 << 10;
+/// What is read ahead of short frames.
+const READ_AHEAD_BYTES: usize = 16 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
+    /// Comes back with the answer.
+    number: u64,
     window: WindowId,
     generation: Generation,
     range: ByteRange,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// As many bytes as were asked for follow.
-    Bytes {
-        checksum: u64,
-    },
+struct Answer {
+    number: u64,
+    result: Result<Bytes, Refused>,
+}
+
+/// As many bytes as were asked for follow.
+#[derive(Debug, Serialize, Deserialize)]
+struct Bytes {
+    checksum: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Refused {
     Released,
     OutOfRange,
     Damaged,
@@ -57,49 +72,134 @@ pub struct Tcp {
     key: Key,
     job: JobId,
     me: ProcessId,
-    idle: DashMap<ProcessId, Arc<Idle>>,
+    links: DashMap<ProcessId, Link>,
     pool: Pool,
 }
 
-/// Connections to one peer: those that nobody uses right now, and leave for those that someone does.
-struct Idle {
-    streams: Mutex<Vec<BoxStream>>,
-    leave: Semaphore,
+/// The connection to one owner. Dropping it gives up what is under way there.
+#[derive(Debug)]
+struct Link {
+    asked: mpsc::UnboundedSender<Asked>,
+    task: JoinHandle<()>,
 }
 
-/// Most requests under way to one peer. More would not make the link faster, and each takes a descriptor at both ends.
-const REQUESTS_MAX: usize = 4;
-
-impl Default for Idle {
-    fn default() -> Self {
-        Self { streams: Mutex::default(), leave: Semaphore::new(REQUESTS_MAX) }
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
-impl std::fmt::Debug for Idle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Idle")
-    }
+/// A read that somebody waits for.
+#[derive(Debug)]
+struct Asked {
+    window: WindowId,
+    generation: Generation,
+    range: ByteRange,
+    answer: oneshot::Sender<Result<Staging, ReadError>>,
 }
+
+/// Reads under way, by number.
+type Pending = Mutex<HashMap<u64, (ByteRange, oneshot::Sender<Result<Staging, ReadError>>)>>;
 
 impl Tcp {
     /// A reader without connections.
     pub fn new(key: Key, job: JobId, me: ProcessId) -> Self {
-        Self { key, job, me, idle: DashMap::new(), pool: Pool::default() }
+        Self { key, job, me, links: DashMap::new(), pool: Pool::default() }
     }
 
-    /// Forgets a process that died.
+    /// Forgets a process that died. Whoever waits for an answer of it hears that none comes.
     pub fn forget(&self, process: ProcessId) {
-        self.idle.remove(&process);
+        self.links.remove(&process);
     }
 
-    async fn connection(&self, peer: &Peer, idle: &Idle) -> Result<BoxStream, ReadError> {
-        if let Some(stream) = idle.streams.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Ok(stream);
+    fn ask(&self, peer: &Peer, asked: Asked) {
+        let mut link = self.links.entry(peer.process).or_insert_with(|| self.link(peer));
+        if let Err(mpsc::error::SendError(asked)) = link.asked.send(asked) {
+            // That connection broke before.
+            *link = self.link(peer);
+            let _ = link.asked.send(asked);
         }
-        let mut stream = connect(&Address::Tcp(peer.address.clone())).await?;
-        handshake::connect(&mut stream, &self.key, self.job, self.me, Purpose::Data).await?;
-        Ok(stream)
+    }
+
+    fn link(&self, peer: &Peer) -> Link {
+        let (asked, requests) = mpsc::unbounded_channel();
+        let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
+        let address = Address::Tcp(peer.address.clone());
+        let task = tokio::spawn(async move {
+            let mut requests = requests;
+            let connected = async {
+                let mut stream = connect(&address).await?;
+                handshake::connect(&mut stream, &key, job, me, Purpose::Data).await?;
+                Ok(stream)
+            };
+            match connected.await {
+                Ok(stream) => converse(stream, requests, &pool).await,
+                Err(error) => {
+                    if let Some(asked) = requests.recv().await {
+                        let _ = asked.answer.send(Err(error));
+                    }
+                }
+            }
+        });
+        Link { asked, task }
+    }
+}
+
+/// Asks and listens until the connection breaks. Whoever waits then hears it, because nobody is left to answer.
+async fn converse(stream: BoxStream, mut requests: mpsc::UnboundedReceiver<Asked>, pool: &Pool) {
+    let (reader, writer) = tokio::io::split(stream);
+    let pending = Pending::default();
+    let result = tokio::select! {
+        asked = ask(writer, &mut requests, &pending) => asked,
+        heard = hear(reader, &pending, pool) => heard,
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection for reading broke");
+    }
+}
+
+async fn ask(
+    mut writer: WriteHalf<BoxStream>,
+    requests: &mut mpsc::UnboundedReceiver<Asked>,
+    pending: &Pending,
+) -> Result<(), HandshakeError> {
+    let mut batch = Vec::new();
+    let mut bytes = Vec::new();
+    let mut next = 0;
+    while requests.recv_many(&mut batch, 64).await > 0 {
+        bytes.clear();
+        for Asked { window, generation, range, answer } in batch.drain(..) {
+            // Nobody waits for reads that were given up.
+            if !answer.is_closed() {
+                let request = Request { number: next, window, generation, range };
+                frame::encode_into(&request, FRAME_BYTES_MAX, &mut bytes)?;
+                pending.lock().unwrap_or_else(PoisonError::into_inner).insert(next, (range, answer));
+                next += 1;
+            }
+        }
+        writer.write_all(&bytes).await?;
+    }
+    Ok(())
+}
+
+async fn hear(reader: ReadHalf<BoxStream>, pending: &Pending, pool: &Pool) -> Result<(), HandshakeError> {
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
+    loop {
+        let Answer { number, result } = read_frame(&mut reader, FRAME_BYTES_MAX).await?;
+        let asked = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let unasked = || io::Error::new(io::ErrorKind::InvalidData, "an answer to no request");
+        let (range, answer) = asked.ok_or_else(unasked)?;
+        let result = match result {
+            Ok(Bytes { checksum }) => {
+                let mut staging = pool.take(range.len as usize);
+                reader.read_exact(&mut staging).await?;
+                if xxh3_64(&staging) == checksum { Ok(staging) } else { Err(ReadError::Checksum) }
+            }
+            Err(Refused::Released) => Err(ReadError::Released),
+            Err(Refused::OutOfRange) => Err(ReadError::Range { start: range.start, end: range.end() }),
+            Err(Refused::Damaged) => Err(ReadError::Damaged),
+        };
+        let _ = answer.send(result);
     }
 }
 
@@ -112,26 +212,10 @@ impl OneSidedRead for Tcp {
     ) -> BoxFuture<'a, Result<Fetched, ReadError>> {
         async move {
             check_range(window, range)?;
-            let idle = self.idle.entry(peer.process).or_default().clone();
-            let _leave = idle.leave.acquire().await.map_err(io::Error::other)?;
-            let mut stream = self.connection(peer, &idle).await?;
-            let request = Request { window: window.window, generation: window.generation, range };
-            write_frame(&mut stream, &request, FRAME_BYTES_MAX).await?;
-            let result = match read_frame(&mut stream, FRAME_BYTES_MAX).await? {
-                Answer::Bytes { checksum } => {
-                    let mut staging = self.pool.take(range.len as usize);
-                    stream.read_exact(&mut staging).await?;
-                    if xxh3_64(&staging) != checksum {
-                        return Err(ReadError::Checksum);
-                    }
-                    Ok(Fetched::Staged(staging))
-                }
-                Answer::Released => Err(ReadError::Released),
-                Answer::OutOfRange => Err(ReadError::Range { start: range.start, end: range.end() }),
-                Answer::Damaged => Err(ReadError::Damaged),
-            };
-            idle.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
-            result
+            let (answer, answered) = oneshot::channel();
+            self.ask(peer, Asked { window: window.window, generation: window.generation, range, answer });
+            let broken = |_| io::Error::new(io::ErrorKind::ConnectionReset, "the connection broke");
+            answered.await.map_err(broken)?.map(Fetched::Staged)
         }
         .boxed()
     }
@@ -141,22 +225,57 @@ impl OneSidedRead for Tcp {
 ///
 /// # Errors
 /// The connection broke in the middle of something, or the peer does not keep to the protocol.
-pub async fn serve(mut stream: impl Stream, windows: Arc<Windows>) -> Result<(), HandshakeError> {
+pub async fn serve(stream: impl Stream, windows: Arc<Windows>) -> Result<(), HandshakeError> {
+    let (reader, writer) = tokio::io::split(stream);
+    let (found, answers) = mpsc::unbounded_channel();
+    tokio::select! {
+        heard = take_requests(reader, windows, found) => heard,
+        told = answer(writer, answers) => told,
+    }
+}
+
+type Read = (u64, Result<Held, WindowError>);
+
+async fn take_requests(
+    reader: ReadHalf<impl Stream>,
+    windows: Arc<Windows>,
+    found: mpsc::UnboundedSender<Read>,
+) -> Result<(), HandshakeError> {
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     loop {
-        let request: Request = match read_frame(&mut stream, FRAME_BYTES_MAX).await {
+        let request: Request = match read_frame(&mut reader, FRAME_BYTES_MAX).await {
             Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             request => request?,
         };
-        let (answer, held) = match windows.read(request.window, request.generation, request.range).await {
-            Ok(held) => (Answer::Bytes { checksum: xxh3_64(&held) }, Some(held)),
-            Err(WindowError::Released) => (Answer::Released, None),
-            Err(WindowError::Range { .. }) => (Answer::OutOfRange, None),
-            Err(WindowError::Damaged) => (Answer::Damaged, None),
-        };
-        write_frame(&mut stream, &answer, FRAME_BYTES_MAX).await?;
-        if let Some(held) = held {
-            stream.write_all(&held).await?;
-            stream.flush().await?;
+        let Request { number, window, generation, range } = request;
+        let windows = windows.clone();
+        let mut read = Box::pin(async move { windows.read(window, generation, range).await });
+        match (&mut read).now_or_never() {
+            Some(result) => drop(found.send((number, result))),
+            None => {
+                let found = found.clone();
+                tokio::spawn(async move { found.send((number, read.await)) });
+            }
         }
     }
+}
+
+async fn answer(
+    mut writer: WriteHalf<impl Stream>,
+    mut answers: mpsc::UnboundedReceiver<Read>,
+) -> Result<(), HandshakeError> {
+    let mut bytes = Vec::new();
+    while let Some((number, read)) = answers.recv().await {
+        let (result, held) = match read {
+            Ok(held) => (Ok(Bytes { checksum: xxh3_64(&held) }), Some(held)),
+            Err(WindowError::Released) => (Err(Refused::Released), None),
+            Err(WindowError::Range { .. }) => (Err(Refused::OutOfRange), None),
+            Err(WindowError::Damaged) => (Err(Refused::Damaged), None),
+        };
+        bytes.clear();
+        frame::encode_into(&Answer { number, result }, FRAME_BYTES_MAX, &mut bytes)?;
+        let content = held.as_deref().unwrap_or_default();
+        writer.write_all_buf(&mut Buf::chain(&bytes[..], content)).await?;
+    }
+    Ok(())
 }
