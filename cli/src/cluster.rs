@@ -41,7 +41,7 @@ use serde::Serialize;
 /// Most hosts of a cluster.
 pub const HOSTS_MAX: u32 = 250;
 /// What a link lets through at once although it has a rate, in bytes.
-const BURST_BYTES: u64 = 256 << 10;
+pub const BURST_BYTES: u64 = 256 << 10;
 /// How long a packet may wait for its turn before it is dropped, in milliseconds.
 const QUEUE_MS: u32 = 50;
 

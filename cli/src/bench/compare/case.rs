@@ -9,7 +9,7 @@ use super::{
     place::{Disturbance, Place, SLOWER},
     team::Repetition,
 };
-use crate::bench::bound;
+use crate::{bench::bound, cluster::BURST_BYTES};
 
 /// Below this, one host is bound by latency: peers are the only measure.
 const TRAFFIC_COUNTS: u64 = 64 << 10;
@@ -106,7 +106,8 @@ impl Exercise {
     /// What it takes at least in `place`, in seconds, if there is a bound. A repetition under a moving load has one of
     /// its own: it began at `started_ns`, and `moves` tells where the load was.
     ///
-    /// Links: what enters and leaves each host, over the rate of its link, plus one message. One host: the time in
+    /// Links: what enters or leaves each host, over the rate of its link, plus one message; the message alone if so
+    /// little passes that the bucket lets it through at once. One host: the time in
     /// which all cores do nothing but read the bodies and write the results.
     pub fn bound_s(&self, place: &Place, moving: Option<(u64, &[(u64, u32)])>) -> Option<f64> {
         let reduce_s = match place.link_bytes_per_s() {
@@ -124,6 +125,7 @@ impl Exercise {
                         (Case::MovingLoad, Some((started_ns, moves))) => {
                             transfer_s(bytes, rate, started_ns, rank, moves)
                         }
+                        _ if bytes <= BURST_BYTES as f64 => 0.0,
                         _ => bytes / rate,
                     }
                 });

@@ -93,7 +93,7 @@ impl Measurement<'_> {
             samples.extend(self.screen(exercise, number)?);
         }
         let mut samples = self.finalists(samples);
-        while started.elapsed() < self.rule.time && !self.is_enough(&samples) {
+        while !self.is_enough(&samples, started.elapsed()) {
             for sample in &mut samples {
                 let (before, counted) = sample.turn;
                 let round = sample.seconds.len() as u64;
@@ -148,16 +148,14 @@ impl Measurement<'_> {
         samples
     }
 
-    fn is_enough(&self, samples: &[Sample]) -> bool {
-        let counts = || samples.iter().map(|sample| sample.seconds.len());
-        if counts().any(|count| count < self.rule.repetitions_min) {
-            return false;
-        }
+    fn is_enough(&self, samples: &[Sample], elapsed: Duration) -> bool {
+        let Rule { precision, repetitions_min, repetitions_max, time } = self.rule;
         let Some((ours, others)) = samples.split_first() else { return true };
-        counts().all(|count| count >= self.rule.repetitions_max)
-            || others
-                .iter()
-                .all(|other| Ratio::of(&ours.seconds, &other.seconds).is_within(self.rule.precision))
+        let counts = || samples.iter().map(|sample| sample.seconds.len());
+        let is_known =
+            || others.iter().all(|other| Ratio::of(&ours.seconds, &other.seconds).is_within(precision));
+        counts().all(|count| count >= repetitions_min)
+            && (elapsed >= time || counts().all(|count| count >= repetitions_max) || is_known())
     }
 
     /// Some repetitions of a contender; none if it fails, and then it is not asked again.

@@ -58,6 +58,9 @@ const CONCURRENT: [u32; 4] = [4, 8, 16, 28];
 /// Bodies of the case in which ranks compute meanwhile.
 const OVERLAP_BYTES: u64 = 32 << 20;
 
+/// Fewest repetitions of a line, however long it takes.
+const REPETITIONS_MIN: usize = 3;
+
 /// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, from a barrier to the return
 /// on the slowest rank. Every value is checked.
 ///
@@ -67,7 +70,7 @@ const OVERLAP_BYTES: u64 = 32 << 20;
 /// is left out, and said.
 ///
 /// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the ratio, but at
-/// most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 5 times.
+/// most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 3 times however long it takes.
 ///
 /// Example: everfold bench compare --cases a,b --hosts 4 --sizes 1m,32m --json compare.json
 #[derive(Args)]
@@ -324,7 +327,7 @@ impl Compare {
     fn rule(&self) -> Rule {
         Rule {
             precision: self.precision / 100.0,
-            repetitions_min: if self.quick { 3 } else { 5 },
+            repetitions_min: REPETITIONS_MIN,
             repetitions_max: self.repetitions,
             time: Duration::from_secs_f64(if self.quick { self.seconds.min(3.0) } else { self.seconds }),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 
 use super::{
@@ -13,6 +13,8 @@ use super::{
     statistics::{Quartiles, Ratio},
 };
 use crate::{bench::machine::Machine, size};
+
+const LINE: LineStyle = LineStyle::none().fill('─').junction('─');
 
 /// Everything that was measured.
 #[derive(Debug, Serialize)]
@@ -99,11 +101,10 @@ impl Measured {
 /// Some results as a table.
 pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.load_style(TableStyle::new().top_border(LINE).header_separator(LINE).bottom_border(LINE));
     table.set_header(["what", "who", "median", "quartiles", "everfold / it", "95 %", "× bound", "times"]);
     for measured in results {
-        let bound = measured.bound_s.map_or_else(|| "–".to_owned(), show);
-        let mut what = format!("{}\nbound {bound}", what(&measured.exercise));
+        let mut what = what(&measured.exercise);
         for side in &measured.sides {
             let Side { library, name, quartiles, everfold_over: Ratio { ratio, low, high }, .. } = side;
             table.add_row([
@@ -117,6 +118,8 @@ pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
                 side.seconds.len().to_string(),
             ]);
         }
+        let bound = measured.bound_s.map_or_else(|| "–".to_owned(), show);
+        table.add_row(["", "bound", &bound]);
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
