@@ -7,6 +7,7 @@ use everfold::Protection;
 use super::{
     case::{Case, Exercise},
     peers::Library,
+    physics::Bound,
     place::{Moves, Place},
     statistics::{Quartiles, Ratio},
     team::{Block, Interrupts, Kind, Repetition, Team, TeamError},
@@ -53,8 +54,8 @@ pub struct Sample {
     pub contender: usize,
     /// Of each repetition, what counts.
     pub seconds: Vec<f64>,
-    /// Of each repetition, when it began.
-    pub started_ns: Vec<u64>,
+    /// Of each repetition, what it takes at least; nothing if there is no bound.
+    pub bounds_s: Vec<f64>,
     /// Repetitions in a turn, and more before that do not count.
     turn: (u64, u64),
 }
@@ -86,45 +87,58 @@ impl Measurement<'_> {
     ///
     /// # Errors
     /// We are to end.
-    pub fn run(&mut self, exercise: &Exercise, _moves: &Moves) -> Result<Vec<Sample>, Failure> {
+    pub fn run(&mut self, exercise: &Exercise, moves: &Moves) -> Result<Vec<Sample>, Failure> {
         let started = Instant::now();
-        let mut samples = Vec::new();
-        for number in 0..self.contenders.len() {
-            samples.extend(self.screen(exercise, number)?);
-        }
+        let bound = Bound::new(exercise, self.place, moves);
+        let samples = self.screen(exercise, &bound)?;
         let mut samples = self.finalists(samples);
         while !self.is_enough(&samples, started.elapsed()) {
             for sample in &mut samples {
                 let (before, counted) = sample.turn;
                 let round = sample.seconds.len() as u64;
                 let taken = self.block(exercise, sample.contender, before + counted, round)?;
-                sample.extend(exercise, &taken[(before as usize).min(taken.len())..]);
+                sample.extend(exercise, &bound, &taken[(before as usize).min(taken.len())..]);
             }
             samples.retain(|sample| self.teams[self.contenders[sample.contender].team].is_some());
         }
         Ok(samples)
     }
 
-    /// A first sample, from which it is learnt how long a repetition takes. It counts only if it is slow.
-    fn screen(&mut self, exercise: &Exercise, number: usize) -> Result<Option<Sample>, Failure> {
-        let mut sample =
-            Sample { contender: number, seconds: Vec::new(), started_ns: Vec::new(), turn: (0, 1) };
-        let first = self.block(exercise, number, 1, 0)?;
-        let Some(first) = first.first().map(|repetition| exercise.seconds(repetition)) else {
-            return Ok(None);
-        };
-        let (repetitions, round) =
-            if exercise.case == Case::Late { (1, 1) } else { (turn(first).clamp(2, 5), 1) };
-        let taken = self.block(exercise, number, repetitions, round)?;
-        sample.extend(exercise, &taken);
-        if sample.seconds.is_empty() {
-            return Ok(None);
+    /// How long a reduction takes each contender if the ranks do nothing else; nothing for those that fail.
+    ///
+    /// # Errors
+    /// We are to end.
+    pub fn quiet_s(&mut self, exercise: &Exercise) -> Result<Vec<Option<f64>>, Failure> {
+        let moves = Moves::default();
+        let mut quiet_s = vec![None; self.contenders.len()];
+        for sample in self.screen(exercise, &Bound::new(exercise, self.place, &moves))? {
+            quiet_s[sample.contender] = Some(sample.quartiles().median_s);
         }
-        if exercise.case != Case::Late {
-            let repetitions = turn(sample.quartiles().median_s);
-            sample.turn = (repetitions.div_ceil(10) * u64::from(repetitions > 1), repetitions);
+        Ok(quiet_s)
+    }
+
+    /// A first sample of each, from which it is learnt how long a repetition takes.
+    fn screen(&mut self, exercise: &Exercise, bound: &Bound) -> Result<Vec<Sample>, Failure> {
+        let mut samples = Vec::new();
+        for contender in 0..self.contenders.len() {
+            let mut sample = Sample { contender, seconds: Vec::new(), bounds_s: Vec::new(), turn: (0, 1) };
+            // The first one touches fresh memory and opens connections.
+            let warm_up = self.block(exercise, contender, 1, 0)?;
+            let Some(first) = warm_up.first() else { continue };
+            let is_late = exercise.case == Case::Late;
+            let repetitions = if is_late { 1 } else { turn(exercise.seconds(first)).clamp(2, 5) };
+            let taken = self.block(exercise, contender, repetitions, 1)?;
+            sample.extend(exercise, bound, &taken);
+            if sample.seconds.is_empty() {
+                continue;
+            }
+            if !is_late {
+                let repetitions = turn(sample.quartiles().median_s);
+                sample.turn = (repetitions.div_ceil(10) * u64::from(repetitions > 1), repetitions);
+            }
+            samples.push(sample);
         }
-        Ok(Some(sample))
+        Ok(samples)
     }
 
     /// Those that stay and the fastest of each library.
@@ -142,7 +156,7 @@ impl Measurement<'_> {
             // Of short ones there are enough; the first are not yet at their pace.
             if sample.turn.1 > 1 {
                 sample.seconds.clear();
-                sample.started_ns.clear();
+                sample.bounds_s.clear();
             }
         }
         samples
@@ -199,9 +213,9 @@ impl Measurement<'_> {
 }
 
 impl Sample {
-    fn extend(&mut self, exercise: &Exercise, taken: &[Repetition]) {
+    fn extend(&mut self, exercise: &Exercise, bound: &Bound, taken: &[Repetition]) {
         self.seconds.extend(taken.iter().map(|repetition| exercise.seconds(repetition)));
-        self.started_ns.extend(taken.iter().map(Repetition::started_ns));
+        self.bounds_s.extend(taken.iter().filter_map(|repetition| bound.of(repetition)));
     }
 
     /// The middle half of its times.

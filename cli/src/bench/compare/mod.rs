@@ -2,13 +2,13 @@
 //!
 //! | to know | see |
 //! |---|---|
-//! | what is measured, and what physics allows | [`case`] |
+//! | what is measured, and what physics allows | [`case`], [`physics`] |
 //! | where, and what disturbs it | [`place`], [`quota`] |
 //! | the MPI libraries and their algorithms | [`peers`], `peer.c` |
 //! | everfold's ranks | [`rank`] |
 //! | how both sides are driven | [`team`] |
 //! | in which order, and how often | [`measure`], [`statistics`] |
-//! | what is told | [`report`] |
+//! | what is told, and drawn | [`report`], [`plot`] |
 //!
 //! All ranks of all sides are there all the time. Those whose turn it is not sleep in a system call, because MPI would
 //! otherwise poll and take the cores from the others.
@@ -16,7 +16,9 @@
 mod case;
 mod measure;
 mod peers;
+mod physics;
 mod place;
+mod plot;
 mod quota;
 mod rank;
 mod report;
@@ -117,6 +119,9 @@ pub struct Compare {
     /// Also write all figures to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw times over sizes, a picture for each case in each place, into this folder.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
 }
 
 impl Compare {
@@ -159,6 +164,9 @@ impl Compare {
                 Ok(place) => self.measure(&place, &peers, &folder, &interrupts, &mut document)?,
                 Err(failure) => leave_out(&mut document, format!("{hosts} hosts: {}", failure.message)),
             }
+        }
+        if let Some(folder) = &self.svg {
+            println!("pictures: {}", folder.display());
         }
         if let Some(path) = &self.json {
             fs::write(path, serde_json::to_vec_pretty(&document)?)?;
@@ -207,22 +215,35 @@ impl Compare {
                     interrupts,
                     lost: Vec::new(),
                 };
-                let exercise = match case {
-                    Case::Overlap => self.with_computing(exercise, &mut measurement)?,
-                    _ => exercise,
+                let (exercise, quiet_s) = match case {
+                    Case::Overlap => with_computing(exercise, &mut measurement)?,
+                    _ => (exercise, Vec::new()),
                 };
-                let (samples, moves) = place.disturbed(disturbance, |moves| {
-                    let samples = measurement.run(&exercise, moves)?;
-                    Ok((samples, moves.all()))
-                })?;
+                let samples = place.disturbed(disturbance, |moves| measurement.run(&exercise, moves))?;
                 let lost = measurement.lost;
                 lost.into_iter().for_each(|lost| leave_out(document, lost));
-                results.push(Measured::new(place, exercise, &contenders, samples, &moves));
+                results.push(Measured::new(place, exercise, &contenders, samples, &quiet_s));
             }
             progress.suspend(|| {
                 println!("\n({}) {}: {}", case.words().0, heading(place), case.words().1);
                 println!("{}", report::table(&results));
             });
+            if let Some(folder) = &self.svg {
+                fs::create_dir_all(folder)?;
+                for rotate in [false, true] {
+                    let alike: Vec<&Measured> =
+                        results.iter().filter(|one| one.exercise.rotate == rotate).collect();
+                    let roots = if rotate { ", all roots" } else { "" };
+                    let title = format!("{}: {}{roots}", heading(place), case.words().1);
+                    let name = format!(
+                        "{}-{}{}.svg",
+                        case.words().0,
+                        place.file_name(),
+                        roots.replace(", ", "-").replace(' ', "-")
+                    );
+                    plot::draw(&title, &alike, &contenders, &folder.join(name))?;
+                }
+            }
             document.results.extend(results);
         }
         progress.finish_and_clear();
@@ -272,16 +293,6 @@ impl Compare {
             }
         }
         Ok((teams, contenders))
-    }
-
-    /// Lets the ranks compute as long as the fastest side takes when they do not.
-    fn with_computing(&self, exercise: Exercise, measurement: &mut Measurement) -> Result<Exercise, Failure> {
-        let rule = measurement.rule;
-        measurement.rule.time = rule.time / 3;
-        let samples = measurement.run(&exercise, &place::Moves::default())?;
-        measurement.rule = rule;
-        let fastest_s = samples.iter().map(|sample| sample.quartiles().median_s).min_by(f64::total_cmp);
-        Ok(Exercise { compute_us: (fastest_s.unwrap_or(0.0) * 1e6) as u64, ..exercise })
     }
 
     fn exercises(&self, case: Case) -> Vec<Exercise> {
@@ -341,6 +352,17 @@ impl Compare {
             self.precision
         )
     }
+}
+
+/// Lets the ranks compute as long as the fastest side takes if they do not. Tells how long each side does.
+fn with_computing(
+    exercise: Exercise,
+    measurement: &mut Measurement,
+) -> Result<(Exercise, Vec<Option<f64>>), Failure> {
+    // Next to no computing: MPI shall use the same function.
+    let quiet_s = measurement.quiet_s(&Exercise { compute_us: 1, ..exercise })?;
+    let fastest_s = quiet_s.iter().flatten().copied().min_by(f64::total_cmp).unwrap_or(0.0);
+    Ok((Exercise { compute_us: (fastest_s * 1e6) as u64, ..exercise }, quiet_s))
 }
 
 /// Where, for people.

@@ -16,7 +16,7 @@ const PROGRAM: &str = include_str!("peer.c");
 type Settings = &'static [(&'static str, &'static str)];
 
 /// An MPI library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Library {
     /// Open MPI.

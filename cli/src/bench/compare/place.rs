@@ -127,14 +127,20 @@ impl Place {
         }
     }
 
+    /// A name for files.
+    pub fn file_name(&self) -> String {
+        let ranks = self.ranks;
+        if self.network.is_some() { format!("{ranks}-hosts") } else { format!("{ranks}-ranks") }
+    }
+
     /// What its links carry in a second, in bytes, if there are links.
     pub fn link_bytes_per_s(&self) -> Option<f64> {
         self.network.as_ref().map(|network| network.rate.0 as f64 / 8.0)
     }
 
-    /// How long a short message takes from host to host, if there are hosts.
-    pub fn message_s(&self) -> Option<f64> {
-        self.network.as_ref().map(|network| network.message_s)
+    /// How long a short message takes from host to host, in seconds.
+    pub fn message_s(&self) -> f64 {
+        self.network.as_ref().map_or(0.0, |network| network.message_s)
     }
 
     /// The rank whose link is slow.

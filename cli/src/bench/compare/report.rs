@@ -57,6 +57,8 @@ pub struct Side {
     /// The middle half of its times.
     #[serde(flatten)]
     pub quartiles: Quartiles,
+    /// If the ranks compute meanwhile: how long it takes if they do not.
+    pub quiet_s: Option<f64>,
     /// The first everfold's median over its, with the 95 % interval.
     pub everfold_over: Ratio,
     /// Its median over the bound.
@@ -66,21 +68,16 @@ pub struct Side {
 }
 
 impl Measured {
-    /// From samples of which the first is everfold's.
+    /// From samples of which the first is everfold's. `quiet_s`: by contender, see [`Side::quiet_s`].
     pub fn new(
         place: &Place,
         exercise: Exercise,
         contenders: &[Contender],
         samples: Vec<Sample>,
-        moves: &[(u64, u32)],
+        quiet_s: &[Option<f64>],
     ) -> Self {
-        let started = samples.iter().flat_map(|sample| &sample.started_ns).map(|at| Some((*at, moves)));
-        let mut bounds: Vec<f64> = match exercise.case {
-            Case::MovingLoad => started.filter_map(|moving| exercise.bound_s(place, moving)).collect(),
-            _ => exercise.bound_s(place, None).into_iter().collect(),
-        };
-        bounds.sort_unstable_by(f64::total_cmp);
-        let bound_s = bounds.get(bounds.len() / 2).copied();
+        let bounds_s: Vec<f64> = samples.iter().flat_map(|sample| sample.bounds_s.iter().copied()).collect();
+        let bound_s = (!bounds_s.is_empty()).then(|| Quartiles::of(&bounds_s).median_s);
         let ours = samples.first().map(|sample| sample.seconds.clone()).unwrap_or_default();
         let side = |sample: Sample| {
             let contender = &contenders[sample.contender];
@@ -88,6 +85,7 @@ impl Measured {
             Side {
                 library: contender.library,
                 name: contender.name.clone(),
+                quiet_s: quiet_s.get(sample.contender).copied().flatten(),
                 quartiles,
                 everfold_over: Ratio::of(&ours, &sample.seconds),
                 over_bound: bound_s.map(|bound_s| quartiles.median_s / bound_s),
@@ -100,14 +98,20 @@ impl Measured {
 
 /// Some results as a table.
 pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
+    let results: Vec<&Measured> = results.into_iter().collect();
+    let computes = results.iter().any(|measured| measured.exercise.compute_us > 0);
     let mut table = Table::new();
     table.load_style(TableStyle::new().top_border(LINE).header_separator(LINE).bottom_border(LINE));
-    table.set_header(["what", "who", "median", "quartiles", "everfold / it", "95 %", "× bound", "times"]);
+    let header = ["what", "who", "median", "quartiles", "everfold / it", "95 %", "× bound", "times"];
+    table.set_header(header.into_iter().chain(computes.then_some("× longer of both")));
     for measured in results {
         let mut what = what(&measured.exercise);
         for side in &measured.sides {
             let Side { library, name, quartiles, everfold_over: Ratio { ratio, low, high }, .. } = side;
-            table.add_row([
+            let compute_s = measured.exercise.compute_us as f64 / 1e6;
+            let longer =
+                side.quiet_s.map(|quiet_s| format!("{:.2}", quartiles.median_s / quiet_s.max(compute_s)));
+            let figures = [
                 std::mem::take(&mut what),
                 format!("{} {name}", library.map_or("everfold", Library::name)),
                 show(quartiles.median_s),
@@ -116,7 +120,8 @@ pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
                 format!("{low:.2} – {high:.2}"),
                 side.over_bound.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
                 side.seconds.len().to_string(),
-            ]);
+            ];
+            table.add_row(figures.into_iter().chain(longer));
         }
         let bound = measured.bound_s.map_or_else(|| "–".to_owned(), show);
         table.add_row(["", "bound", &bound]);
