@@ -24,7 +24,7 @@ use std::{
         fd::AsRawFd,
         unix::{fs::symlink, process::CommandExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
@@ -151,8 +151,8 @@ impl Cluster {
         let cluster = Self { switch, hosts, links };
         let mut wiring = "link set lo up\nlink add bridge type bridge\nlink set bridge up\n".to_owned();
         for (host, namespace) in cluster.hosts() {
-            let (port, path) = (port(host), descriptor(&namespace.network));
-            wiring += &format!("link add {port} type veth peer name {DEVICE} netns {path}\n");
+            let (port, path) = (port(host), descriptor(Path::new("/proc"), &namespace.network));
+            wiring += &format!("link add {port} type veth peer name {DEVICE} netns {}\n", path.display());
             wiring += &format!("link set {port} master bridge up\n");
         }
         cluster.switch.ip(&wiring)?;
@@ -201,13 +201,13 @@ impl Cluster {
         thread::scope(|scope| scope.spawn(enter).join()).expect("the thread does not panic")
     }
 
-    /// Makes a folder with links `net` and `uts` to the namespaces of `host`, for tools such as `nsenter`. They lead
-    /// somewhere as long as the cluster is there.
-    pub fn link_namespaces(&self, host: Host, folder: &Path) -> io::Result<()> {
+    /// Makes a folder with links `net` and `uts` to the namespaces of `host`, for tools such as `nsenter` that find
+    /// this process in `proc`. They lead somewhere as long as the cluster is there.
+    pub fn link_namespaces(&self, host: Host, folder: &Path, proc: &Path) -> io::Result<()> {
         let Namespace { network, name } = &self.hosts[host.0 as usize];
         fs::create_dir(folder)?;
-        symlink(descriptor(network), folder.join("net"))?;
-        symlink(descriptor(name), folder.join("uts"))
+        symlink(descriptor(proc, network), folder.join("net"))?;
+        symlink(descriptor(proc, name), folder.join("uts"))
     }
 
     /// Drops what goes to or from `host` from now on.
@@ -262,9 +262,9 @@ fn discipline(is_cut: bool, rate: Option<Rate>) -> String {
     }
 }
 
-/// A path by which other processes can open a file of ours.
-fn descriptor(file: &File) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+/// A path by which other processes can open a file of ours, if they find us in `proc`.
+fn descriptor(proc: &Path, file: &File) -> PathBuf {
+    proc.join(format!("{}/fd/{}", std::process::id(), file.as_raw_fd()))
 }
 
 /// A network and a host name of their own.

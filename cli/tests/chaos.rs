@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
+mod support;
+
 use std::{
     fs,
+    ops::Deref,
     path::Path,
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
+    process::{Child, Command, Output},
 };
 
 use nix::{
@@ -16,42 +16,31 @@ use nix::{
     unistd::{Pid, geteuid},
 };
 use serde_json::Value;
-use tempfile::TempDir;
+use support::{Traces, said, wait_until};
 
-/// No test takes longer, on whatever machine.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// In the environment of all processes of one run, by which they are found.
-const MARK: &str = "EVERFOLD_TEST_MARK";
+/// A run of `everfold chaos`.
+struct Run(Traces);
 
-/// A run in a folder of its own, where everything is that it leaves.
-struct Run {
-    folder: TempDir,
-    mark: String,
+impl Deref for Run {
+    type Target = Traces;
+
+    fn deref(&self) -> &Traces {
+        &self.0
+    }
 }
 
 impl Run {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{MARK}={}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("tmp")).unwrap();
-        Self { folder, mark }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
+        Self(Traces::new())
     }
 
     fn command(&self, arguments: &str) -> Command {
-        let (name, value) = self.mark.split_once('=').unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_everfold"));
         let (options, program) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
-        command.arg("chaos").args(options.split_whitespace()).args(["--keep", &self.path("kept")]);
+        let mut command = self.0.command(["chaos"].into_iter().chain(options.split_whitespace()));
+        command.args(["--keep", &self.path("kept")]);
         if !program.is_empty() {
             command.args(["--", "sh", "-c", program]);
         }
-        command.current_dir(self.folder.path()).env("TMPDIR", self.path("tmp")).env(name, value);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -73,50 +62,6 @@ impl Run {
         assert!(output.status.success(), "{}", said(&output));
         assert!(!Path::new(&self.path("kept")).exists(), "{}", said(&output));
         serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
-    }
-
-    /// Processes of this run. A zombie has no environment any more, and so does not count.
-    fn living(&self) -> Vec<i32> {
-        let processes = fs::read_dir("/proc").unwrap();
-        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let is_ours = |number: &i32| {
-            let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
-            environment.split(|&byte| byte == 0).any(|variable| variable == self.mark.as_bytes())
-        };
-        numbers.filter(is_ours).collect()
-    }
-
-    fn scratch(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path().join("tmp")).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()
-    }
-
-    #[track_caller]
-    fn assert_nothing_is_left(&self) {
-        assert_eq!(self.living(), [0; 0], "processes are left");
-        assert_eq!(self.scratch(), [""; 0], "files are left");
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Only if a test has failed is there anything.
-        for process in self.living() {
-            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
-        }
-    }
-}
-
-fn said(output: &Output) -> String {
-    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -40,7 +40,7 @@ pub use self::rank::CompareRank;
 use self::{
     case::{Case, Exercise},
     measure::{Contender, Measurement, Rule},
-    peers::{Library, Peer},
+    peers::{Algorithm, Library, Peer},
     place::{Place, side_folder},
     report::{Document, Measured},
     team::{Interrupts, Kind, Team, TeamError},
@@ -271,8 +271,7 @@ impl Compare {
         }
         for (library, peer) in peers {
             for algorithm in library.algorithms(over_network) {
-                let side = side_folder(folder, &format!("side-{}", teams.len()))?;
-                match place.start_peer(peer, algorithm, &side, interrupts) {
+                match self.start_peer(place, (peer, algorithm), folder, interrupts) {
                     Ok(team) => {
                         let (name, stays) = (algorithm.name.to_owned(), algorithm.is_default());
                         let library = Some(*library);
@@ -293,6 +292,24 @@ impl Compare {
             }
         }
         Ok((teams, contenders))
+    }
+
+    /// Starts a peer. On a busy machine, one in many runs out of time while its ranks connect: it gets a second chance.
+    fn start_peer(
+        &self,
+        place: &Place,
+        (peer, algorithm): (&Peer, &Algorithm),
+        folder: &Path,
+        interrupts: &Interrupts,
+    ) -> Result<Team, TeamError> {
+        let start = |attempt: &str| {
+            let name = format!("{} {}{attempt}", algorithm.library.name(), algorithm.name).replace(' ', "-");
+            place.start_peer(peer, algorithm, &side_folder(folder, &name)?, interrupts)
+        };
+        match start("") {
+            Err(TeamError::Lost(_)) => start(" again"),
+            other => other,
+        }
     }
 
     fn exercises(&self, case: Case) -> Vec<Exercise> {

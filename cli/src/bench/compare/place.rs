@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError, mpsc},
@@ -31,6 +32,8 @@ use crate::{
 pub const SLOWER: u64 = 10;
 /// What a disturbed rank may use of a core, in per cent.
 pub const QUOTA_PERCENT: u32 = 25;
+/// Where `/proc` of this process is found by commands that have one of their own.
+const PROC: &str = "proc";
 /// How long the moving load stays.
 const STAY: Duration = Duration::from_secs(1);
 
@@ -68,6 +71,8 @@ struct Network {
     cluster: Cluster,
     rate: Rate,
     names: Vec<String>,
+    /// Starts commands on the hosts.
+    agent: PathBuf,
     message_s: f64,
 }
 
@@ -110,12 +115,13 @@ impl Place {
         let mut names = Vec::new();
         for host in (0..hosts).map(Host) {
             names.push(host_name(host));
-            cluster.link_namespaces(host, &folder.join(host_name(host)))?;
+            cluster.link_namespaces(host, &folder.join(host_name(host)), &folder.join(PROC))?;
         }
-        fs::write(folder.join("agent"), AGENT)?;
-        fs::set_permissions(folder.join("agent"), std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let agent = folder.join("agent");
+        fs::write(&agent, AGENT)?;
+        fs::set_permissions(&agent, PermissionsExt::from_mode(0o700))?;
         let message_s = message_s(&cluster)?;
-        let network = Network { cluster, rate, names, message_s };
+        let network = Network { cluster, rate, names, agent, message_s };
         Ok(Self { ranks: hosts, network: Some(network), quotas: Quota::for_ranks(hosts) })
     }
 
@@ -192,10 +198,14 @@ impl Place {
         folder: &Path,
         interrupts: &Interrupts,
     ) -> Result<Team, TeamError> {
-        let agent = folder.parent().unwrap_or(folder).join("agent");
-        let hosts = self.network.as_ref().map(|network| (&network.names[..], agent.as_path()));
+        let hosts = self.network.as_ref().map(|network| (&network.names[..], network.agent.as_path()));
         let line = peer.command_line(algorithm, self.ranks, hosts);
-        let mut command = if geteuid().is_root() { enclosed(&line) } else { plain(&line) };
+        let proc = self
+            .network
+            .as_ref()
+            .map_or_else(|| folder.join(PROC), |network| network.agent.with_file_name(PROC));
+        fs::create_dir_all(&proc)?;
+        let mut command = if geteuid().is_root() { enclosed(&line, &proc) } else { plain(&line) };
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("TMPDIR", folder);
         if let Some(network) = &self.network {
@@ -296,13 +306,18 @@ host=$(dirname "$0")/$1; shift
 exec nsenter --net="$host/net" --uts="$host/uts" unshare --mount sh -c 'mount -t sysfs sysfs /sys; exec sh -c "$0"' "$*"
 "#;
 
-/// A command whose processes all end with it, and whose shared memory is gone then, however it ends. The network
-/// interfaces under `/sys` are those of the host in which it is started.
-fn enclosed(line: &[String]) -> Command {
-    const INSIDE: &str = "mount -t tmpfs tmpfs /dev/shm; mount -t sysfs sysfs /sys; exec \"$@\"";
+/// A command whose processes all end with it, and whose shared memory is gone then, however it ends. It sees its own
+/// processes in `/proc`, the network interfaces of the host in which it is started in `/sys`, and what `/proc` was
+/// before in the folder `proc`.
+fn enclosed(line: &[String], proc: &Path) -> Command {
+    const INSIDE: &str =
+        "mount --bind /proc \"$0\" && mount -t proc proc /proc && mount -t tmpfs tmpfs /dev/shm || exit
+                          # It refuses if it is the same as before.
+                          mount -t sysfs sysfs /sys 2>/dev/null; exec \"$@\"";
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--ipc", "--pid", "--fork", "--kill-child", "sh", "-c", INSIDE, "sh"])
+        .args(["--mount", "--ipc", "--pid", "--fork", "--kill-child", "sh", "-c", INSIDE])
+        .arg(proc)
         .args(line);
     command
 }
