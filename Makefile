@@ -10,10 +10,10 @@ TIMELINES ?= $(CACHE)
 SEEDS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test verify check deny sim mutants bench clean
+.PHONY: help setup build demo test verify check deny sim mutants bench bench-compare clean
 
 help: ## This list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what the build needs (compiler, libclang) where it is missing.
 	@scripts/setup
@@ -55,6 +55,9 @@ mutants: setup ## Break the rules one at a time and see that the simulator notic
 bench: setup ## Criterion benchmarks, then reductions by size and ranks beside the bound.
 	cargo bench -p everfold-benches
 	cargo run --release --quiet -p everfold-cli -- bench reduce
+
+bench-compare: setup ## Beside Open MPI and MPICH, in turns, on one host and on namespaces (root): OPTIONS=--quick.
+	cargo run --release --quiet -p everfold-cli -- bench compare $(OPTIONS)
 
 clean: ## Remove all build outputs.
 	rm -rf "$(CARGO_TARGET_DIR)"

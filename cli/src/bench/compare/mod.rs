@@ -60,6 +60,8 @@ const CONCURRENT: [u32; 4] = [4, 8, 16, 28];
 /// Bodies of the case in which ranks compute meanwhile.
 const OVERLAP_BYTES: u64 = 32 << 20;
 
+/// From this load average on, others disturb.
+const BUSY: f64 = 0.5;
 /// Fewest repetitions of a line, however long it takes.
 const REPETITIONS_MIN: usize = 3;
 
@@ -143,6 +145,9 @@ impl Compare {
             document.machine.kernel,
             document.machine.everfold
         );
+        if document.machine.load > BUSY {
+            println!("others use this machine (load average {:.1}): times are noisy", document.machine.load);
+        }
         let mut peers = Vec::new();
         let wanted = if self.no_peers { &[][..] } else { &self.peers };
         for &library in wanted {
