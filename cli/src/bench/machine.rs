@@ -1,6 +1,6 @@
 //! What a measurement was made on.
 
-use std::fs::read_to_string;
+use std::{fs::read_to_string, thread, time::Duration};
 
 use serde::Serialize;
 
@@ -17,15 +17,14 @@ pub struct Machine {
     pub everfold: &'static str,
     /// The command line.
     pub command: String,
-    /// Processes that wanted to run in the last minute, on average.
-    pub load: f64,
+    /// Part of the processor time that was in use before the measurement.
+    pub busy: f64,
 }
 
 impl Machine {
     /// This one.
     pub fn here() -> Self {
         let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let loadavg = read_to_string("/proc/loadavg").unwrap_or_default();
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             processor: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
@@ -33,7 +32,25 @@ impl Machine {
             kernel: read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             everfold: env!("CARGO_PKG_VERSION"),
             command: std::env::args().collect::<Vec<_>>().join(" "),
-            load: loadavg.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            busy: busy(Duration::from_millis(300)),
         }
     }
+}
+
+/// Part of the processor time that is in use during some time.
+fn busy(during: Duration) -> f64 {
+    let (all, idle) = processor_time();
+    thread::sleep(during);
+    let (all_then, idle_then) = processor_time();
+    let (all, idle) = (all_then.saturating_sub(all), idle_then.saturating_sub(idle));
+    1.0 - idle as f64 / all.max(1) as f64
+}
+
+/// All and idle time of all cores since the start, in ticks.
+fn processor_time() -> (u64, u64) {
+    let stat = read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default().split_whitespace();
+    // User, nice, system, idle, waiting for disks, interrupts, stolen; what guests use is in the first two.
+    let ticks: Vec<u64> = first.skip(1).take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+    (ticks.iter().sum(), ticks.iter().skip(3).take(2).sum())
 }

@@ -20,7 +20,7 @@ pub enum Bench {
     /// Time how long survivors take to hear of a failure.
     Detect(detect::Detect),
     /// Measure everfold beside Open MPI and MPICH.
-    Compare(compare::Compare),
+    Compare(Box<compare::Compare>),
     /// One rank of everfold's side.
     #[command(hide = true)]
     CompareRank(compare::CompareRank),

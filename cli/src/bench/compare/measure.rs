@@ -1,6 +1,9 @@
 //! Measures sides in turns until their ratio is known.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use everfold::Protection;
 
@@ -83,11 +86,16 @@ pub struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// Measures all contenders in an exercise: each for a short time, then in turns those that stay and the fastest of
-    /// each library.
+    /// each library. In the end everfold draws one more repetition into `timeline`.
     ///
     /// # Errors
     /// We are to end.
-    pub fn run(&mut self, exercise: &Exercise, moves: &Moves) -> Result<Vec<Sample>, Failure> {
+    pub fn run(
+        &mut self,
+        exercise: &Exercise,
+        moves: &Moves,
+        timeline: Option<&Path>,
+    ) -> Result<Vec<Sample>, Failure> {
         let started = Instant::now();
         let bound = Bound::new(exercise, self.place, moves);
         let samples = self.screen(exercise, &bound)?;
@@ -100,6 +108,9 @@ impl Measurement<'_> {
                 sample.extend(exercise, &bound, &taken[(before as usize).min(taken.len())..]);
             }
             samples.retain(|sample| self.teams[self.contenders[sample.contender].team].is_some());
+        }
+        if let Some(file) = timeline {
+            self.drawn_block(exercise, 0, 2, 0, Some(file))?;
         }
         Ok(samples)
     }
@@ -180,6 +191,18 @@ impl Measurement<'_> {
         repetitions: u64,
         round: u64,
     ) -> Result<Vec<Repetition>, Failure> {
+        self.drawn_block(exercise, number, repetitions, round, None)
+    }
+
+    /// As [`block`](Self::block). If it is everfold, it draws the last repetition.
+    fn drawn_block(
+        &mut self,
+        exercise: &Exercise,
+        number: usize,
+        repetitions: u64,
+        round: u64,
+        timeline: Option<&Path>,
+    ) -> Result<Vec<Repetition>, Failure> {
         self.interrupts.check()?;
         let contender = &self.contenders[number];
         let Some(team) = &mut self.teams[contender.team] else { return Ok(Vec::new()) };
@@ -193,10 +216,11 @@ impl Measurement<'_> {
             round,
             kind: contender.kind,
             protection: self.protection,
+            timeline: timeline.map(Path::to_owned),
         };
         let delays = exercise.delays_us(self.place.ranks, round, self.seed);
         let blocks: Vec<Block> = delays.into_iter().map(block).collect();
-        // Generous: ten times the slowest that was seen, a sum over everything that has to be moved at 1 MB/s.
+        // Generous: as if one body after the other passed at 1 MiB/s.
         let total = exercise.bytes * u64::from(exercise.count) * repetitions;
         let limit = Duration::from_secs(60 + (total >> 20));
         match team.run(&blocks, limit) {

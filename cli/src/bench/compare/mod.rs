@@ -60,8 +60,8 @@ const CONCURRENT: [u32; 4] = [4, 8, 16, 28];
 /// Bodies of the case in which ranks compute meanwhile.
 const OVERLAP_BYTES: u64 = 32 << 20;
 
-/// From this load average on, others disturb.
-const BUSY: f64 = 0.5;
+/// Others who use a larger part of the processor time disturb.
+const BUSY: f64 = 0.05;
 /// Fewest repetitions of a line, however long it takes.
 const REPETITIONS_MIN: usize = 3;
 
@@ -124,11 +124,17 @@ pub struct Compare {
     /// Draw times over sizes, a picture for each case in each place, into this folder.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Draw what happened in one of everfold's repetitions of each line into this folder.
+    #[arg(long, value_name = "DIR")]
+    timelines: Option<PathBuf>,
 }
 
 impl Compare {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let interrupts = Interrupts::listen()?;
+        for folder in self.svg.iter().chain(&self.timelines) {
+            fs::create_dir_all(folder)?;
+        }
         let scratch = Scratch::new_in(&std::env::temp_dir())?;
         let mut document = Document {
             machine: Machine::here(),
@@ -145,8 +151,8 @@ impl Compare {
             document.machine.kernel,
             document.machine.everfold
         );
-        if document.machine.load > BUSY {
-            println!("others use this machine (load average {:.1}): times are noisy", document.machine.load);
+        if document.machine.busy > BUSY {
+            println!("others use {:.0} % of this machine: times are noisy", document.machine.busy * 100.0);
         }
         let mut peers = Vec::new();
         let wanted = if self.no_peers { &[][..] } else { &self.peers };
@@ -170,7 +176,7 @@ impl Compare {
                 Err(failure) => leave_out(&mut document, format!("{hosts} hosts: {}", failure.message)),
             }
         }
-        if let Some(folder) = &self.svg {
+        for folder in self.svg.iter().chain(&self.timelines) {
             println!("pictures: {}", folder.display());
         }
         if let Some(path) = &self.json {
@@ -224,7 +230,9 @@ impl Compare {
                     Case::Overlap => with_computing(exercise, &mut measurement)?,
                     _ => (exercise, Vec::new()),
                 };
-                let samples = place.disturbed(disturbance, |moves| measurement.run(&exercise, moves))?;
+                let timeline = self.timelines.as_ref().map(|folder| folder.join(file_name(&exercise, place)));
+                let samples = place
+                    .disturbed(disturbance, |moves| measurement.run(&exercise, moves, timeline.as_deref()))?;
                 let lost = measurement.lost;
                 lost.into_iter().for_each(|lost| leave_out(document, lost));
                 results.push(Measured::new(place, exercise, &contenders, samples, &quiet_s));
@@ -234,7 +242,6 @@ impl Compare {
                 println!("{}", report::table(&results));
             });
             if let Some(folder) = &self.svg {
-                fs::create_dir_all(folder)?;
                 for rotate in [false, true] {
                     let alike: Vec<&Measured> =
                         results.iter().filter(|one| one.exercise.rotate == rotate).collect();
@@ -385,6 +392,13 @@ fn with_computing(
     let quiet_s = measurement.quiet_s(&Exercise { compute_us: 1, ..exercise })?;
     let fastest_s = quiet_s.iter().flatten().copied().min_by(f64::total_cmp).unwrap_or(0.0);
     Ok((Exercise { compute_us: (fastest_s * 1e6) as u64, ..exercise }, quiet_s))
+}
+
+/// Of the timeline of an exercise.
+fn file_name(exercise: &Exercise, place: &Place) -> String {
+    let Exercise { case, bytes, count, rotate, .. } = exercise;
+    let roots = if *rotate { "-all-roots" } else { "" };
+    format!("{}-{}-{count}x{bytes}{roots}.svg", case.words().0, place.file_name())
 }
 
 /// Where, for people.

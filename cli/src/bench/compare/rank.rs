@@ -12,9 +12,10 @@ use std::{
 
 use clap::Args;
 use everfold::{Array, prelude::*};
+use everfold_timeline::Timeline;
 
 use super::team::{Block, Kind};
-use crate::{Failure, bench::rank::barrier, clock::now_ns};
+use crate::{Failure, bench::rank::barrier, clock::now_ns, size};
 
 #[derive(Args)]
 pub struct CompareRank {
@@ -109,6 +110,7 @@ where
 {
     let mut times = Vec::new();
     let mut checked = Ok(());
+    let last = block.round + block.repetitions - 1;
     let names: Vec<String> = (0..block.count).map(|number| format!("measured {number}")).collect();
     for round in block.round..block.round + block.repetitions {
         let filled = |number| Sum(E::filled(session, block.elements(), round + u64::from(number)));
@@ -120,19 +122,24 @@ where
         for ((number, body), name) in (0..).zip(bodies).zip(&names) {
             let root = if block.rotate { number % session.size() } else { 0 };
             let reduction = session.reduce(name, body).root(root).protection(block.protection);
-            futures.push(reduction.start()?);
+            let draws = block.timeline.is_some() && round == last;
+            futures.push(if draws { reduction.trace() } else { reduction }.start()?);
         }
         compute(started + block.compute_us * 1000);
-        let mut values = Vec::with_capacity(futures.len());
+        let mut outcomes = Vec::with_capacity(futures.len());
         for future in futures {
-            values.push(future.await?.value);
+            outcomes.push(future.await?);
         }
         times.push((started, now_ns()));
         barrier(session).await?;
-        for (number, value) in (0..).zip(&values) {
-            if let Some(Sum(value)) = value {
+        for (number, outcome) in (0..).zip(&outcomes) {
+            if let Some(Sum(value)) = &outcome.value {
                 checked = checked.and_then(|()| check(value, session, round + number));
             }
+        }
+        if let Some(file) = block.timeline.as_ref().filter(|_| round == last && session.rank() == 0) {
+            let title = format!("A sum of {} on {} ranks", size::show(block.bytes), session.size());
+            Timeline::new(title, session.size(), &outcomes[0].report).write(file)?;
         }
     }
     Ok(checked.map(|()| times))

@@ -43,8 +43,8 @@ pub enum Kind {
     Vec,
 }
 
-/// Repetitions that are measured without a pause, as one rank is told. In text: numbers and words.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Repetitions that are measured without a pause, as one rank is told. In text: numbers, then words.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// Size of a body.
     pub bytes: u64,
@@ -60,10 +60,12 @@ pub struct Block {
     pub compute_us: u64,
     /// Number of the first repetition, which decides on the values.
     pub round: u64,
-    /// What MPI does not know.
+    /// What everfold's bodies are.
     pub kind: Kind,
-    /// What MPI does not know.
+    /// How everfold protects them.
     pub protection: Protection,
+    /// Where everfold draws what happened in the last repetition.
+    pub timeline: Option<PathBuf>,
 }
 
 impl Block {
@@ -75,12 +77,24 @@ impl Block {
 
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, repetitions, count, rotate, delay_us, compute_us, round, kind, protection } = self;
+        let Self {
+            bytes,
+            repetitions,
+            count,
+            rotate,
+            delay_us,
+            compute_us,
+            round,
+            kind,
+            protection,
+            timeline,
+        } = self;
         let (rotate, kind) = (u8::from(*rotate), u8::from(*kind == Kind::Vec));
         write!(
             f,
             "{bytes} {repetitions} {count} {rotate} {delay_us} {compute_us} {round} {kind} {protection}"
-        )
+        )?;
+        timeline.iter().try_for_each(|file| write!(f, " {}", file.display()))
     }
 }
 
@@ -88,7 +102,7 @@ impl FromStr for Block {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
-        let mut words = line.split_whitespace();
+        let mut words = line.splitn(10, ' ');
         let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).ok_or(());
         Ok(Self {
             bytes: number()?,
@@ -100,6 +114,7 @@ impl FromStr for Block {
             round: number()?,
             kind: if number()? == 0 { Kind::Array } else { Kind::Vec },
             protection: words.next().and_then(|word| word.parse().ok()).ok_or(())?,
+            timeline: words.next().map(PathBuf::from),
         })
     }
 }
@@ -303,5 +318,30 @@ impl Drop for Team {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_read_what_the_driver_writes() {
+        for timeline in [None, Some(PathBuf::from("/tmp/a b.svg"))] {
+            let block = Block {
+                bytes: 64,
+                repetitions: 3,
+                count: 2,
+                rotate: true,
+                delay_us: 5,
+                compute_us: 6,
+                round: 7,
+                kind: Kind::Vec,
+                protection: Protection::CommitFirst,
+                timeline,
+            };
+            assert_eq!(block.to_string().parse(), Ok(block));
+        }
+        assert_eq!("64 3 2".parse::<Block>(), Err(()));
     }
 }
