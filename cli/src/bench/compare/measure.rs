@@ -33,6 +33,8 @@ pub struct Contender {
     pub stays: bool,
     /// What everfold's bodies are.
     pub kind: Kind,
+    /// How everfold protects them.
+    pub protection: Protection,
     /// Which of the teams it is.
     pub team: usize,
 }
@@ -74,8 +76,6 @@ pub struct Measurement<'a> {
     pub contenders: &'a [Contender],
     /// How long.
     pub rule: Rule,
-    /// How everfold protects contributions.
-    pub protection: Protection,
     /// From which delays are drawn.
     pub seed: u64,
     /// Whether we are to end.
@@ -215,7 +215,7 @@ impl Measurement<'_> {
             compute_us: exercise.compute_us,
             round,
             kind: contender.kind,
-            protection: self.protection,
+            protection: contender.protection,
             timeline: timeline.map(Path::to_owned),
         };
         let delays = exercise.delays_us(self.place.ranks, round, self.seed);

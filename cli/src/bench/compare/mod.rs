@@ -221,7 +221,6 @@ impl Compare {
                     teams: &mut teams,
                     contenders: &contenders,
                     rule: self.rule(),
-                    protection: self.protection,
                     seed: self.seed,
                     interrupts,
                     lost: Vec::new(),
@@ -278,20 +277,24 @@ impl Compare {
         })?)];
         let mut contenders = Vec::new();
         let over_network = place.link_bytes_per_s().is_some();
-        for (name, kind) in [("array", Kind::Array), ("Vec", Kind::Vec)] {
-            contenders.push(Contender { library: None, name: name.to_owned(), stays: true, kind, team: 0 });
+        let mut ours = vec![("array", Kind::Array, self.protection), ("Vec", Kind::Vec, self.protection)];
+        if self.protection != Protection::None {
+            ours.push(("array, unprotected", Kind::Array, Protection::None));
+        }
+        for (name, kind, protection) in ours {
+            let name = name.to_owned();
+            contenders.push(Contender { library: None, name, stays: true, kind, protection, team: 0 });
         }
         for (library, peer) in peers {
             for algorithm in library.algorithms(over_network) {
                 match self.start_peer(place, (peer, algorithm), folder, interrupts) {
                     Ok(team) => {
-                        let (name, stays) = (algorithm.name.to_owned(), algorithm.is_default());
-                        let library = Some(*library);
                         contenders.push(Contender {
-                            library,
-                            name,
-                            stays,
+                            library: Some(*library),
+                            name: algorithm.name.to_owned(),
+                            stays: algorithm.is_default(),
                             kind: Kind::Vec,
+                            protection: Protection::None,
                             team: teams.len(),
                         });
                         teams.push(Some(team));

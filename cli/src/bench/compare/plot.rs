@@ -18,6 +18,7 @@ enum Line {
     Bound,
     Array,
     Vec,
+    Unprotected,
     AsItComes(Library),
     Best(Library),
 }
@@ -28,6 +29,7 @@ impl Line {
             Self::Bound => "bound".to_owned(),
             Self::Array => "everfold, array".to_owned(),
             Self::Vec => "everfold, Vec".to_owned(),
+            Self::Unprotected => "everfold, array, unprotected".to_owned(),
             Self::AsItComes(library) => format!("{} as it comes", library.name()),
             Self::Best(library) => format!("{}, best algorithm", library.name()),
         }
@@ -38,6 +40,7 @@ impl Line {
             Self::Bound => (RGBColor(140, 150, 160), 1),
             Self::Array => (RGBColor(201, 42, 42), 3),
             Self::Vec => (RGBColor(230, 140, 140), 2),
+            Self::Unprotected => (RGBColor(235, 150, 60), 2),
             Self::AsItComes(Library::OpenMpi) => (RGBColor(160, 190, 225), 2),
             Self::Best(Library::OpenMpi) => (RGBColor(30, 90, 170), 2),
             Self::AsItComes(Library::Mpich) => (RGBColor(165, 210, 170), 2),
@@ -126,7 +129,14 @@ fn lines(results: &[&Measured], contenders: &[Contender]) -> BTreeMap<Line, Vec<
                 .any(|one| one.library == side.library && one.name == side.name && one.stays);
             let seconds = side.quartiles.median_s;
             match side.library {
-                None => take(if side.name == "Vec" { Line::Vec } else { Line::Array }, seconds),
+                None => {
+                    let line = match side.name.as_str() {
+                        "array" => Line::Array,
+                        "Vec" => Line::Vec,
+                        _ => Line::Unprotected,
+                    };
+                    take(line, seconds);
+                }
                 Some(library) => {
                     take(Line::Best(library), seconds);
                     if stays {

@@ -75,21 +75,21 @@ impl Elements for Vec<f32> {
     }
 }
 
-/// Sums of these are whole numbers below 2²⁴: exact in any order.
-fn element(index: usize, round: u64) -> f32 {
-    ((index + round as usize) & 255) as f32 + 1.0
+/// What a body repeats, times `weight`. Sums are whole numbers below 2²⁴: exact in any order.
+fn pattern(weight: u32, round: u64) -> [f32; 256] {
+    std::array::from_fn(|index| (weight * ((index as u32 + round as u32) % 256 + 1)) as f32)
 }
 
 fn fill(body: &mut [f32], session: &Session, round: u64) {
-    let rank = session.rank().0 as f32 + 1.0;
-    body.iter_mut().enumerate().for_each(|(index, one)| *one = rank * element(index, round));
+    let pattern = pattern(session.rank().0 + 1, round);
+    body.chunks_mut(pattern.len()).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
 }
 
 fn check(body: &[f32], session: &Session, round: u64) -> Result<(), String> {
-    let ranks = (session.size() * (session.size() + 1) / 2) as f32;
-    match body.iter().enumerate().position(|(index, one)| *one != ranks * element(index, round)) {
+    let pattern = pattern(session.size() * (session.size() + 1) / 2, round);
+    match body.chunks(pattern.len()).position(|chunk| chunk != &pattern[..chunk.len()]) {
         None => Ok(()),
-        Some(index) => Err(format!("element {index} of {} is wrong", body.len())),
+        Some(chunk) => Err(format!("an element from {} of {} is wrong", chunk * pattern.len(), body.len())),
     }
 }
 
