@@ -81,6 +81,12 @@ impl Exercise {
         Self { case, bytes, count: 1, rotate: false, compute_us: 0 }
     }
 
+    /// A name for files.
+    pub fn file_name(&self) -> String {
+        let roots = if self.rotate { "-all-roots" } else { "" };
+        format!("{}-{}x{}{roots}", self.case.words().0, self.count, self.bytes)
+    }
+
     /// How late `ranks` ranks come in a repetition; the same for all who are compared. The root is in time: were it the
     /// last, some would have sent it everything before.
     pub fn delays_us(&self, ranks: u32, round: u64, seed: u64) -> Vec<u64> {

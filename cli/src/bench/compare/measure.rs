@@ -5,15 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use everfold::Protection;
-
 use super::{
     case::{Case, Exercise},
+    field::{Contender, Field},
     peers::Library,
     physics::Bound,
-    place::{Moves, Place},
+    place::Moves,
     statistics::{Quartiles, Ratio},
-    team::{Block, Interrupts, Kind, Repetition, Team, TeamError},
+    team::{Block, Interrupts, Repetition, TeamError},
 };
 use crate::Failure;
 
@@ -21,23 +20,6 @@ use crate::Failure;
 const TURN_S: f64 = 0.25;
 /// Most repetitions in a turn.
 const TURN_MAX: u64 = 100;
-
-/// Who is measured.
-#[derive(Debug)]
-pub struct Contender {
-    /// Nothing for everfold.
-    pub library: Option<Library>,
-    /// Which algorithm, or which bodies.
-    pub name: String,
-    /// Whether it stays without being the fastest of its kind.
-    pub stays: bool,
-    /// What everfold's bodies are.
-    pub kind: Kind,
-    /// How everfold protects them.
-    pub protection: Protection,
-    /// Which of the teams it is.
-    pub team: usize,
-}
 
 /// When it is enough.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +34,9 @@ pub struct Rule {
     pub time: Duration,
 }
 
+/// Repetitions, or a request to end.
+type Taken = Result<Vec<Repetition>, Failure>;
+
 /// What was measured of a contender.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -65,39 +50,38 @@ pub struct Sample {
     turn: (u64, u64),
 }
 
-/// Everything that is there to be measured.
+/// What is measured, and how.
 #[derive(Debug)]
-pub struct Measurement<'a> {
-    /// Where.
-    pub place: &'a Place,
-    /// The processes; nothing where they were lost.
-    pub teams: &'a mut [Option<Team>],
-    /// Who.
-    pub contenders: &'a [Contender],
+pub struct Measurement<'a, 'place> {
+    /// Who, and where.
+    pub field: &'a mut Field<'place>,
     /// How long.
     pub rule: Rule,
     /// From which delays are drawn.
     pub seed: u64,
     /// Whether we are to end.
     pub interrupts: &'a Interrupts,
-    /// What went wrong.
-    pub lost: Vec<String>,
 }
 
-impl Measurement<'_> {
+impl Measurement<'_, '_> {
     /// Measures all contenders in an exercise: each for a short time, then in turns those that stay and the fastest of
     /// each library. In the end everfold draws one more repetition into `timeline`.
     ///
     /// # Errors
     /// We are to end.
-    pub fn run(
+    pub fn run(&mut self, exercise: &Exercise, timeline: Option<&Path>) -> Result<Vec<Sample>, Failure> {
+        let place = self.field.place;
+        place.disturbed(exercise.case.disturbance(), |moves| self.run_under(exercise, moves, timeline))
+    }
+
+    fn run_under(
         &mut self,
         exercise: &Exercise,
         moves: &Moves,
         timeline: Option<&Path>,
     ) -> Result<Vec<Sample>, Failure> {
         let started = Instant::now();
-        let bound = Bound::new(exercise, self.place, moves);
+        let bound = Bound::new(exercise, self.field.place, moves);
         let samples = self.screen(exercise, &bound)?;
         let mut samples = self.finalists(samples);
         while !self.is_enough(&samples, started.elapsed()) {
@@ -107,7 +91,7 @@ impl Measurement<'_> {
                 let taken = self.block(exercise, sample.contender, before + counted, round)?;
                 sample.extend(exercise, &bound, &taken[(before as usize).min(taken.len())..]);
             }
-            samples.retain(|sample| self.teams[self.contenders[sample.contender].team].is_some());
+            samples.retain(|sample| self.field.teams[self.field.contenders[sample.contender].team].is_some());
         }
         if let Some(file) = timeline {
             self.drawn_block(exercise, 0, 2, 0, Some(file))?;
@@ -115,23 +99,26 @@ impl Measurement<'_> {
         Ok(samples)
     }
 
-    /// How long a reduction takes each contender if the ranks do nothing else; nothing for those that fail.
+    /// Lets the ranks compute as long as the fastest side takes if they do not. Tells how long each contender does.
     ///
     /// # Errors
     /// We are to end.
-    pub fn quiet_s(&mut self, exercise: &Exercise) -> Result<Vec<Option<f64>>, Failure> {
+    pub fn with_computing(&mut self, exercise: Exercise) -> Result<(Exercise, Vec<Option<f64>>), Failure> {
+        // Next to no computing: MPI shall use the same function.
+        let quiet = Exercise { compute_us: 1, ..exercise };
         let moves = Moves::default();
-        let mut quiet_s = vec![None; self.contenders.len()];
-        for sample in self.screen(exercise, &Bound::new(exercise, self.place, &moves))? {
+        let mut quiet_s = vec![None; self.field.contenders.len()];
+        for sample in self.screen(&quiet, &Bound::new(&quiet, self.field.place, &moves))? {
             quiet_s[sample.contender] = Some(sample.quartiles().median_s);
         }
-        Ok(quiet_s)
+        let fastest_s = quiet_s.iter().flatten().copied().min_by(f64::total_cmp).unwrap_or(0.0);
+        Ok((Exercise { compute_us: (fastest_s * 1e6) as u64, ..exercise }, quiet_s))
     }
 
     /// A first sample of each, from which it is learnt how long a repetition takes.
     fn screen(&mut self, exercise: &Exercise, bound: &Bound) -> Result<Vec<Sample>, Failure> {
         let mut samples = Vec::new();
-        for contender in 0..self.contenders.len() {
+        for contender in 0..self.field.contenders.len() {
             let mut sample = Sample { contender, seconds: Vec::new(), bounds_s: Vec::new(), turn: (0, 1) };
             // The first one touches fresh memory and opens connections.
             let warm_up = self.block(exercise, contender, 1, 0)?;
@@ -157,7 +144,7 @@ impl Measurement<'_> {
         samples.sort_by(|a, b| a.quartiles().median_s.total_cmp(&b.quartiles().median_s));
         let mut seen = Vec::new();
         samples.retain(|sample| {
-            let Contender { library, stays, .. } = self.contenders[sample.contender];
+            let Contender { library, stays, .. } = self.field.contenders[sample.contender];
             let is_fastest = !seen.contains(&library);
             seen.push(library);
             is_fastest || stays
@@ -184,17 +171,11 @@ impl Measurement<'_> {
     }
 
     /// Some repetitions of a contender; none if it fails, and then it is not asked again.
-    fn block(
-        &mut self,
-        exercise: &Exercise,
-        number: usize,
-        repetitions: u64,
-        round: u64,
-    ) -> Result<Vec<Repetition>, Failure> {
+    fn block(&mut self, exercise: &Exercise, number: usize, repetitions: u64, round: u64) -> Taken {
         self.drawn_block(exercise, number, repetitions, round, None)
     }
 
-    /// As [`block`](Self::block). If it is everfold, it draws the last repetition.
+    /// The same. If it is everfold, it draws the last of them into `timeline`.
     fn drawn_block(
         &mut self,
         exercise: &Exercise,
@@ -202,10 +183,10 @@ impl Measurement<'_> {
         repetitions: u64,
         round: u64,
         timeline: Option<&Path>,
-    ) -> Result<Vec<Repetition>, Failure> {
+    ) -> Taken {
         self.interrupts.check()?;
-        let contender = &self.contenders[number];
-        let Some(team) = &mut self.teams[contender.team] else { return Ok(Vec::new()) };
+        let contender = &self.field.contenders[number];
+        let Some(team) = &mut self.field.teams[contender.team] else { return Ok(Vec::new()) };
         let block = |delay_us| Block {
             bytes: exercise.bytes,
             repetitions,
@@ -218,7 +199,7 @@ impl Measurement<'_> {
             protection: contender.protection,
             timeline: timeline.map(Path::to_owned),
         };
-        let delays = exercise.delays_us(self.place.ranks, round, self.seed);
+        let delays = exercise.delays_us(self.field.place.ranks, round, self.seed);
         let blocks: Vec<Block> = delays.into_iter().map(block).collect();
         // Generous: as if one body after the other passed at 1 MiB/s.
         let total = exercise.bytes * u64::from(exercise.count) * repetitions;
@@ -228,8 +209,8 @@ impl Measurement<'_> {
             Err(TeamError::Fatal(failure)) => Err(failure),
             Err(TeamError::Lost(why)) => {
                 let library = contender.library.map_or("everfold", Library::name);
-                self.lost.push(format!("{library} {}: {why}", contender.name));
-                self.teams[contender.team] = None;
+                self.field.lost.push(format!("{library} {}: {why}", contender.name));
+                self.field.teams[contender.team] = None;
                 Ok(Vec::new())
             }
         }

@@ -1,7 +1,7 @@
 //! Where is measured: this host, or several that are namespaces; and what disturbs them.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -292,6 +292,17 @@ impl Place {
             cluster.set_rate(Host(rank), Some(rate))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.network {
+            None => write!(f, "one host, {} ranks", self.ranks),
+            Some(network) => {
+                write!(f, "{} hosts, links of {} Mbit/s", self.ranks, network.rate.0 / 1_000_000)
+            }
+        }
     }
 }
 

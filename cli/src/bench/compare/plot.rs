@@ -1,10 +1,13 @@
 //! Times over sizes, or over the number of reductions, of one case in one place, as a picture.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use plotters::prelude::*;
 
-use super::{case::Case, measure::Contender, peers::Library, report::Measured};
+use super::{case::Case, peers::Library, report::Measured};
 use crate::{Failure, size};
 
 const SIZE: (u32, u32) = (900, 560);
@@ -50,17 +53,21 @@ impl Line {
     }
 }
 
-/// Draws results that differ in nothing but their size, or number, and the algorithms. Nothing if there is but one.
+/// Draws the results of a case in a place into files whose names begin with `file`: one for reductions to one root, and
+/// one for those to all roots, if there are any.
 ///
 /// # Errors
-/// The file cannot be written.
-pub fn draw(
-    title: &str,
-    results: &[&Measured],
-    contenders: &[Contender],
-    file: &Path,
-) -> Result<(), Failure> {
-    let lines = lines(results, contenders);
+/// A file cannot be written.
+pub fn draw_all(title: &str, results: &[Measured], file: &Path) -> Result<(), Failure> {
+    let (all_roots, one_root): (Vec<_>, Vec<_>) = results.iter().partition(|one| one.exercise.rotate);
+    let file = |suffix: &str| PathBuf::from(format!("{}{suffix}.svg", file.display()));
+    draw(title, &one_root, &file(""))?;
+    draw(&format!("{title}, all roots"), &all_roots, &file("-all-roots"))
+}
+
+/// Draws results that differ in nothing but their size, or number, and the algorithms. Nothing if there is but one.
+fn draw(title: &str, results: &[&Measured], file: &Path) -> Result<(), Failure> {
+    let lines = lines(results);
     let points = || lines.values().flatten();
     let range = |values: &mut dyn Iterator<Item = f64>| {
         values.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)))
@@ -111,7 +118,7 @@ pub fn draw(
 }
 
 /// Points by line: size or number, and milliseconds.
-fn lines(results: &[&Measured], contenders: &[Contender]) -> BTreeMap<Line, Vec<(f64, f64)>> {
+fn lines(results: &[&Measured]) -> BTreeMap<Line, Vec<(f64, f64)>> {
     let mut lines: BTreeMap<Line, Vec<(f64, f64)>> = BTreeMap::new();
     for measured in results {
         let x = match measured.exercise.case {
@@ -124,13 +131,10 @@ fn lines(results: &[&Measured], contenders: &[Contender]) -> BTreeMap<Line, Vec<
             *least = least.min(seconds);
         };
         for side in &measured.sides {
-            let stays = contenders
-                .iter()
-                .any(|one| one.library == side.library && one.name == side.name && one.stays);
             let seconds = side.quartiles.median_s;
             match side.library {
                 None => {
-                    let line = match side.name.as_str() {
+                    let line = match side.name {
                         "array" => Line::Array,
                         "Vec" => Line::Vec,
                         _ => Line::Unprotected,
@@ -139,7 +143,7 @@ fn lines(results: &[&Measured], contenders: &[Contender]) -> BTreeMap<Line, Vec<
                 }
                 Some(library) => {
                     take(Line::Best(library), seconds);
-                    if stays {
+                    if side.as_it_comes {
                         take(Line::AsItComes(library), seconds);
                     }
                 }

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::{
     case::{Case, Exercise},
-    measure::{Contender, Sample},
+    field::Field,
+    measure::Sample,
     peers::Library,
-    place::{Place, PlaceName},
+    place::PlaceName,
     statistics::{Quartiles, Ratio},
 };
 use crate::{bench::machine::Machine, size};
@@ -33,6 +34,14 @@ pub struct Document {
     pub left_out: Vec<String>,
 }
 
+impl Document {
+    /// Tells at once, and in the end, what is not measured.
+    pub fn leave_out(&mut self, what: String) {
+        eprintln!("left out: {what}");
+        self.left_out.push(what);
+    }
+}
+
 /// One exercise in one place.
 #[derive(Debug, Serialize)]
 pub struct Measured {
@@ -53,7 +62,9 @@ pub struct Side {
     /// Its library; nothing for everfold.
     pub library: Option<Library>,
     /// Which algorithm, or which bodies.
-    pub name: String,
+    pub name: &'static str,
+    /// Whether it is everfold, or the library as it comes.
+    pub as_it_comes: bool,
     /// The middle half of its times.
     #[serde(flatten)]
     pub quartiles: Quartiles,
@@ -69,22 +80,17 @@ pub struct Side {
 
 impl Measured {
     /// From samples of which the first is everfold's. `quiet_s`: by contender, see [`Side::quiet_s`].
-    pub fn new(
-        place: &Place,
-        exercise: Exercise,
-        contenders: &[Contender],
-        samples: Vec<Sample>,
-        quiet_s: &[Option<f64>],
-    ) -> Self {
+    pub fn new(field: &Field, exercise: Exercise, samples: Vec<Sample>, quiet_s: &[Option<f64>]) -> Self {
         let bounds_s: Vec<f64> = samples.iter().flat_map(|sample| sample.bounds_s.iter().copied()).collect();
         let bound_s = (!bounds_s.is_empty()).then(|| Quartiles::of(&bounds_s).median_s);
         let ours = samples.first().map(|sample| sample.seconds.clone()).unwrap_or_default();
         let side = |sample: Sample| {
-            let contender = &contenders[sample.contender];
+            let contender = &field.contenders[sample.contender];
             let quartiles = sample.quartiles();
             Side {
                 library: contender.library,
-                name: contender.name.clone(),
+                name: contender.name,
+                as_it_comes: contender.stays,
                 quiet_s: quiet_s.get(sample.contender).copied().flatten(),
                 quartiles,
                 everfold_over: Ratio::of(&ours, &sample.seconds),
@@ -92,7 +98,7 @@ impl Measured {
                 seconds: sample.seconds,
             }
         };
-        Self { place: place.name(), exercise, bound_s, sides: samples.into_iter().map(side).collect() }
+        Self { place: field.place.name(), exercise, bound_s, sides: samples.into_iter().map(side).collect() }
     }
 }
 

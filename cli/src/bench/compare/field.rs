@@ -1,0 +1,117 @@
+//! Who is compared in a place: all sides, started.
+
+use std::path::Path;
+
+use everfold::Protection;
+
+use super::{
+    peers::{Algorithm, Library, Peer},
+    place::{Place, side_folder},
+    team::{Interrupts, Kind, Team, TeamError},
+};
+use crate::Failure;
+
+/// Who is measured.
+#[derive(Debug)]
+pub struct Contender {
+    /// Nothing for everfold.
+    pub library: Option<Library>,
+    /// Which algorithm, or which bodies.
+    pub name: &'static str,
+    /// Whether it stays without being the fastest of its library.
+    pub stays: bool,
+    /// What everfold's bodies are.
+    pub kind: Kind,
+    /// How everfold protects them.
+    pub protection: Protection,
+    /// Which of the teams it is.
+    pub team: usize,
+}
+
+/// All sides in a place.
+#[derive(Debug)]
+pub struct Field<'a> {
+    /// Where.
+    pub place: &'a Place,
+    /// Who, everfold first.
+    pub contenders: Vec<Contender>,
+    /// Who failed, and why.
+    pub lost: Vec<String>,
+    /// Their processes; nothing where they failed.
+    pub teams: Vec<Option<Team>>,
+}
+
+impl<'a> Field<'a> {
+    /// Starts all sides. Their folders are made in `folder`.
+    ///
+    /// # Errors
+    /// Everfold's side fails, or we are to end.
+    pub fn start(
+        place: &'a Place,
+        peers: &[(Library, Peer)],
+        protection: Protection,
+        folder: &Path,
+        interrupts: &Interrupts,
+    ) -> Result<Self, Failure> {
+        let everfold = place.start_everfold(&side_folder(folder, "everfold")?, interrupts);
+        let everfold = everfold.map_err(|error| match error {
+            TeamError::Fatal(failure) => failure,
+            TeamError::Lost(why) => Failure::new(format!("everfold: {why}")),
+        })?;
+        let ours = |name, kind, protection| Contender {
+            library: None,
+            name,
+            stays: true,
+            kind,
+            protection,
+            team: 0,
+        };
+        let mut contenders = vec![ours("array", Kind::Array, protection), ours("Vec", Kind::Vec, protection)];
+        if protection != Protection::None {
+            contenders.push(ours("array, unprotected", Kind::Array, Protection::None));
+        }
+        let mut field = Self { place, contenders, lost: Vec::new(), teams: vec![Some(everfold)] };
+        for (library, peer) in peers {
+            for algorithm in library.algorithms(place.link_bytes_per_s().is_some()) {
+                match start_peer(place, peer, algorithm, folder, interrupts) {
+                    Ok(team) => field.join(algorithm, team),
+                    Err(TeamError::Fatal(failure)) => return Err(failure),
+                    Err(TeamError::Lost(why)) => {
+                        field.lost.push(format!("{} {}: {why}", library.name(), algorithm.name));
+                    }
+                }
+            }
+        }
+        Ok(field)
+    }
+
+    fn join(&mut self, algorithm: &Algorithm, team: Team) {
+        self.contenders.push(Contender {
+            library: Some(algorithm.library),
+            name: algorithm.name,
+            stays: algorithm.is_default(),
+            kind: Kind::Vec,
+            protection: Protection::None,
+            team: self.teams.len(),
+        });
+        self.teams.push(Some(team));
+    }
+}
+
+/// On a busy machine, one in many runs out of time while its ranks connect: it gets a second chance.
+fn start_peer(
+    place: &Place,
+    peer: &Peer,
+    algorithm: &Algorithm,
+    folder: &Path,
+    interrupts: &Interrupts,
+) -> Result<Team, TeamError> {
+    let start = |attempt: &str| {
+        let name = format!("{} {}{attempt}", algorithm.library.name(), algorithm.name).replace(' ', "-");
+        place.start_peer(peer, algorithm, &side_folder(folder, &name)?, interrupts)
+    };
+    match start("") {
+        Err(TeamError::Lost(_)) => start(" again"),
+        other => other,
+    }
+}
