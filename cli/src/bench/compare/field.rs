@@ -7,9 +7,9 @@ use everfold::Protection;
 use super::{
     peers::{Algorithm, Library, Peer},
     place::{Place, side_folder},
-    team::{Interrupts, Kind, Team, TeamError},
+    team::{Kind, Team, TeamError},
 };
-use crate::Failure;
+use crate::{Failure, interrupts::Interrupts};
 
 /// Who is measured.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use super::{
     physics::Bound,
     place::Moves,
     statistics::{Quartiles, Ratio},
-    team::{Block, Interrupts, Repetition, TeamError},
+    team::{Block, Repetition, TeamError},
 };
-use crate::Failure;
+use crate::{Failure, interrupts::Interrupts};
 
 /// A side repeats so long before it is another's turn.
 const TURN_S: f64 = 0.25;

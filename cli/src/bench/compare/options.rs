@@ -19,12 +19,12 @@ use super::{
     place::{Place, side_folder},
     plot,
     report::{self, Document, Measured},
-    team::Interrupts,
 };
 use crate::{
     Failure,
     bench::machine::Machine,
     cluster::{HOSTS_MAX, Rate},
+    interrupts::Interrupts,
     scratch::Scratch,
     size,
 };
@@ -130,10 +130,29 @@ impl Compare {
         if document.machine.busy > BUSY {
             println!("others use {:.0} % of this machine: times are noisy", document.machine.busy * 100.0);
         }
+        let measured = self.measure(scratch.path(), &interrupts, &mut document);
+        // What is there is kept if we are asked to end.
+        for folder in self.svg.iter().chain(&self.timelines) {
+            println!("pictures: {}", folder.display());
+        }
+        if let Some(path) = &self.json {
+            fs::write(path, serde_json::to_vec_pretty(&document)?)?;
+            println!("figures: {}", path.display());
+        }
+        measured.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// All cases in all places.
+    fn measure(
+        &self,
+        scratch: &Path,
+        interrupts: &Interrupts,
+        document: &mut Document,
+    ) -> Result<(), Failure> {
         let mut peers = Vec::new();
         let wanted = if self.no_peers { &[][..] } else { &self.peers };
         for &library in wanted {
-            match Peer::install(library, scratch.path()) {
+            match Peer::install(library, scratch) {
                 Ok(peer) => {
                     document.peers.push(library.package());
                     peers.push((library, peer));
@@ -142,25 +161,18 @@ impl Compare {
             }
         }
         for ranks in self.ranks() {
-            let folder = side_folder(scratch.path(), &format!("ranks-{ranks}"))?;
+            let folder = side_folder(scratch, &format!("ranks-{ranks}"))?;
             let place = Place::one_host(ranks);
-            self.measure_place(&place, &peers, &folder, &interrupts, &mut document)?;
+            self.measure_place(&place, &peers, &folder, interrupts, document)?;
         }
         for hosts in self.hosts() {
-            let folder = side_folder(scratch.path(), &format!("hosts-{hosts}"))?;
+            let folder = side_folder(scratch, &format!("hosts-{hosts}"))?;
             match Place::network(hosts, self.rate, &folder) {
-                Ok(place) => self.measure_place(&place, &peers, &folder, &interrupts, &mut document)?,
+                Ok(place) => self.measure_place(&place, &peers, &folder, interrupts, document)?,
                 Err(failure) => document.leave_out(format!("{hosts} hosts: {}", failure.message)),
             }
         }
-        for folder in self.svg.iter().chain(&self.timelines) {
-            println!("pictures: {}", folder.display());
-        }
-        if let Some(path) = &self.json {
-            fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-            println!("figures: {}", path.display());
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     /// All cases in one place.

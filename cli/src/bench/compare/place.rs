@@ -18,13 +18,14 @@ use serde::Serialize;
 use super::{
     peers::{Algorithm, Peer},
     quota::Quota,
-    team::{Interrupts, Team, TeamError},
+    team::{Team, TeamError},
 };
 use crate::{
     Failure,
     bench::bound,
     clock::now_ns,
     cluster::{Cluster, Host, Rate},
+    interrupts::Interrupts,
     meeting::Meeting,
 };
 

@@ -8,24 +8,17 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
 
 use everfold::Protection;
 use nix::{
-    sys::{
-        signal::Signal,
-        socket::{getsockopt, sockopt::PeerCredentials},
-    },
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
     unistd::Pid,
 };
 
-use crate::{Failure, children::die_with_us, interrupts};
+use crate::{Failure, children::die_with_us, interrupts::Interrupts};
 
 /// How often whoever waits looks whether we are to end.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -139,31 +132,6 @@ impl Repetition {
     /// When the first rank began.
     pub fn started_ns(&self) -> u64 {
         self.0.iter().map(|(start, _)| *start).min().unwrap_or(0)
-    }
-}
-
-/// Whether we are asked to end.
-#[derive(Clone, Debug)]
-pub struct Interrupts(Arc<AtomicI32>);
-
-impl Interrupts {
-    /// From now on, Ctrl-C and SIGTERM only show here. To be called before there are other threads.
-    pub fn listen() -> io::Result<Self> {
-        let taken = Arc::new(AtomicI32::new(0));
-        let take = taken.clone();
-        interrupts::listen(move |signal| {
-            take.store(signal as i32, Ordering::SeqCst);
-            true
-        })?;
-        Ok(Self(taken))
-    }
-
-    /// An error if we are to end.
-    pub fn check(&self) -> Result<(), Failure> {
-        match Signal::try_from(self.0.load(Ordering::SeqCst)) {
-            Ok(signal) => Err(Failure::interrupted(signal)),
-            Err(_) => Ok(()),
-        }
     }
 }
 
