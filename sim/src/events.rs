@@ -8,7 +8,10 @@ use everfold_protocol::{
 };
 use serde::Serialize;
 
-use crate::{timing::Spent, world::Call};
+use crate::{
+    timing::{Spent, Tick},
+    world::Call,
+};
 
 /// Something that happens at one moment.
 #[derive(Debug, Serialize)]
@@ -20,6 +23,8 @@ pub(crate) enum Happening {
     ToWorker(ProcessId, Epoch, Box<ToWorker>),
     /// The time that this process takes for it has passed.
     Done(ProcessId, Box<(Work, Spent)>),
+    /// Something happens inside of a modelled cluster.
+    Tick(Tick),
     Die(ProcessId),
     Freeze(Rank),
     Thaw(Rank),
@@ -35,6 +40,8 @@ pub(crate) enum Work {
     Execute(Task),
     Collect(ReductionId, Vec<Piece>),
     Keep(Keep),
+    /// Keep what was fetched for a task.
+    KeepFetched(Keep),
 }
 
 impl Happening {
@@ -56,7 +63,7 @@ impl Happening {
             Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
-            Self::Die(_) | Self::Freeze(_) | Self::Thaw(_) => None,
+            Self::Tick(_) | Self::Die(_) | Self::Freeze(_) | Self::Thaw(_) => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use rand::Rng;
 use crate::{
     events::Happening,
     process::{COPIES, is_copy},
-    world::{MASTER, World},
+    world::World,
 };
 
 /// How often a reader looks whether a frozen process is back.
@@ -44,8 +44,7 @@ impl World {
         dead.copies.clear();
         drop(self.thaw(process.rank));
         // What it had sent still arrives, and then the end of the connection.
-        let at = self.arrival(process, MASTER);
-        self.schedule(at, Happening::Disconnected(process));
+        self.hang_up(process);
     }
 
     pub(crate) fn stop(&mut self, rank: Rank) {

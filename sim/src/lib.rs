@@ -12,7 +12,8 @@
 //! | `world` | the master, the workers, and what happens to them |
 //! | `settings` | what a world is made of |
 //! | `events` | the heap of what is going to happen |
-//! | `timing` | how long things take |
+//! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
+//! | [`model`] | a cluster: network, nodes, interference |
 //! | `process` | one process: its machine and the data behind it |
 //! | `folding` | what workers do with data |
 //! | `faults` | what goes wrong |
@@ -22,6 +23,7 @@
 mod events;
 mod faults;
 mod folding;
+pub mod model;
 mod oracle;
 mod process;
 mod settings;
@@ -31,5 +33,6 @@ mod world;
 
 pub use oracle::Ended;
 pub use settings::Settings;
+pub use timing::Load;
 pub use trace::Step;
 pub use world::{Call, World};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use everfold_master as master;
-use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal};
+use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal};
 use everfold_worker::machine::End;
 
 use crate::{process::Process, world::World};
@@ -15,6 +15,8 @@ pub struct Ended {
     pub end: End,
     /// The ranks folded into each segment, in order of folding, where this rank was to have the result.
     pub value: Option<Vec<Vec<Rank>>>,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl World {
@@ -35,8 +37,9 @@ impl World {
             End::Received(_) => share.result.clone(),
             _ => None,
         };
+        let at = self.now;
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
-        let before = share.ended.replace(Ended { end, value });
+        let before = share.ended.replace(Ended { end, value, at });
         assert!(before.is_none(), "a future ends once");
     }
 

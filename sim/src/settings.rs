@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_master as master;
 use everfold_protocol::{Rank, spec::Limits};
 
+use crate::model::Cluster;
+
 /// What a world is made of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -18,6 +20,9 @@ pub struct Settings {
     pub latency: (Duration, Duration),
     /// Time that a rank takes for a task; the default for those not listed is 100 µs.
     pub task_time: BTreeMap<Rank, Duration>,
+    /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
+    /// node of its own.
+    pub cluster: Option<Cluster>,
     /// How often, in percent, a process fails to keep a copy.
     pub keep_failures: u32,
     /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
@@ -38,6 +43,7 @@ impl Settings {
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
+            cluster: None,
             keep_failures: 0,
             damage: 0,
             policy: master::Policy {

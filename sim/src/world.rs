@@ -16,7 +16,7 @@ use crate::{
     events::{Happening, Heap, Work},
     process::{Process, Share, Shown, inlined},
     settings::Settings,
-    timing::Timing,
+    timing::{Load, Timing},
     trace::{Step, Trace},
 };
 
@@ -47,7 +47,7 @@ pub struct World {
     heap: Heap<Happening>,
     pub(crate) random: ChaCha8Rng,
     pub(crate) settings: Settings,
-    timing: Timing,
+    pub(crate) timing: Timing,
     master: master::Master,
     master_due: Option<Timestamp>,
     /// By rank.
@@ -111,6 +111,11 @@ impl World {
     /// xxh3 of everything that has happened, and when, if the run is followed: two runs with one hash are the same run.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
+    }
+
+    /// What the master was told and has said so far, in a modelled cluster.
+    pub fn load(&self) -> Load {
+        self.timing.load()
     }
 
     /// What the master told its watchers.
@@ -197,13 +202,14 @@ impl World {
         self.heap.push(at, what);
     }
 
-    /// When a message sent now arrives.
-    pub(crate) fn arrival(&mut self, from: ProcessId, to: ProcessId) -> Timestamp {
-        self.timing.message(self.now, &mut self.random, from, to)
+    /// Breaks a process's connection to the master.
+    pub(crate) fn hang_up(&mut self, process: ProcessId) {
+        let at = self.timing.hang_up(self.now, &mut self.random, process);
+        self.schedule(at, Happening::Disconnected(process));
     }
 
     /// Lets `process` begin with `work`.
-    fn begin(&mut self, process: ProcessId, work: Work) {
+    pub(crate) fn begin(&mut self, process: ProcessId, work: Work) {
         let Self { now, heap, busy, random, timing, .. } = self;
         timing.begin(*now, random, process, work, &mut |at, what| {
             *busy += usize::from(!what.is_idle());
@@ -231,6 +237,13 @@ impl World {
             Happening::Done(process, done) => {
                 let (work, spent) = *done;
                 self.work(process, work, spent);
+            }
+            Happening::Tick(tick) => {
+                let Self { now, heap, busy, timing, .. } = self;
+                timing.happen(*now, tick, &mut |at, what| {
+                    *busy += usize::from(!what.is_idle());
+                    heap.push(at, what);
+                });
             }
             Happening::Die(process) => self.die(process),
             Happening::Freeze(rank) => self.stop(rank),
@@ -287,8 +300,9 @@ impl World {
                     if self.settings.follow {
                         self.trace.said(to, &message);
                     }
-                    let at = self.arrival(MASTER, to);
-                    self.schedule(at, Happening::ToWorker(to, self.master.epoch(), Box::new(message)));
+                    let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
+                    let at = self.timing.to_worker(self.now, &mut self.random, to, &header, &message);
+                    self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
                 }
                 master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
@@ -327,9 +341,9 @@ impl World {
         let Some(worker) = &process.worker else { return };
         match action {
             Action::Send(message) => {
-                let epoch = worker.epoch();
-                let at = self.arrival(id, MASTER);
-                self.schedule(at, Happening::ToMaster(id, epoch, Box::new(message)));
+                let header = Header { job: JOB, epoch: worker.epoch(), sender: id };
+                let at = self.timing.to_master(self.now, &mut self.random, &header, &message);
+                self.schedule(at, Happening::ToMaster(id, header.epoch, Box::new(message)));
             }
             Action::Execute(task) => {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
@@ -343,8 +357,7 @@ impl World {
                 let hangs_up = worker.gone() != Some(Gone::Left);
                 self.closed.push(rank);
                 if hangs_up {
-                    let at = self.arrival(id, MASTER);
-                    self.schedule(at, Happening::Disconnected(id));
+                    self.hang_up(id);
                 }
             }
             Action::Meet { .. } => self.met.push(rank),

@@ -1,18 +1,26 @@
 //! How long things take: the only place in the world that knows.
 
 mod drawn;
+mod modelled;
 
 use std::time::Duration;
 
-use everfold_protocol::{ProcessId, Timestamp, message::TaskCounters};
+use everfold_protocol::{
+    ProcessId, Timestamp, codec,
+    frame::PRELUDE_BYTES,
+    message::{Header, TaskCounters, ToMaster, ToWorker},
+};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+pub use self::modelled::Load;
+pub(crate) use self::modelled::Tick;
+use self::{drawn::Drawn, modelled::Modelled};
 use crate::{
     events::{Happening, Work},
     settings::Settings,
+    world::MASTER,
 };
-use drawn::Drawn;
 
 /// What a piece of work took.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -36,23 +44,57 @@ impl Spent {
 pub(crate) enum Timing {
     /// Whatever the seed says: order and delays that no network would have.
     Drawn(Drawn),
+    /// As in a cluster.
+    Modelled(Box<Modelled>, Wire),
 }
 
 impl Timing {
     pub fn new(settings: &Settings) -> Self {
-        Self::Drawn(Drawn::new(settings))
+        match &settings.cluster {
+            None => Self::Drawn(Drawn::new(settings)),
+            Some(cluster) => Self::Modelled(Box::new(Modelled::new(settings, cluster)), Wire::default()),
+        }
     }
 
-    /// When a message sent now arrives. Messages between two processes keep their order.
-    pub fn message(
+    /// When a message that a process sends now reaches the master. Messages between two processes keep their order.
+    pub fn to_master(
         &mut self,
         now: Timestamp,
         random: &mut ChaCha8Rng,
-        from: ProcessId,
-        to: ProcessId,
+        header: &Header,
+        message: &ToMaster,
     ) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, from, to),
+            Self::Drawn(drawn) => drawn.message(now, random, header.sender, MASTER),
+            Self::Modelled(..) if matches!(message, ToMaster::Join(_)) => now,
+            Self::Modelled(modelled, wire) => {
+                modelled.to_master(now, header.sender, wire.bytes(header, message))
+            }
+        }
+    }
+
+    /// When a message that the master sends now reaches a process.
+    pub fn to_worker(
+        &mut self,
+        now: Timestamp,
+        random: &mut ChaCha8Rng,
+        to: ProcessId,
+        header: &Header,
+        message: &ToWorker,
+    ) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, MASTER, to),
+            // A modelled job is complete when its time begins.
+            Self::Modelled(..) if matches!(message, ToWorker::Welcome { .. }) => now,
+            Self::Modelled(modelled, wire) => modelled.to_worker(now, to, wire.bytes(header, message)),
+        }
+    }
+
+    /// When the master hears that the connection of a process breaks now.
+    pub fn hang_up(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, process, MASTER),
+            Self::Modelled(modelled, _) => modelled.to_master(now, process, 0),
         }
     }
 
@@ -70,6 +112,43 @@ impl Timing {
                 let spent = drawn.work(random, process, &work);
                 schedule(now + spent.all, Happening::Done(process, Box::new((work, spent))));
             }
+            Self::Modelled(modelled, _) => modelled.begin(now, process, work, schedule),
         }
+    }
+
+    /// Takes in that something happens inside a modelled cluster.
+    pub fn happen(&mut self, now: Timestamp, tick: Tick, schedule: &mut impl FnMut(Timestamp, Happening)) {
+        if let Self::Modelled(modelled, _) = self {
+            modelled.happen(now, tick, schedule);
+        }
+    }
+
+    /// Whether workers keep the originals that they fetch for tasks, as the master tells them to.
+    pub fn keeps_fetched(&self) -> bool {
+        matches!(self, Self::Modelled(..))
+    }
+
+    /// What the master was told and has said, in a modelled cluster.
+    pub fn load(&self) -> Load {
+        match self {
+            Self::Drawn(_) => Load::default(),
+            Self::Modelled(modelled, _) => modelled.load,
+        }
+    }
+}
+
+/// Measures messages as they are on the wire.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    /// Reused from message to message.
+    bytes: Vec<u8>,
+}
+
+impl Wire {
+    /// Bytes of a frame with one message.
+    fn bytes<T: Serialize>(&mut self, header: &Header, message: &T) -> u64 {
+        self.bytes.clear();
+        codec::encode_into(&(header, [message]), &mut self.bytes).expect("messages can be encoded");
+        (PRELUDE_BYTES + self.bytes.len()) as u64
     }
 }

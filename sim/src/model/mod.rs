@@ -1,0 +1,24 @@
+//! A cluster: its network, its nodes, and what else runs on them.
+//!
+//! Modelled are
+//! - the network by LogGP: each message takes α = L + 2o, its bytes pass the sender's and the receiver's port at G, and
+//!   short messages occupy a port for g at least. Ports are full duplex. The transfers that leave a node share its port
+//!   chunk by chunk in turns; what arrives waits in order. Two-level topologies add a port to and from the core per rack;
+//! - control messages, which do not queue behind bulk data but take their share of the ports; at the master each
+//!   costs o, one after the other, on the way in and on the way out. Messages sent at once to one process are one frame;
+//! - nodes with one rank each: folds go through a node's memory one after the other at γ per byte read, writes go
+//!   through its disk;
+//! - interference: other programs on a node that come and go, and take a part of its processor and of its ports.
+//!
+//! Not modelled are packets, routes and congestion inside of a switch, back-pressure (what a busy receiver cannot take
+//! waits in the network), the limit of four requests under way to one peer, checksums, and cores as such.
+//!
+//! Times are whole nanoseconds, and what is drawn needs no more than square roots, so that all machines agree on them.
+
+mod cluster;
+mod network;
+mod node;
+
+pub use cluster::{Cluster, Interference, Link, Preset, Topology};
+pub(crate) use network::{Network, Pumped};
+pub(crate) use node::{Nodes, Resource, after};

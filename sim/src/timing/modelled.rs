@@ -1,0 +1,281 @@
+//! What a worker's work and its messages take in a modelled cluster.
+//!
+//! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its window, and the
+//! bytes are folded when all are there. Copies and results are read one request after the other. A copy counts when it is
+//! in memory or on disk, as the order says.
+
+use std::{collections::VecDeque, ops::Range};
+
+use everfold_protocol::{
+    ProcessId, Timestamp,
+    message::{ByteRange, Data, KeepAs, MASTER_RANK, Medium, Source},
+};
+use serde::Serialize;
+
+use super::Spent;
+use crate::{
+    events::{Happening, Work},
+    model::{Cluster, Link, Network, Nodes, Pumped, Resource, after},
+    settings::Settings,
+};
+
+/// Results are collected in parts of so many bytes.
+const PART_BYTES: u64 = 1 << 20;
+
+/// Something that happens inside the cluster.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) enum Tick {
+    /// A request for so many bytes reaches the node that has them.
+    Request { job: u32, from: u32, bytes: u64 },
+    /// A node's port can send its next chunk.
+    Pump(u32),
+    /// What was asked for has arrived.
+    Arrived(u32),
+}
+
+/// What the master was told and has said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Messages received.
+    pub received: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Bytes of the messages received, with their frames.
+    pub received_bytes: u64,
+    /// Bytes of the messages sent, with their frames.
+    pub sent_bytes: u64,
+}
+
+/// Work under way.
+#[derive(Debug)]
+struct Job {
+    process: ProcessId,
+    work: Work,
+    started: Timestamp,
+    /// What is to be asked for when the request under way is answered.
+    later: VecDeque<(u32, u64)>,
+    /// Requests under way.
+    open: u32,
+}
+
+/// A modelled cluster.
+#[derive(Debug)]
+pub(crate) struct Modelled {
+    link: Link,
+    network: Network<u32>,
+    nodes: Nodes,
+    jobs: Vec<Option<Job>>,
+    free: Vec<u32>,
+    /// Until when the master's process is busy with receiving, and with sending.
+    receiving_until: Timestamp,
+    sending_until: Timestamp,
+    /// To whom the last frame of the master goes, and when it was made.
+    frame: Option<(ProcessId, Timestamp)>,
+    /// When the last message from and to each rank arrives: connections keep their order.
+    arrivals: Vec<[Timestamp; 2]>,
+    pub load: Load,
+}
+
+impl Modelled {
+    pub fn new(settings: &Settings, cluster: &Cluster) -> Self {
+        let ranks = settings.ranks;
+        Self {
+            link: cluster.link,
+            network: Network::new(cluster, ranks),
+            nodes: Nodes::new(cluster, ranks, settings.seed),
+            jobs: Vec::new(),
+            free: Vec::new(),
+            receiving_until: Timestamp::ZERO,
+            sending_until: Timestamp::ZERO,
+            frame: None,
+            arrivals: vec![[Timestamp::ZERO; 2]; ranks as usize],
+            load: Load::default(),
+        }
+    }
+
+    /// What one message costs the master's process at least, in nanoseconds.
+    fn master_ns(&self) -> f64 {
+        self.link.overhead_ns.max(self.link.gap_ns)
+    }
+
+    /// When a message of `process` is in the master's hands.
+    pub fn to_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
+        self.load.received += 1;
+        self.load.received_bytes += bytes;
+        let node = process.rank.0;
+        let there = if process.rank == MASTER_RANK {
+            now
+        } else {
+            let out = self.nodes.stretch(now, node, Resource::Processor, now, self.link.overhead_ns);
+            self.network.control(out, node, MASTER_RANK.0, bytes)
+        };
+        self.receiving_until = after(self.receiving_until.max(there), self.master_ns());
+        let last = &mut self.arrivals[process.rank.index()][0];
+        *last = self.receiving_until.max(*last);
+        *last
+    }
+
+    /// When a message of the master is in `process`'s hands.
+    pub fn to_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
+        self.load.sent += 1;
+        self.load.sent_bytes += bytes;
+        if self.frame != Some((process, now)) {
+            self.frame = Some((process, now));
+            self.sending_until = after(self.sending_until.max(now), self.master_ns());
+        }
+        let (node, out) = (process.rank.0, self.sending_until);
+        let at = if process.rank == MASTER_RANK {
+            out
+        } else {
+            let there = self.network.control(out, MASTER_RANK.0, node, bytes);
+            self.nodes.stretch(now, node, Resource::Processor, there, self.link.overhead_ns)
+        };
+        let last = &mut self.arrivals[process.rank.index()][1];
+        *last = at.max(*last);
+        *last
+    }
+
+    /// Lets `process` begin with `work`.
+    pub fn begin(
+        &mut self,
+        now: Timestamp,
+        process: ProcessId,
+        work: Work,
+        schedule: &mut impl FnMut(Timestamp, Happening),
+    ) {
+        let mut fetches = fetches(process, &work);
+        let at_once = matches!(work, Work::Execute(_));
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            self.jobs.len() as u32 - 1
+        });
+        let asked: Vec<_> =
+            fetches.drain(..if at_once { fetches.len() } else { fetches.len().min(1) }).collect();
+        let open = asked.len() as u32;
+        self.jobs[id as usize] = Some(Job { process, work, started: now, later: fetches, open });
+        for (from, bytes) in asked {
+            self.ask(now, id, (from, bytes), schedule);
+        }
+        if open == 0 {
+            self.fetched(now, id, schedule);
+        }
+    }
+
+    /// Takes in that something happens inside the cluster.
+    pub fn happen(&mut self, now: Timestamp, tick: Tick, schedule: &mut impl FnMut(Timestamp, Happening)) {
+        match tick {
+            Tick::Request { job, from, bytes } => {
+                let to = self.job(job).process.rank.0;
+                if let Some(due) = self.network.send(now, from, to, bytes, job) {
+                    schedule(due, Happening::Tick(Tick::Pump(from)));
+                }
+            }
+            Tick::Pump(node) => {
+                let Pumped { next, arrives } = self.network.pump(now, node, &mut self.nodes);
+                if let Some(due) = next {
+                    schedule(due, Happening::Tick(Tick::Pump(node)));
+                }
+                if let Some((at, job)) = arrives {
+                    schedule(at, Happening::Tick(Tick::Arrived(job)));
+                }
+            }
+            Tick::Arrived(id) => {
+                let job = self.job(id);
+                match job.later.pop_front() {
+                    Some(next) => self.ask(now, id, next, schedule),
+                    None => {
+                        job.open -= 1;
+                        if job.open == 0 {
+                            self.fetched(now, id, schedule);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn job(&mut self, id: u32) -> &mut Job {
+        self.jobs[id as usize].as_mut().expect("what is asked for belongs to work under way")
+    }
+
+    fn ask(
+        &mut self,
+        now: Timestamp,
+        job: u32,
+        (from, bytes): (u32, u64),
+        schedule: &mut impl FnMut(Timestamp, Happening),
+    ) {
+        let to = self.job(job).process.rank.0;
+        let at = after(now, self.network.alpha_ns(to, from));
+        schedule(at, Happening::Tick(Tick::Request { job, from, bytes }));
+    }
+
+    /// Goes on with work that has all its data.
+    fn fetched(&mut self, now: Timestamp, id: u32, schedule: &mut impl FnMut(Timestamp, Happening)) {
+        let job = self.jobs[id as usize].take().expect("it is under way");
+        self.free.push(id);
+        let node = job.process.rank.0;
+        let done = match &job.work {
+            Work::Execute(task) => {
+                let bytes = task.sources.iter().map(|source| operand_bytes(source, task.range)).sum();
+                self.nodes.fold(now, node, bytes)
+            }
+            Work::Collect(..) => now,
+            Work::Keep(keep) | Work::KeepFetched(keep) => {
+                let bytes =
+                    segments(&keep.source.data, keep.how, &keep.segments).map(|range| range.len).sum();
+                match keep.how.medium {
+                    Medium::Memory => now,
+                    Medium::WriteBehind => {
+                        self.nodes.write(now, node, bytes);
+                        now
+                    }
+                    Medium::WriteThrough => self.nodes.write(now, node, bytes),
+                }
+            }
+        };
+        let spent = Spent { all: done.since(job.started), fetching: now.since(job.started) };
+        schedule(done, Happening::Done(job.process, Box::new((job.work, spent))));
+    }
+}
+
+/// What has to be read from where, in order.
+fn fetches(process: ProcessId, work: &Work) -> VecDeque<(u32, u64)> {
+    let remote = |owner: ProcessId, data: &Data| owner != process && matches!(data, Data::Window(_));
+    match work {
+        Work::Execute(task) => task
+            .sources
+            .iter()
+            .filter(|source| remote(source.process, &source.data))
+            .map(|source| (source.process.rank.0, operand_bytes(source, task.range)))
+            .collect(),
+        Work::Collect(_, pieces) => pieces
+            .iter()
+            .filter(|piece| remote(piece.process, &piece.data))
+            .flat_map(|piece| {
+                let bytes = piece.data.len().min(piece.range.len.max(1));
+                let parts = (0..bytes).step_by(PART_BYTES as usize);
+                parts.map(move |start| (piece.process.rank.0, PART_BYTES.min(bytes - start)))
+            })
+            .collect(),
+        Work::Keep(keep) => segments(&keep.source.data, keep.how, &keep.segments)
+            .map(|range| (keep.source.process.rank.0, range.len))
+            .collect(),
+        Work::KeepFetched(_) => VecDeque::new(),
+    }
+}
+
+/// Bytes of `source` that a task over `range` folds.
+fn operand_bytes(source: &Source, range: ByteRange) -> u64 {
+    if range.len == 0 { source.data.len() } else { range.len }
+}
+
+/// Where segments lie in an original.
+fn segments(data: &Data, how: KeepAs, indices: &Range<u32>) -> impl Iterator<Item = ByteRange> {
+    let bytes = data.len();
+    indices.clone().map(move |index| {
+        let start = u64::from(index) * how.segment_bytes;
+        let len = if how.segment_bytes == 0 { bytes } else { how.segment_bytes.min(bytes - start) };
+        ByteRange { start, len }
+    })
+}
