@@ -40,8 +40,10 @@ impl World {
 
     pub(crate) fn die(&mut self, process: ProcessId) {
         let dead = self.process_mut(process.rank);
-        dead.worker = None;
+        let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
+        let lived = dead.worker.take().is_some();
         dead.copies.clear();
+        self.calls_ended += if lived { open } else { 0 };
         drop(self.thaw(process.rank));
         // What it had sent still arrives, and then the end of the connection.
         self.hang_up(process);

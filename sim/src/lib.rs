@@ -14,13 +14,17 @@
 //! | `events` | the heap of what is going to happen |
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | [`model`] | a cluster: network, nodes, interference |
+//! | [`collective`] | static algorithms in the same cluster |
+//! | [`experiment`] | reductions in a modelled cluster, timed |
 //! | `process` | one process: its machine and the data behind it |
 //! | `folding` | what workers do with data |
 //! | `faults` | what goes wrong |
 //! | `oracle` | what has to hold |
 //! | `trace` | what happened, as steps and as a hash |
 
+pub mod collective;
 mod events;
+pub mod experiment;
 mod faults;
 mod folding;
 pub mod model;

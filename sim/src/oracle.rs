@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use everfold_master as master;
-use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal};
+use everfold_protocol::{
+    Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal,
+};
 use everfold_worker::machine::End;
 
 use crate::{process::Process, world::World};
@@ -41,6 +43,7 @@ impl World {
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
         let before = share.ended.replace(Ended { end, value, at });
         assert!(before.is_none(), "a future ends once");
+        self.calls_ended += 1;
     }
 
     /// A contribution that is called lost is in no survivor's hands.

@@ -57,6 +57,9 @@ pub struct World {
     /// Processes that are frozen.
     pub(crate) frozen: usize,
     progress: Timestamp,
+    events: u64,
+    /// Calls that have ended, or whose process has died before.
+    pub(crate) calls_ended: u64,
     met: Vec<Rank>,
     incomplete: BTreeMap<Rank, Path>,
     closed: Vec<Rank>,
@@ -81,6 +84,8 @@ impl World {
             busy: 0,
             frozen: 0,
             progress: now,
+            events: 0,
+            calls_ended: 0,
             met: Vec::new(),
             incomplete: BTreeMap::new(),
             closed: Vec::new(),
@@ -128,6 +133,16 @@ impl World {
         self.done
     }
 
+    /// Events that have happened.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Calls that have ended, or whose process died before.
+    pub fn calls_ended(&self) -> u64 {
+        self.calls_ended
+    }
+
     /// Ranks for which the job has begun.
     pub fn met(&self) -> &[Rank] {
         &self.met
@@ -170,6 +185,7 @@ impl World {
         let Some((at, what)) = self.heap.pop() else { return false };
         assert!(at >= self.now, "time never runs back");
         self.now = at;
+        self.events += 1;
         if !what.is_idle() {
             self.busy -= 1;
             self.progress = self.now;
@@ -290,6 +306,10 @@ impl World {
         };
         let share = Share { spec: spec.clone(), inline, result: None, ended: None };
         process.shares.insert(reduction, share);
+        if process.worker.is_none() {
+            self.calls_ended += 1;
+            return;
+        }
         self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
     }
 

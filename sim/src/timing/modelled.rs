@@ -4,7 +4,10 @@
 //! bytes are folded when all are there. Copies and results are read one request after the other. A copy counts when it is
 //! in memory or on disk, as the order says.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{
+    collections::VecDeque,
+    ops::{Range, Sub},
+};
 
 use everfold_protocol::{
     ProcessId, Timestamp,
@@ -46,6 +49,47 @@ pub struct Load {
     pub sent_bytes: u64,
 }
 
+impl Sub for Load {
+    type Output = Self;
+
+    /// What came after `before`.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            received: self.received - before.received,
+            sent: self.sent - before.sent,
+            received_bytes: self.received_bytes - before.received_bytes,
+            sent_bytes: self.sent_bytes - before.sent_bytes,
+        }
+    }
+}
+
+/// The two directions between a process and the master.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connection {
+    to_master: Direction,
+    to_worker: Direction,
+}
+
+/// The last frame on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Direction {
+    sent: Option<Timestamp>,
+    arrives: Timestamp,
+}
+
+impl Direction {
+    /// Whether a message that is sent now still belongs to the last frame.
+    fn joins_frame(&mut self, now: Timestamp) -> bool {
+        self.sent.replace(now) == Some(now)
+    }
+
+    /// Connections keep their order.
+    fn arrive(&mut self, at: Timestamp) -> Timestamp {
+        self.arrives = self.arrives.max(at);
+        self.arrives
+    }
+}
+
 /// Work under way.
 #[derive(Debug)]
 struct Job {
@@ -69,10 +113,8 @@ pub(crate) struct Modelled {
     /// Until when the master's process is busy with receiving, and with sending.
     receiving_until: Timestamp,
     sending_until: Timestamp,
-    /// To whom the last frame of the master goes, and when it was made.
-    frame: Option<(ProcessId, Timestamp)>,
-    /// When the last message from and to each rank arrives: connections keep their order.
-    arrivals: Vec<[Timestamp; 2]>,
+    /// By rank.
+    connections: Vec<Connection>,
     pub load: Load,
 }
 
@@ -87,8 +129,7 @@ impl Modelled {
             free: Vec::new(),
             receiving_until: Timestamp::ZERO,
             sending_until: Timestamp::ZERO,
-            frame: None,
-            arrivals: vec![[Timestamp::ZERO; 2]; ranks as usize],
+            connections: vec![Connection::default(); ranks as usize],
             load: Load::default(),
         }
     }
@@ -103,6 +144,10 @@ impl Modelled {
         self.load.received += 1;
         self.load.received_bytes += bytes;
         let node = process.rank.0;
+        let connection = &mut self.connections[process.rank.index()].to_master;
+        if connection.joins_frame(now) {
+            return connection.arrives;
+        }
         let there = if process.rank == MASTER_RANK {
             now
         } else {
@@ -110,19 +155,18 @@ impl Modelled {
             self.network.control(out, node, MASTER_RANK.0, bytes)
         };
         self.receiving_until = after(self.receiving_until.max(there), self.master_ns());
-        let last = &mut self.arrivals[process.rank.index()][0];
-        *last = self.receiving_until.max(*last);
-        *last
+        self.connections[process.rank.index()].to_master.arrive(self.receiving_until)
     }
 
     /// When a message of the master is in `process`'s hands.
     pub fn to_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.sent += 1;
         self.load.sent_bytes += bytes;
-        if self.frame != Some((process, now)) {
-            self.frame = Some((process, now));
-            self.sending_until = after(self.sending_until.max(now), self.master_ns());
+        let connection = &mut self.connections[process.rank.index()].to_worker;
+        if connection.joins_frame(now) {
+            return connection.arrives;
         }
+        self.sending_until = after(self.sending_until.max(now), self.master_ns());
         let (node, out) = (process.rank.0, self.sending_until);
         let at = if process.rank == MASTER_RANK {
             out
@@ -130,9 +174,7 @@ impl Modelled {
             let there = self.network.control(out, MASTER_RANK.0, node, bytes);
             self.nodes.stretch(now, node, Resource::Processor, there, self.link.overhead_ns)
         };
-        let last = &mut self.arrivals[process.rank.index()][1];
-        *last = at.max(*last);
-        *last
+        self.connections[process.rank.index()].to_worker.arrive(at)
     }
 
     /// Lets `process` begin with `work`.
