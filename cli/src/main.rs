@@ -9,6 +9,7 @@ mod interrupts;
 mod meeting;
 mod run;
 mod scratch;
+mod sim;
 mod size;
 
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ enum Command {
     Bench(bench::Bench),
     /// Make processes, networks and disks fail, and see what comes of it.
     Chaos(Box<chaos::Chaos>),
+    /// Simulate reductions in clusters that are not at hand.
+    #[command(subcommand)]
+    Sim(sim::Sim),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Bench(bench) => bench.run(),
         Command::Chaos(chaos) => chaos.run(),
+        Command::Sim(sim) => sim.run(),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("everfold: {}", failure.message);

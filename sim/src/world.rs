@@ -321,7 +321,7 @@ impl World {
                         self.trace.said(to, &message);
                     }
                     let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
-                    let at = self.timing.to_worker(self.now, &mut self.random, to, &header, &message);
+                    let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
                 }
                 master::Action::Disconnect(_) => {}
@@ -362,7 +362,7 @@ impl World {
         match action {
             Action::Send(message) => {
                 let header = Header { job: JOB, epoch: worker.epoch(), sender: id };
-                let at = self.timing.to_master(self.now, &mut self.random, &header, &message);
+                let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
                 self.schedule(at, Happening::ToMaster(id, header.epoch, Box::new(message)));
             }
             Action::Execute(task) => {

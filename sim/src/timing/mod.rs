@@ -57,7 +57,7 @@ impl Timing {
     }
 
     /// When a message that a process sends now reaches the master. Messages between two processes keep their order.
-    pub fn to_master(
+    pub fn tell_master(
         &mut self,
         now: Timestamp,
         random: &mut ChaCha8Rng,
@@ -68,13 +68,13 @@ impl Timing {
             Self::Drawn(drawn) => drawn.message(now, random, header.sender, MASTER),
             Self::Modelled(..) if matches!(message, ToMaster::Join(_)) => now,
             Self::Modelled(modelled, wire) => {
-                modelled.to_master(now, header.sender, wire.bytes(header, message))
+                modelled.tell_master(now, header.sender, wire.bytes(header, message))
             }
         }
     }
 
     /// When a message that the master sends now reaches a process.
-    pub fn to_worker(
+    pub fn tell_worker(
         &mut self,
         now: Timestamp,
         random: &mut ChaCha8Rng,
@@ -86,7 +86,7 @@ impl Timing {
             Self::Drawn(drawn) => drawn.message(now, random, MASTER, to),
             // A modelled job is complete when its time begins.
             Self::Modelled(..) if matches!(message, ToWorker::Welcome { .. }) => now,
-            Self::Modelled(modelled, wire) => modelled.to_worker(now, to, wire.bytes(header, message)),
+            Self::Modelled(modelled, wire) => modelled.tell_worker(now, to, wire.bytes(header, message)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Timing {
     pub fn hang_up(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
         match self {
             Self::Drawn(drawn) => drawn.message(now, random, process, MASTER),
-            Self::Modelled(modelled, _) => modelled.to_master(now, process, 0),
+            Self::Modelled(modelled, _) => modelled.tell_master(now, process, 0),
         }
     }
 

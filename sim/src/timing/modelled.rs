@@ -140,7 +140,7 @@ impl Modelled {
     }
 
     /// When a message of `process` is in the master's hands.
-    pub fn to_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
+    pub fn tell_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.received += 1;
         self.load.received_bytes += bytes;
         let node = process.rank.0;
@@ -159,7 +159,7 @@ impl Modelled {
     }
 
     /// When a message of the master is in `process`'s hands.
-    pub fn to_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
+    pub fn tell_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.sent += 1;
         self.load.sent_bytes += bytes;
         let connection = &mut self.connections[process.rank.index()].to_worker;
