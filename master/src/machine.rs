@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -202,8 +203,8 @@ impl Master {
         } else if self.membership.everyone_here() {
             self.joining = false;
             self.timers.retain(|(_, timer)| *timer != Timer::Join);
-            let peers: Vec<Peer> = self.membership.peers().cloned().collect();
-            for peer in &peers {
+            let peers: Arc<[Peer]> = self.membership.peers().cloned().collect();
+            for peer in peers.iter() {
                 let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.policy.limits };
                 self.send(peer.process, welcome);
             }

@@ -3,7 +3,7 @@
 //! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
 //! recognised as stale by its header, its task or its path; ARCHITECTURE.md has the table.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -240,7 +240,7 @@ pub enum ToWorker {
     /// Everybody is here.
     Welcome {
         /// All processes of the job, by rank.
-        peers: Vec<Peer>,
+        peers: Arc<[Peer]>,
         /// What holds in this job.
         limits: Limits,
     },

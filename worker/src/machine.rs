@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    sync::Arc,
 };
 
 use everfold_protocol::{
@@ -81,7 +82,7 @@ pub enum Action {
     /// Everyone has joined: connect to them.
     Meet {
         /// All processes of the job, by rank.
-        peers: Vec<Peer>,
+        peers: Arc<[Peer]>,
         /// What holds in this job.
         limits: Limits,
     },

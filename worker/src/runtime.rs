@@ -244,7 +244,7 @@ impl Driver {
         while let Some(action) = self.machine.poll_action() {
             match action {
                 Action::Send(message) => messages.push(message),
-                Action::Meet { peers, limits } => self.meet(peers, limits),
+                Action::Meet { peers, limits } => self.meet(peers.to_vec(), limits),
                 Action::Unwelcome(reason) => {
                     self.refuse_start(JoinError::Unwelcome {
                         address: self.config.rendezvous.clone(),
