@@ -37,6 +37,8 @@ pub struct Experiment {
     pub seed: u64,
     /// Whether every event is followed; see [`Settings::follow`].
     pub follow: bool,
+    /// See [`Settings::stopwatch`].
+    pub stopwatch: Option<fn() -> u64>,
 }
 
 /// What came of an experiment.
@@ -72,6 +74,7 @@ impl Experiment {
             death: None,
             seed: 0,
             follow: false,
+            stopwatch: None,
         }
     }
 
@@ -86,6 +89,7 @@ impl Experiment {
         settings.cluster = Some(self.cluster.clone());
         settings.policy = self.policy;
         settings.follow = self.follow;
+        settings.stopwatch = self.stopwatch;
         let mut world = World::new(settings);
         while world.met().len() < self.ranks as usize && world.step() {}
         let kind = BodyKind::Array {

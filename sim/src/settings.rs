@@ -32,6 +32,8 @@ pub struct Settings {
     /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps, and the
     /// trace is hashed. It takes time that grows with the number of ranks.
     pub follow: bool,
+    /// Reads a clock in nanoseconds, to measure what the master's machine really takes. Nothing else depends on it.
+    pub stopwatch: Option<fn() -> u64>,
 }
 
 impl Settings {
@@ -52,6 +54,7 @@ impl Settings {
                 ..master::Policy::default()
             },
             follow: true,
+            stopwatch: None,
         }
     }
 

@@ -58,6 +58,8 @@ pub struct World {
     pub(crate) frozen: usize,
     progress: Timestamp,
     events: u64,
+    /// What the stopwatch has measured of the master.
+    master_time: Duration,
     /// Calls that have ended, or whose process has died before.
     pub(crate) calls_ended: u64,
     met: Vec<Rank>,
@@ -85,6 +87,7 @@ impl World {
             frozen: 0,
             progress: now,
             events: 0,
+            master_time: Duration::ZERO,
             calls_ended: 0,
             met: Vec::new(),
             incomplete: BTreeMap::new(),
@@ -136,6 +139,11 @@ impl World {
     /// Events that have happened.
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// Real time that the master's machine has taken, if there is a stopwatch.
+    pub fn master_time(&self) -> Duration {
+        self.master_time
     }
 
     /// Calls that have ended, or whose process died before.
@@ -244,7 +252,8 @@ impl World {
             Happening::Call(call) => self.happen_call(*call),
             Happening::ToMaster(sender, epoch, message) => {
                 let header = Header { job: JOB, epoch, sender };
-                self.master.handle_event(self.now, master::Event::Message { header, message: *message });
+                let event = master::Event::Message { header, message: *message };
+                self.time_master(|master, now| master.handle_event(now, event));
             }
             Happening::ToWorker(to, epoch, message) => {
                 let header = Header { job: JOB, epoch, sender: MASTER };
@@ -269,12 +278,14 @@ impl World {
                 }
             }
             Happening::Disconnected(process) => {
-                self.master.handle_event(self.now, master::Event::Disconnected(process));
+                self.time_master(|master, now| {
+                    master.handle_event(now, master::Event::Disconnected(process))
+                });
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => {
                 self.master_due = None;
-                self.master.handle_timeout(self.now);
+                self.time_master(master::Master::handle_timeout);
             }
             Happening::WorkerTimeout(rank) => {
                 let process = &mut self.processes[rank.index()];
@@ -313,8 +324,17 @@ impl World {
         self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
     }
 
+    fn time_master<T>(&mut self, ask: impl FnOnce(&mut master::Master, Timestamp) -> T) -> T {
+        let started = self.settings.stopwatch.map(|read| read());
+        let answer = ask(&mut self.master, self.now);
+        if let Some((started, read)) = started.zip(self.settings.stopwatch) {
+            self.master_time += Duration::from_nanos(read().saturating_sub(started));
+        }
+        answer
+    }
+
     fn run_master(&mut self) {
-        while let Some(action) = self.master.poll_action() {
+        while let Some(action) = self.time_master(|master, _| master.poll_action()) {
             match action {
                 master::Action::Send { to, message } => {
                     if self.settings.follow {

@@ -3,6 +3,7 @@
 mod figure;
 mod paper;
 mod parallel;
+mod scale;
 
 use std::process::ExitCode;
 
@@ -14,12 +15,15 @@ use crate::Failure;
 pub enum Sim {
     /// Draw the figures and tables of the paper's evaluation, simulated.
     Paper(paper::Paper),
+    /// Simulate one reduction on up to a hundred thousand nodes.
+    Scale(scale::Scale),
 }
 
 impl Sim {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Paper(paper) => paper.run(),
+            Self::Scale(scale) => scale.run(),
         }
     }
 }
