@@ -127,7 +127,7 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         for segment in &mut reduction.segments {
             let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
-            for running in segment.running.drain(..).chain(given_up) {
+            for running in std::mem::take(&mut segment.running).into_values().chain(given_up) {
                 // The lane of a process that died was emptied as a whole.
                 if self.membership.alive(running.executor.rank).is_some() {
                     self.lanes[running.executor.rank.index()].complete(running.load);

@@ -64,14 +64,15 @@ impl Master {
         for (&id, reduction) in &mut self.reductions {
             let root = reduction.spec.delivery.root();
             for index in 0..reduction.segments.len() {
-                for position in (0..reduction.segments[index].running.len()).rev() {
-                    let running = &mut reduction.segments[index].running[position];
-                    let executor = running.executor.rank;
-                    if running.late > now || Some(executor) == root {
-                        continue;
+                let mut late = Vec::new();
+                for (&executor, running) in &mut reduction.segments[index].running {
+                    if running.late <= now && Some(executor) != root {
+                        running.late = now + patience;
+                        late.push(executor);
                     }
-                    running.late = now + patience;
-                    if reduction.overtake(SegmentIndex(index as u32), position, &self.membership) {
+                }
+                for executor in late {
+                    if reduction.overtake(SegmentIndex(index as u32), executor, &self.membership) {
                         overtaken.insert((id, executor), reduction.name.clone());
                     }
                 }

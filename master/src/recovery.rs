@@ -21,7 +21,7 @@
 use std::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
-    Path, ProcessId, SegmentIndex, Timestamp,
+    Path, ProcessId, Rank, SegmentIndex, Timestamp,
     report::{FailureRecord, Refusal, Restored},
 };
 
@@ -108,10 +108,10 @@ impl Reduction {
         let segment = &mut self.segments[index.0 as usize];
         segment.replicas.retain(|_, copy| is_alive(copy.process));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
-        for running in std::mem::take(&mut segment.running) {
+        for (rank, running) in std::mem::take(&mut segment.running) {
             let executor = running.executor;
             if is_alive(executor) && belongs(&running.path) {
-                segment.running.push(running);
+                segment.running.insert(rank, running);
                 continue;
             }
             loose += running.partials();
@@ -243,12 +243,14 @@ impl Reduction {
 
     /// Gives up the task at `position` of those running, which is late, and lets others do it; its result still counts
     /// if it comes before theirs. Returns false if others could not do it.
-    pub fn overtake(&mut self, index: SegmentIndex, position: usize, members: &Membership) -> bool {
+    pub fn overtake(&mut self, index: SegmentIndex, executor: Rank, members: &Membership) -> bool {
         let segment = &self.segments[index.0 as usize];
-        let running = &segment.running[position];
-        let (executor, path) = (running.executor.rank, running.path.clone());
-        let others = self.arrived.iter().filter(|rank| *rank != executor && members.alive(*rank).is_some());
-        let somebody = others.filter(|rank| !segment.is_busy_in_vain(*rank)).count() > 0;
+        let Some(path) = segment.running.get(&executor).map(|running| running.path.clone()) else {
+            return false;
+        };
+        let can_help =
+            |rank: Rank| rank != executor && members.alive(rank).is_some() && !segment.is_busy_in_vain(rank);
+        let somebody = self.arrived.iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
         let own = self.segments[index.0 as usize].held.remove(&executor);
         let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {
@@ -256,8 +258,8 @@ impl Reduction {
             return false;
         };
         let segment = &mut self.segments[index.0 as usize];
-        let running = segment.running.remove(position);
-        segment.abandoned.push(Abandoned { running, counts: true });
+        let running = segment.running.remove(&executor);
+        segment.abandoned.extend(running.map(|running| Abandoned { running, counts: true }));
         self.tasks_doubled += 1;
         cover.into_iter().for_each(|ready| self.put(index, ready));
         true

@@ -107,7 +107,7 @@ impl Reduction {
             queue: Queue::new(spec.commutative),
             held_root: None,
             turn: None,
-            running: SmallVec::new(),
+            running: BTreeMap::new(),
             result: None,
             suspended: SmallVec::new(),
             held: BTreeMap::new(),
@@ -278,7 +278,7 @@ impl Reduction {
         let needed = segment.held.get(&rank).is_some_and(|held| {
             let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
             let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);
-            let mut sources = segment.running.iter().flat_map(|running| &running.sources);
+            let mut sources = segment.running.values().flat_map(|running| &running.sources);
             waiting.into_iter().any(|ready| is_it(ready.process, &ready.path))
                 || sources.any(|(process, path)| is_it(*process, path))
         });
@@ -309,7 +309,9 @@ impl Reduction {
             segment.spoil(executor.rank);
         }
         let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
-        segment.running.push(Running { task, executor, own: own_path, sources, path, load, late });
+        let running = Running { task, executor, own: own_path, sources, path, load, late };
+        let before = segment.running.insert(executor.rank, running);
+        assert!(before.is_none(), "who is busy is given no other task of the segment");
     }
 
     /// Takes in `process`'s original.
@@ -376,8 +378,9 @@ impl Reduction {
         executor: ProcessId,
     ) -> Option<Running> {
         let segment = self.segments.get_mut(index.0 as usize)?;
-        let position = segment.running.iter().position(|r| r.task == task && r.executor == executor)?;
-        Some(segment.running.remove(position))
+        let is_it = |running: &&Running| running.task == task && running.executor == executor;
+        segment.running.get(&executor.rank).filter(is_it)?;
+        segment.running.remove(&executor.rank)
     }
 
     /// Takes a task out of those that were given up, if `executor` works on it.
@@ -518,7 +521,7 @@ impl Reduction {
             .chain(&segment.result)
             .chain(&segment.suspended)
             .map(|ready| &ready.path)
-            .chain(segment.running.iter().map(|running| &running.path));
+            .chain(segment.running.values().map(|running| &running.path));
         parts.fold(Path::empty(), |all, path| {
             all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
         })

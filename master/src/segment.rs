@@ -64,8 +64,8 @@ pub struct Segment {
     pub held_root: Option<Ready>,
     /// Who is known to be able to go on with it.
     pub(crate) turn: Option<Turn>,
-    /// Tasks that are being worked on.
-    pub running: SmallVec<[Running; 2]>,
+    /// Tasks that are being worked on, by executor: each has one at most.
+    pub running: BTreeMap<Rank, Running>,
     /// The finished segment.
     pub result: Option<Ready>,
     /// Partials of processes that could not be reached and have not been declared failed.
@@ -86,7 +86,7 @@ pub struct Segment {
 impl Segment {
     /// Whether `rank` works here.
     pub(crate) fn is_busy(&self, rank: Rank) -> bool {
-        self.running.iter().any(|running| running.executor.rank == rank) || self.is_busy_in_vain(rank)
+        self.running.contains_key(&rank) || self.is_busy_in_vain(rank)
     }
 
     /// Whether `rank` may still work on a task that was given up, and writes its partial.
