@@ -40,11 +40,10 @@ impl Master {
             self.reductions.remove(&id);
         }
         self.notice(Notice::Finished(id));
+        let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
+        let brief = report.brief();
         for peer in self.peers_of(&group) {
-            let mut report = report.clone();
-            if root.is_some_and(|root| root != peer.rank) {
-                report.strip_trace();
-            }
+            let report = if receives(peer) { report.clone() } else { brief.clone() };
             self.send(peer, ToWorker::Finished(Finished { reduction: id, result: result.clone(), report }));
         }
     }
@@ -81,9 +80,8 @@ impl Master {
         }
         let group = reduction.spec.group.clone();
         let report = self.reductions.remove(&id).and_then(|reduction| reduction.told);
-        if let Some(mut report) = report {
+        if let Some(report) = report.map(|report| report.brief()) {
             // A result for one rank: that one has it already.
-            report.strip_trace();
             self.notice(Notice::Finished(id));
             for to in self.peers_of(&group) {
                 let finished = Finished { reduction: id, result: Vec::new(), report: report.clone() };

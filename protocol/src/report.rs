@@ -16,7 +16,7 @@ use crate::{
 pub struct Report {
     /// Whose originals are in the result.
     pub contributors: Path,
-    /// Number of tasks each rank executed, for the ranks that executed any.
+    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the result.
     pub tasks_per_worker: Vec<(Rank, u64)>,
     /// Ranks that died after they had contributed, and whose contributions count nevertheless.
     pub survived: Path,
@@ -104,14 +104,16 @@ impl fmt::Display for Report {
         let tasks: u64 = self.tasks_per_worker.iter().map(|(_, tasks)| tasks).sum();
         write!(
             f,
-            "{} contributors {}, {tasks} tasks on {} workers, {} bytes moved; arriving {:.1?}, folding {:.1?}",
+            "{} contributors {}, {} bytes moved; arriving {:.1?}, folding {:.1?}",
             self.contributors.len(),
             self.contributors,
-            self.tasks_per_worker.len(),
             self.bytes_moved,
             self.phases.arriving,
             self.phases.folding,
         )?;
+        if !self.tasks_per_worker.is_empty() {
+            write!(f, "; {tasks} tasks on {} workers", self.tasks_per_worker.len())?;
+        }
         if !self.survived.is_empty() {
             let redone = 100.0 * self.fraction_redone();
             write!(f, "; survived the death of {}, {redone:.1} % of the folds redone", self.survived)?;
@@ -124,11 +126,19 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Drops what only those want to have who asked for a trace.
-    pub fn strip_trace(&mut self) {
-        self.arrivals.clear();
-        self.trace.clear();
-        self.failures.clear();
+    /// The report for those who do not receive the result: without what grows with the job, tasks and their trace.
+    pub fn brief(&self) -> Self {
+        Self {
+            contributors: self.contributors.clone(),
+            tasks_per_worker: Vec::new(),
+            survived: self.survived.clone(),
+            missing: self.missing.clone(),
+            protected: self.protected.clone(),
+            arrivals: Vec::new(),
+            trace: Vec::new(),
+            failures: Vec::new(),
+            ..*self
+        }
     }
 
     /// The part of the folds that had to be done again because processes died: 0 without failures, 1 if everything
