@@ -35,6 +35,7 @@ mod timing;
 mod trace;
 mod world;
 
+pub use everfold_master::Policy;
 pub use oracle::Ended;
 pub use settings::Settings;
 pub use timing::Load;

@@ -10,6 +10,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use everfold::Protection;
 use everfold_sim::{
+    Policy,
     experiment::Experiment,
     model::{Cluster, Preset},
 };
@@ -37,9 +38,9 @@ pub struct Scale {
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value = "none")]
     protection: Protection,
-    /// Target length of a segment.
-    #[arg(long, default_value = "1m", value_parser = size::parse)]
-    segment: u64,
+    /// Segments that a body is cut into, if they are not shorter than is allowed.
+    #[arg(long, default_value_t = Policy::default().segments, value_parser = clap::value_parser!(u64).range(1..))]
+    segments: u64,
     /// Ping every process so often, in milliseconds, and have tasks that are late done twice. 0: neither.
     #[arg(long, default_value_t = 0)]
     ping_ms: u64,
@@ -63,11 +64,11 @@ impl Scale {
         let machine = Machine::here();
         println!("{} ({} cores), everfold {}", machine.processor, machine.cores, machine.everfold);
         println!(
-            "one reduction of {}, {}, protection {}, segments of {}",
+            "one reduction of {}, {}, protection {}, {} segments at most",
             size::show(self.bytes),
             self.network,
             self.protection,
-            size::show(self.segment)
+            self.segments
         );
         let mut rows = Vec::new();
         for &ranks in &self.ranks {
@@ -83,7 +84,8 @@ impl Scale {
         let cluster = Cluster { chunk_bytes: 256 << 10, ..Cluster::new(link) };
         let mut experiment = Experiment::new(ranks, self.bytes, cluster);
         experiment.protection = self.protection;
-        experiment.policy.segment_bytes = self.segment;
+        experiment.policy.segments = self.segments;
+        experiment.policy.segment_bytes = u64::MAX;
         experiment.policy.limits.ping_interval = Duration::from_millis(self.ping_ms);
         experiment.stopwatch = Some(now_ns);
         let started = Instant::now();

@@ -60,6 +60,7 @@ impl Contestant {
             Self::WholeBodies => {
                 experiment.protection = Protection::None;
                 experiment.policy.segment_bytes = u64::MAX;
+                experiment.policy.segments = 1;
             }
             Self::Binomial | Self::Rabenseifner | Self::Chain | Self::BinaryTree => return None,
         }
