@@ -4,47 +4,12 @@
 
 use std::time::Duration;
 
-use everfold_master::Policy;
+use everfold_protocol::{Rank, spec::Protection};
 use everfold_sim::{
     collective::{self, Algorithm, Arrivals},
     experiment::Experiment,
-    model::{Cluster, Interference, Link, Preset},
+    model::{Cluster, Interference, Link, Preset, Topology},
 };
-
-#[test]
-fn explore() {
-    for bytes in [1u64 << 10, 128 << 10, 1 << 20, 8 << 20, 32 << 20, 128 << 20] {
-        let t = std::time::Instant::now();
-        let e = Experiment::new(200, bytes, Cluster::new(Preset::TenGbe.link()));
-        let m = e.run();
-        let dr =
-            Experiment { policy: Policy { segment_bytes: u64::MAX, ..Policy::default() }, ..e.clone() }.run();
-        let i = Experiment {
-            cluster: Cluster {
-                interference: Some(Interference {
-                    nodes: 100,
-                    busy: Duration::from_millis(300),
-                    idle: Duration::from_millis(100),
-                    cpu_left: 0.5,
-                    link_left: 0.25,
-                }),
-                ..e.cluster.clone()
-            },
-            ..e
-        };
-        println!(
-            "{bytes} {:?} dr {:?}, interference {:?} rab {:?} binom {:?}, took {:?} ev {} {:?}",
-            m.times,
-            dr.times,
-            i.run().times,
-            i.run_static(Algorithm::Rabenseifner),
-            i.run_static(Algorithm::Binomial),
-            t.elapsed(),
-            m.events,
-            m.load
-        );
-    }
-}
 
 /// α, β, γ of a network and a node, in seconds.
 struct Costs {
@@ -104,32 +69,104 @@ fn static_algorithms_take_what_their_formulas_say() {
     }
 }
 
+/// Whole bodies of two ranks: a contribution, a task, a request and its answer, a fold, a reduction message, the end.
 #[test]
-fn best_segments_explore() {
+fn a_pair_takes_what_its_steps_take() {
+    for preset in Preset::ALL {
+        let cluster = Cluster::new(preset.link());
+        let Costs { alpha, beta, gamma } = costs(&cluster);
+        let (overhead, handling) = (cluster.link.overhead_ns * 1e-9, cluster.master_ns * 1e-9);
+        let bytes = 16u64 << 20;
+        let mut experiment = Experiment { follow: true, ..Experiment::new(2, bytes, cluster) };
+        experiment.policy.segments = 1;
+        experiment.policy.segment_bytes = u64::MAX;
+        experiment.protection = Protection::None;
+        let formula = 3.0 * alpha + 3.0 * overhead + 2.0 * handling + bytes as f64 * (beta + gamma);
+        assert_near(&preset.to_string(), experiment.run().time().unwrap(), formula);
+    }
+}
+
+fn disturbed(nodes: u32) -> Cluster {
+    let interference = Interference {
+        nodes,
+        busy: Duration::from_millis(3),
+        idle: Duration::from_millis(1),
+        cpu_left: 0.5,
+        link_left: 0.25,
+    };
+    Cluster { interference: Some(interference), ..Cluster::new(Preset::TenGbe.link()) }
+}
+
+#[test]
+fn a_seed_describes_an_experiment_completely() {
+    let experiment = Experiment { follow: true, ..Experiment::new(12, 1 << 20, disturbed(8)) };
+    let run = |seed| {
+        let measured = Experiment { seed, ..experiment.clone() }.run();
+        (measured.times, measured.load, measured.events, measured.trace_hash)
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).3, run(2).3);
+    let calm = Experiment { cluster: Cluster::new(Preset::TenGbe.link()), ..experiment.clone() };
+    assert!(run(1).0[0] > calm.run().time(), "other programs take their share");
+}
+
+#[test]
+fn whoever_dies_late_is_survived_and_short_reductions_make_no_copies() {
+    let long = Experiment {
+        follow: true,
+        death: Some((Rank(1), Duration::from_millis(70))),
+        ..Experiment::new(6, 64 << 20, Cluster::new(Preset::TenGbe.link()))
+    };
+    assert!(long.run().time().is_some(), "its contribution was copied after 25 ms");
+    let early = Experiment { death: Some((Rank(1), Duration::from_micros(10))), ..long.clone() };
+    assert_eq!(early.run().time(), None, "nobody had read it");
+
+    let short = Experiment::new(6, 256 << 10, Cluster::new(Preset::TenGbe.link()));
+    let unprotected = Experiment { protection: Protection::None, ..short.clone() };
+    assert_eq!(short.run().load.sent, unprotected.run().load.sent, "nobody is told to copy");
+}
+
+#[test]
+fn concurrent_reductions_share_the_cluster() {
+    let one = Experiment::new(8, 4 << 20, Cluster::new(Preset::HundredGbe.link()));
+    let mut four = Experiment { follow: true, ..one.clone() };
+    four.arrivals.reductions = 4;
+    let (one, four) = (one.run().time().unwrap(), four.run());
+    assert_eq!(four.times.len(), 4);
+    let all = four.time().unwrap();
+    assert!(all > one && all < 4 * one, "{all:?}, one alone takes {one:?}");
+}
+
+#[test]
+fn a_narrow_core_slows_down_what_passes_it() {
+    let flat = Cluster::new(Preset::Hdr.link());
+    let racks = |oversubscription| {
+        let topology = Topology::Racks { nodes: 8, oversubscription, core_ns: 0.0 };
+        Cluster { topology, ..flat.clone() }
+    };
+    let time = |cluster: &Cluster, algorithm| {
+        collective::time(cluster, algorithm, 32, 8 << 20, &Arrivals::default(), 0)[0].as_secs_f64()
+    };
+    // Neighbours in a chain are mostly in one rack; half of what Rabenseifner's algorithm sends goes through the core.
+    let chain = Algorithm::Chain { segment_bytes: 1 << 16, ahead: true };
+    for (algorithm, least, most) in [(chain, 0.99, 1.1), (Algorithm::Rabenseifner, 3.0, 8.0)] {
+        let ratio = |oversubscription| time(&racks(oversubscription), algorithm) / time(&flat, algorithm);
+        let (wide, narrow) = (ratio(1.0), ratio(8.0));
+        assert!((0.99..1.05).contains(&wide), "{algorithm}: {wide}");
+        assert!((least..most).contains(&narrow), "{algorithm}: {narrow}");
+    }
+}
+
+#[test]
+fn the_best_segment_is_better_than_others() {
     let cluster = Cluster::new(Preset::TenGbe.link());
-    for bytes in [128 << 10, 1 << 20, 8 << 20, 32 << 20, 128 << 20] {
-        let t = std::time::Instant::now();
-        println!(
-            "{:?}",
-            collective::best_segment(&cluster, 200, bytes, |segment_bytes| Algorithm::Chain {
-                segment_bytes,
-                ahead: true
-            })
-        );
-        println!(
-            "{:?}",
-            collective::best_segment(&cluster, 200, bytes, |segment_bytes| Algorithm::BinaryTree {
-                segment_bytes
-            })
-        );
-        println!(
-            "{:?}",
-            collective::time(&cluster, Algorithm::Binomial, 200, bytes, &Arrivals::default(), 0)
-        );
-        println!(
-            "{:?} {:?}",
-            collective::time(&cluster, Algorithm::Rabenseifner, 200, bytes, &Arrivals::default(), 0),
-            t.elapsed()
+    let chain = |segment_bytes| Algorithm::Chain { segment_bytes, ahead: true };
+    let (best, took) = collective::best_segment(&cluster, 20, 8 << 20, chain);
+    for segment_bytes in [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20] {
+        let other = collective::time(&cluster, chain(segment_bytes), 20, 8 << 20, &Arrivals::default(), 0)[0];
+        assert!(
+            chain(segment_bytes) == best || other >= took,
+            "{best:?} takes {took:?}, {segment_bytes}: {other:?}"
         );
     }
 }

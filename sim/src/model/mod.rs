@@ -4,8 +4,9 @@
 //! - the network by LogGP: each message takes α = L + 2o, its bytes pass the sender's and the receiver's port at G, and
 //!   short messages occupy a port for g at least. Ports are full duplex. The transfers that leave a node share its port
 //!   chunk by chunk in turns; what arrives waits in order. Two-level topologies add a port to and from the core per rack;
-//! - control messages, which do not queue behind bulk data but take their share of the ports; at the master each
-//!   costs o, one after the other, on the way in and on the way out. Messages that go from one process to another at one moment are one frame;
+//! - control messages, which do not queue behind bulk data but take their share of the ports. The master's process
+//!   receives, handles and sends, each one thing after the other and all three at once: o per frame in and out, and a
+//!   constant per message. A message joins the frame before it if that still waits to be received or sent;
 //! - nodes with one rank each: folds go through a node's memory one after the other at γ per byte read, writes go
 //!   through its disk;
 //! - interference: other programs on a node that come and go, and take a part of its processor and of its ports.

@@ -167,3 +167,38 @@ impl Disturbance {
 pub(crate) fn after(at: Timestamp, ns: f64) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos().saturating_add(ns.ceil() as u64))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::Preset;
+
+    /// Over many turns a node gets what is left of it on average: here (3 · 1/4 + 1) / 4 of its link.
+    #[test]
+    fn other_programs_take_their_share_on_average() {
+        let interference = Interference {
+            nodes: 50,
+            busy: Duration::from_micros(300),
+            idle: Duration::from_micros(100),
+            cpu_left: 1.0,
+            link_left: 0.25,
+        };
+        let link = Preset::Hdr.link();
+        let cluster = Cluster { interference: Some(interference), ..Cluster::new(link) };
+        let mut nodes = Nodes::new(&cluster, 100, 3);
+        let work_ns = 1e10;
+        let took = (0..100).map(|node| {
+            let end = nodes.stretch(Timestamp::ZERO, node, Resource::Link, Timestamp::ZERO, work_ns);
+            let calm = nodes.stretch(Timestamp::ZERO, node, Resource::Processor, Timestamp::ZERO, work_ns);
+            assert_eq!(calm, after(Timestamp::ZERO, work_ns), "nothing is taken of the processor");
+            end.as_nanos() as f64
+        });
+        let (disturbed, calm): (Vec<f64>, Vec<f64>) = took.partition(|took| *took > work_ns);
+        assert_eq!((disturbed.len(), calm.len()), (50, 50));
+        let mean = disturbed.iter().sum::<f64>() / 50.0;
+        let speed = work_ns / mean;
+        assert!((speed - 1.75 / 4.0).abs() < 0.03, "{speed}");
+    }
+}

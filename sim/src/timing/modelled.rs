@@ -73,21 +73,9 @@ struct Connection {
 /// The last frame on its way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Direction {
-    sent: Option<Timestamp>,
+    /// When the master's process turns to it.
+    begins: Timestamp,
     arrives: Timestamp,
-}
-
-impl Direction {
-    /// Whether a message that is sent now still belongs to the last frame.
-    fn joins_frame(&mut self, now: Timestamp) -> bool {
-        self.sent.replace(now) == Some(now)
-    }
-
-    /// Connections keep their order.
-    fn arrive(&mut self, at: Timestamp) -> Timestamp {
-        self.arrives = self.arrives.max(at);
-        self.arrives
-    }
 }
 
 /// Work under way.
@@ -110,8 +98,13 @@ pub(crate) struct Modelled {
     nodes: Nodes,
     jobs: Vec<Option<Job>>,
     free: Vec<u32>,
-    /// Until when the master's process is busy with receiving, and with sending.
+    /// What receiving or sending a frame costs the master's process, in nanoseconds.
+    frame_ns: f64,
+    /// What handling a message costs it.
+    message_ns: f64,
+    /// Until when it is busy with receiving, with handling and with sending.
     receiving_until: Timestamp,
+    handling_until: Timestamp,
     sending_until: Timestamp,
     /// By rank.
     connections: Vec<Connection>,
@@ -127,54 +120,56 @@ impl Modelled {
             nodes: Nodes::new(cluster, ranks, settings.seed),
             jobs: Vec::new(),
             free: Vec::new(),
+            frame_ns: cluster.link.overhead_ns.max(cluster.link.gap_ns),
+            message_ns: cluster.master_ns,
             receiving_until: Timestamp::ZERO,
+            handling_until: Timestamp::ZERO,
             sending_until: Timestamp::ZERO,
             connections: vec![Connection::default(); ranks as usize],
             load: Load::default(),
         }
     }
 
-    /// What one message costs the master's process at least, in nanoseconds.
-    fn master_ns(&self) -> f64 {
-        self.link.overhead_ns.max(self.link.gap_ns)
-    }
-
-    /// When a message of `process` is in the master's hands.
+    /// When a message of `process` is in the master's hands, and understood.
     pub fn tell_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.received += 1;
         self.load.received_bytes += bytes;
         let node = process.rank.0;
-        let connection = &mut self.connections[process.rank.index()].to_master;
-        if connection.joins_frame(now) {
-            return connection.arrives;
-        }
         let there = if process.rank == MASTER_RANK {
             now
         } else {
             let out = self.nodes.stretch(now, node, Resource::Processor, now, self.link.overhead_ns);
             self.network.control(out, node, MASTER_RANK.0, bytes)
         };
-        self.receiving_until = after(self.receiving_until.max(there), self.master_ns());
-        self.connections[process.rank.index()].to_master.arrive(self.receiving_until)
+        let last = &mut self.connections[process.rank.index()].to_master;
+        if there > last.begins {
+            last.begins = self.receiving_until.max(there);
+            self.receiving_until = after(last.begins, self.frame_ns);
+            last.arrives = self.receiving_until;
+        }
+        self.handling_until = after(self.handling_until.max(last.arrives), self.message_ns);
+        self.handling_until
     }
 
     /// When a message of the master is in `process`'s hands.
     pub fn tell_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.sent += 1;
         self.load.sent_bytes += bytes;
-        let connection = &mut self.connections[process.rank.index()].to_worker;
-        if connection.joins_frame(now) {
-            return connection.arrives;
+        let node = process.rank.0;
+        let last = &mut self.connections[process.rank.index()].to_worker;
+        if last.arrives == Timestamp::ZERO || now > last.begins {
+            last.begins = self.sending_until.max(now);
+            self.sending_until = after(last.begins, self.frame_ns);
+            let at = if process.rank == MASTER_RANK {
+                self.sending_until
+            } else {
+                let there = self.network.control(self.sending_until, MASTER_RANK.0, node, bytes);
+                self.nodes.stretch(now, node, Resource::Processor, there, self.link.overhead_ns)
+            };
+            // Connections keep their order.
+            last.arrives = last.arrives.max(at);
         }
-        self.sending_until = after(self.sending_until.max(now), self.master_ns());
-        let (node, out) = (process.rank.0, self.sending_until);
-        let at = if process.rank == MASTER_RANK {
-            out
-        } else {
-            let there = self.network.control(out, MASTER_RANK.0, node, bytes);
-            self.nodes.stretch(now, node, Resource::Processor, there, self.link.overhead_ns)
-        };
-        self.connections[process.rank.index()].to_worker.arrive(at)
+        last.arrives
     }
 
     /// Lets `process` begin with `work`.
