@@ -139,7 +139,7 @@ fn concurrent_reductions_share_the_cluster() {
 
 #[test]
 fn a_narrow_core_slows_down_what_passes_it() {
-    let flat = Cluster::new(Preset::Hdr.link());
+    let flat = Cluster { fold_ns_per_byte: 0.0, ..Cluster::new(Preset::Hdr.link()) };
     let racks = |oversubscription| {
         let topology = Topology::Racks { nodes: 8, oversubscription, core_ns: 0.0 };
         Cluster { topology, ..flat.clone() }
@@ -147,9 +147,11 @@ fn a_narrow_core_slows_down_what_passes_it() {
     let time = |cluster: &Cluster, algorithm| {
         collective::time(cluster, algorithm, 32, 8 << 20, &Arrivals::default(), 0)[0].as_secs_f64()
     };
-    // Neighbours in a chain are mostly in one rack; half of what Rabenseifner's algorithm sends goes through the core.
+    // Neighbours in a chain are mostly in one rack. In Rabenseifner's algorithm 3/4 of a body leave each node for the core
+    // in its reduce-scatter, eight nodes at once, which then takes (8 · 3/4 + 1/4) of a body's time; its gather does not
+    // fill a link.
     let chain = Algorithm::Chain { segment_bytes: 1 << 16, ahead: true };
-    for (algorithm, least, most) in [(chain, 0.99, 1.1), (Algorithm::Rabenseifner, 3.0, 8.0)] {
+    for (algorithm, least, most) in [(chain, 0.99, 1.1), (Algorithm::Rabenseifner, 3.5, 3.75)] {
         let ratio = |oversubscription| time(&racks(oversubscription), algorithm) / time(&flat, algorithm);
         let (wide, narrow) = (ratio(1.0), ratio(8.0));
         assert!((0.99..1.05).contains(&wide), "{algorithm}: {wide}");

@@ -94,13 +94,13 @@ impl Scale {
         let mut look = 1 << 10;
         let calls = u64::from(ranks);
         while world.calls_ended() < calls && world.step() {
-            if world.events() == look {
+            if world.events() >= look {
                 // A copy of the master takes as much memory as the master.
                 let before = allocated_bytes();
                 let copy = world.master().clone();
                 master_bytes = master_bytes.max(allocated_bytes().saturating_sub(before));
                 drop(copy);
-                look += look / 2;
+                look = world.events() * 3 / 2;
             }
         }
         let measured = experiment.finish(&mut world);

@@ -131,7 +131,7 @@ pub struct Cluster {
     pub fold_ns_per_byte: f64,
     /// Time to write one byte to the local disk, in nanoseconds.
     pub disk_ns_per_byte: f64,
-    /// What handling one message costs the master, in nanoseconds; `everfold sim scale` measures it.
+    /// What handling one message and answering it costs the master, in nanoseconds: `everfold sim scale` measures it.
     pub master_ns: f64,
     /// What else runs on the nodes.
     pub interference: Option<Interference>,
@@ -149,7 +149,7 @@ impl Cluster {
             topology: Topology::Flat,
             fold_ns_per_byte: 0.1,
             disk_ns_per_byte: 1e9 / 120e6,
-            master_ns: 1000.0,
+            master_ns: 2500.0,
             interference: None,
             slow: BTreeMap::new(),
             chunk_bytes: 64 << 10,

@@ -29,7 +29,16 @@ pub enum Contestant {
 impl Contestant {
     pub const ALL: [Self; 7] = [
         Self::Everfold,
+        Self::WholeBodies,
+        Self::Binomial,
+        Self::Rabenseifner,
+        Self::Chain,
+        Self::BinaryTree,
         Self::Unprotected,
+    ];
+    /// Those that are compared where other programs run.
+    pub const DISTURBED: [Self; 6] = [
+        Self::Everfold,
         Self::WholeBodies,
         Self::Binomial,
         Self::Rabenseifner,

@@ -20,6 +20,7 @@ struct Panel {
     name: String,
     title: String,
     x: Axis,
+    contestants: &'static [Contestant],
     /// Value on the x-axis, size, reductions at once, environment.
     places: Vec<(f64, u64, u32, Environment)>,
 }
@@ -44,7 +45,7 @@ pub fn simulate(extent: &Extent) -> Vec<Figure> {
     let mut cases = Vec::new();
     for (panel, of_panel) in panels.iter().enumerate() {
         for place in 0..of_panel.places.len() {
-            for contestant in Contestant::ALL {
+            for &contestant in of_panel.contestants {
                 let repetitions = 0..extent.repeat;
                 cases.extend(repetitions.map(|repetition| Case { panel, place, contestant, repetition }));
             }
@@ -111,7 +112,9 @@ fn panels(extent: &Extent) -> Vec<Panel> {
     let (ranks, each) = (extent.ranks, size::show(extent.concurrent_bytes));
     let mut panels = Vec::new();
     let mut add = |name: String, title: String, x: &Axis, places| {
-        panels.push(Panel { name, title, x: x.clone(), places });
+        let contestants =
+            if name.starts_with("fig6") { &Contestant::ALL[..] } else { &Contestant::DISTURBED[..] };
+        panels.push(Panel { name, title, x: x.clone(), contestants, places });
     };
     add(
         "fig6a".into(),
@@ -139,7 +142,7 @@ fn panels(extent: &Extent) -> Vec<Panel> {
 impl Panel {
     /// The figure without its points.
     fn figure(&self) -> Figure {
-        let series = Contestant::ALL.map(|c| Series { name: c.to_string(), points: Vec::new() });
+        let series = |contestant: &Contestant| Series { name: contestant.to_string(), points: Vec::new() };
         Figure {
             name: self.name.clone(),
             title: self.title.clone(),
@@ -150,7 +153,7 @@ impl Panel {
                 logarithmic: self.x.logarithmic,
                 show: seconds,
             },
-            series: series.into(),
+            series: self.contestants.iter().map(series).collect(),
         }
     }
 }
