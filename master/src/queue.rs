@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_protocol::{Path, ProcessId, Rank, message::Data};
 
+/// Near partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
+const NEAR_AMONG: usize = 128;
+
 /// "A partial with this path is readable here" (DR §2 def. 4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
@@ -185,8 +188,9 @@ impl Arrivals {
         };
         let mut taken = vec![self.remove(first)?];
         let others = || self.partials.iter();
+        let oldest = others().take(NEAR_AMONG);
         let nearby: Vec<u64> =
-            others().filter(|(_, other)| near(other)).map(|(at, _)| *at).take(most - 1).collect();
+            oldest.filter(|(_, other)| near(other)).map(|(at, _)| *at).take(most - 1).collect();
         let partners = match nearby.is_empty() {
             true => others().map(|(at, _)| *at).take(most - 1).collect(),
             false => nearby,
