@@ -34,6 +34,9 @@ pub struct Paper {
     /// Decides everything that is drawn.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Only these figures and tables, by the beginnings of their names: `--only fig7,table1`.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// Few nodes, short bodies, few repetitions: to see whether it works.
     #[arg(long)]
     quick: bool,
@@ -45,6 +48,7 @@ struct Extent {
     repeat: u32,
     network: Preset,
     seed: u64,
+    only: Vec<String>,
     /// Sizes of single reductions.
     bytes: Vec<u64>,
     /// Numbers of concurrent reductions, and their size.
@@ -64,11 +68,13 @@ struct Extent {
 impl Extent {
     fn new(paper: &Paper) -> Self {
         let &Paper { ranks, repeat, network, seed, quick, .. } = paper;
+        let only = paper.only.clone();
         let full = Self {
             ranks,
             repeat,
             network,
             seed,
+            only,
             bytes: (17..=27).map(|power| 1 << power).collect(),
             concurrent: (4..=28).step_by(4).collect(),
             concurrent_bytes: 8 << 20,
@@ -95,6 +101,11 @@ impl Extent {
         }
     }
 
+    /// Whether a figure or table was asked for.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|beginning| name.starts_with(beginning))
+    }
+
     /// How many nodes a part of them is.
     fn nodes(&self, part: f64) -> u32 {
         (f64::from(self.ranks) * part).round() as u32
@@ -109,10 +120,15 @@ impl Paper {
         for figure in &figures {
             figure.write(&self.out)?;
         }
-        fs::write(self.out.join("table1.csv"), tables::load(&extent))?;
-        fs::write(self.out.join("table2.csv"), tables::deaths(&extent))?;
+        for (name, table) in [("table1", tables::load as fn(&Extent) -> String), ("table2", tables::deaths)] {
+            if extent.wants(name) {
+                fs::write(self.out.join(format!("{name}.csv")), table(&extent))?;
+            }
+        }
         let summary = summary::Summary::new(&figures);
-        fs::write(self.out.join("summary.csv"), summary.csv())?;
+        if self.only.is_empty() {
+            fs::write(self.out.join("summary.csv"), summary.csv())?;
+        }
         println!(
             "{} ranks, {}, {} repetitions\n{}",
             extent.ranks,

@@ -17,6 +17,8 @@ use crate::{
 
 /// One picture.
 struct Panel {
+    /// Its place in the generator's streams.
+    number: u32,
     name: String,
     title: String,
     x: Axis,
@@ -53,7 +55,7 @@ pub fn simulate(extent: &Extent) -> Vec<Figure> {
     }
     let times = parallel::map("figures 6 to 9", &cases, |case| {
         let (_, bytes, reductions, environment) = panels[case.panel].places[case.place];
-        let place = [case.panel as u32, case.place as u32, case.repetition];
+        let place = [panels[case.panel].number, case.place as u32, case.repetition];
         let experiment = experiment(extent, &cluster, (bytes, reductions), environment, place);
         case.contestant.time(&experiment, &best).as_secs_f64()
     });
@@ -114,7 +116,7 @@ fn panels(extent: &Extent) -> Vec<Panel> {
     let mut add = |name: String, title: String, x: &Axis, places| {
         let contestants =
             if name.starts_with("fig6") { &Contestant::ALL[..] } else { &Contestant::DISTURBED[..] };
-        panels.push(Panel { name, title, x: x.clone(), contestants, places });
+        panels.push(Panel { number: panels.len() as u32, name, title, x: x.clone(), contestants, places });
     };
     add(
         "fig6a".into(),
@@ -136,6 +138,7 @@ fn panels(extent: &Extent) -> Vec<Panel> {
     add("fig9a".into(), format!("A week of a production cluster, {size}"), &days, week(1));
     let title = format!("A week of a production cluster, {} at once of {size}", extent.production_concurrent);
     add("fig9b".into(), title, &days, week(extent.production_concurrent));
+    panels.retain(|panel| extent.wants(&panel.name));
     panels
 }
 

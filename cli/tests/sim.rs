@@ -1,0 +1,61 @@
+//! `everfold sim` with tiny clusters: what it writes, and that it writes the same again.
+
+#![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn everfold(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_everfold")).arg("sim").args(arguments).output().unwrap()
+}
+
+fn files(folder: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .collect()
+}
+
+#[test]
+fn paper_writes_every_figure_and_table_and_the_same_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, seed: &str| {
+        let out = folder.path().join(name);
+        let output = everfold(&["paper", "--quick", "--seed", seed, "--out", out.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        files(&out)
+    };
+    let first = write("first", "1");
+    let figures = ["6a", "6b", "7a", "7b", "7c", "7d", "8a", "8b", "8c", "8d", "9a", "9b"];
+    for figure in figures {
+        let csv = &first[&format!("fig{figure}.csv")];
+        assert!(csv.starts_with("contestant,") && csv.contains("\neverfold,"), "{csv}");
+        assert!(first[&format!("fig{figure}.svg")].contains("pipelined chain"));
+    }
+    assert_eq!(
+        first["table1.csv"].lines().filter(|line| line.starts_with("measured in the paper,")).count(),
+        2
+    );
+    assert_eq!(first["table2.csv"].lines().count(), 1 + 7, "a line per day");
+    assert_eq!(first.len(), 2 * figures.len() + 3);
+    assert_eq!(first, write("second", "1"));
+    assert_ne!(first["fig7a.csv"], write("third", "2")["fig7a.csv"]);
+}
+
+#[test]
+fn scale_has_a_line_per_number_of_ranks() {
+    let output = everfold(&["scale", "--ranks", "4,20", "--bytes", "256k", "--network", "hdr"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for ranks in ["4", "20"] {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(ranks)).unwrap();
+        assert!(line.contains(" ms") && line.contains(" MB"), "{line}");
+    }
+    let refused = everfold(&["scale", "--network", "token-ring"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("there are 10gbe, 100gbe, hdr and ndr"), "{text}");
+}
