@@ -105,10 +105,10 @@ impl Figure {
             root.fill(&WHITE)?;
             let points = || self.series.iter().flat_map(|series| &series.points);
             let (x, y) = (range(points().map(|p| p.x)), range(points().flat_map(|p| [p.least, p.most])));
-            // plotters knows the kind of an axis by its type.
+            // plotters knows the kind of an axis by its type. Sizes go in powers of two.
             match (self.x.logarithmic, self.y.logarithmic) {
-                (true, true) => self.draw(&root, (x.0..x.1).log_scale(), (y.0..y.1).log_scale())?,
-                (true, false) => self.draw(&root, (x.0..x.1).log_scale(), 0.0..y.1)?,
+                (true, true) => self.draw(&root, (x.0..x.1).log_scale().base(2.0), (y.0..y.1).log_scale())?,
+                (true, false) => self.draw(&root, (x.0..x.1).log_scale().base(2.0), 0.0..y.1)?,
                 (false, true) => self.draw(&root, x.0..x.1, (y.0..y.1).log_scale())?,
                 (false, false) => self.draw(&root, x.0..x.1, 0.0..y.1)?,
             }
