@@ -14,6 +14,8 @@ pub struct Policy {
     pub segment_bytes: u64,
     /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its way.
     pub segment_bytes_min: u64,
+    /// The same for each rank of the group, as every rank costs the master messages with every segment.
+    pub segment_bytes_per_rank: u64,
     /// Segments that a long body has between hosts, where the first one has to pass before the root's link is busy.
     pub segments: u64,
     /// Most partials that one task folds.
@@ -41,6 +43,7 @@ impl Default for Policy {
             limits: Limits::default(),
             segment_bytes: 1 << 20,
             segment_bytes_min: 16 << 10,
+            segment_bytes_per_rank: 2 << 10,
             segments: 512,
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
@@ -58,14 +61,16 @@ impl Policy {
     /// Length in bytes of the segments of a body of `kind`; the last one may be shorter.
     ///
     /// Zero for objects, which are one piece of any length.
-    pub fn segment_len(&self, kind: &BodyKind, share_memory: bool) -> u64 {
+    pub fn segment_len(&self, kind: &BodyKind, ranks: usize, share_memory: bool) -> u64 {
         let Some((body, element)) = kind.array_bytes() else {
             return 0;
         };
         let target = match share_memory {
             true => self.segment_bytes,
-            false => (body / self.segments)
-                .clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes),
+            false => {
+                let least = self.segment_bytes_min.max(self.segment_bytes_per_rank * ranks as u64);
+                (body / self.segments).clamp(least.min(self.segment_bytes), self.segment_bytes)
+            }
         };
         if body <= target.max(self.limits.inline_bytes_max) {
             return body;

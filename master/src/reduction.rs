@@ -100,7 +100,7 @@ impl Reduction {
         share_memory: bool,
     ) -> Self {
         let spec = contribution.spec.clone();
-        let segment_bytes = policy.segment_len(&spec.kind, share_memory);
+        let segment_bytes = policy.segment_len(&spec.kind, spec.group.len(), share_memory);
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment {

@@ -40,8 +40,6 @@ pub(crate) enum Work {
     Execute(Task),
     Collect(ReductionId, Vec<Piece>),
     Keep(Keep),
-    /// Keep what was fetched for a task.
-    KeepFetched(Keep),
 }
 
 impl Happening {

@@ -4,7 +4,7 @@
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
-    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, NotKept, Piece, Place, Source, Task, WindowRef},
+    message::{ByteRange, Data, Fault, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef},
 };
 use everfold_worker::machine::{Event, ExecutionError};
 use rand::Rng;
@@ -25,7 +25,7 @@ impl World {
             _ if self.process(process.rank).worker.is_none() => {}
             Work::Execute(task) => self.execute(process, task, spent),
             Work::Collect(reduction, pieces) => self.collect(process, reduction, &pieces),
-            Work::Keep(keep) | Work::KeepFetched(keep) => self.keep(process, keep, spent),
+            Work::Keep(keep) => self.keep(process, keep, spent),
         }
     }
 
@@ -69,21 +69,6 @@ impl World {
         executor.partials.insert(id, folded);
         let counters = spent.counters(task.range.len * task.sources.len() as u64);
         self.tell_worker(rank, Event::Executed { task: task.task, result: Ok((data, counters)) });
-        if let Some(how) = task.keep.filter(|_| self.timing.keeps_fetched()) {
-            self.keep_fetched(process, task, how);
-        }
-    }
-
-    /// Keeps the originals among the sources of `task`.
-    fn keep_fetched(&mut self, process: ProcessId, task: Task, how: KeepAs) {
-        let SegmentId { reduction, index } = task.segment;
-        let is_original = |source: &Source| {
-            source.path == Path::single(source.process.rank) && matches!(source.data, Data::Window(_))
-        };
-        for source in task.sources.into_iter().filter(is_original) {
-            let keep = Keep { reduction, source, segments: index.0..index.0 + 1, how };
-            self.begin(process, Work::KeepFetched(keep));
-        }
     }
 
     /// What `process`'s partial holds after `task`.
@@ -165,7 +150,7 @@ impl World {
         let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
         let first = hosts.next();
         let share_memory = hosts.all(|host| Some(host) == first);
-        let len = self.settings.policy.segment_len(&spec.kind, share_memory);
+        let len = self.settings.policy.segment_len(&spec.kind, spec.group.len(), share_memory);
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
         (0..count).map(move |index| {

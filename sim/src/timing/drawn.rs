@@ -40,7 +40,7 @@ impl Drawn {
     pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
         let all = match work {
             Work::Execute(_) => self.task_time(process.rank),
-            Work::Collect(..) | Work::Keep(_) | Work::KeepFetched(_) => self.latency(random),
+            Work::Collect(..) | Work::Keep(_) => self.latency(random),
         };
         Spent { all, fetching: Duration::ZERO }
     }

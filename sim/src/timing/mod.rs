@@ -123,11 +123,6 @@ impl Timing {
         }
     }
 
-    /// Whether workers keep the originals that they fetch for tasks, as the master tells them to.
-    pub fn keeps_fetched(&self) -> bool {
-        matches!(self, Self::Modelled(..))
-    }
-
     /// What the master was told and has said, in a modelled cluster.
     pub fn load(&self) -> Load {
         match self {

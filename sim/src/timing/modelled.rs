@@ -258,7 +258,7 @@ impl Modelled {
                 self.nodes.fold(now, node, bytes)
             }
             Work::Collect(..) => now,
-            Work::Keep(keep) | Work::KeepFetched(keep) => {
+            Work::Keep(keep) => {
                 let bytes =
                     segments(&keep.source.data, keep.how, &keep.segments).map(|range| range.len).sum();
                 match keep.how.medium {
@@ -298,7 +298,6 @@ fn fetches(process: ProcessId, work: &Work) -> VecDeque<(u32, u64)> {
         Work::Keep(keep) => segments(&keep.source.data, keep.how, &keep.segments)
             .map(|range| (keep.source.process.rank.0, range.len))
             .collect(),
-        Work::KeepFetched(_) => VecDeque::new(),
     }
 }
 
