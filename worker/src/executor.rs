@@ -14,7 +14,7 @@ use bytes::Bytes;
 use everfold_protocol::{
     Path, ProcessId, ReductionId, SegmentId,
     message::{ByteRange, Data, Fault, KeepAs, Piece, Source, Task, TaskCounters, WindowRef},
-    spec::{Limits, ReductionSpec},
+    spec::{BodyKind, Limits, Operation, ReductionSpec},
 };
 use futures::future::try_join_all;
 
@@ -32,7 +32,8 @@ use crate::{
     transport::{Fetched, ReadError},
 };
 
-/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
+/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread. Only with
+/// operations that are ours: nobody knows how long others take.
 const ON_THE_SPOT_BYTES: usize = 128 << 10;
 
 /// What this rank put into a reduction and what has become of it.
@@ -99,6 +100,8 @@ struct Array {
     in_place: bool,
     element_bytes: usize,
     accumulate: Accumulate,
+    /// Whether the operation is one of ours.
+    predefined: bool,
 }
 
 impl Array {
@@ -188,6 +191,7 @@ impl Share {
                     in_place: private || inline,
                     element_bytes,
                     accumulate,
+                    predefined: !matches!(spec.kind, BodyKind::Array { operation: Operation::Custom(_), .. }),
                 };
                 (Kind::Array(array), data)
             }
@@ -199,6 +203,10 @@ impl Share {
         let (group, commutative) = (spec.group.clone(), spec.commutative);
         let copies = Mutex::default();
         Ok((Self { me, group, commutative, private, shown, copies, kind }, data))
+    }
+
+    fn folds_swiftly(&self) -> bool {
+        matches!(&self.kind, Kind::Array(array) if array.predefined)
     }
 
     /// Whether giving the body back takes longer than handing that over to another thread. Of an object nobody knows.
@@ -272,7 +280,7 @@ impl Share {
             Ok((data, fold_ns))
         };
         // Waiting for a free thread is no work: it would make a busy worker look slow.
-        let (data, fold_ns) = if bytes <= ON_THE_SPOT_BYTES && range.is_some() {
+        let (data, fold_ns) = if bytes <= ON_THE_SPOT_BYTES && self.folds_swiftly() {
             fold()
         } else {
             let me = self.me;
