@@ -9,6 +9,7 @@ use everfold_protocol::{
 use serde::Serialize;
 
 use crate::{
+    faults::{Cut, Disk, Limp},
     timing::{Spent, Tick},
     world::Call,
 };
@@ -26,9 +27,17 @@ pub(crate) enum Happening {
     /// Something happens inside of a modelled cluster.
     Tick(Tick),
     Die(ProcessId),
+    /// A host goes without a word: no connection of its processes breaks.
+    LoseHost(u64),
     Freeze(Rank),
     Thaw(Rank),
+    Cut(Box<Cut>),
+    Heal(Box<Cut>),
+    Limp(Rank, Limp),
+    Disk(Rank, Disk),
     Disconnected(ProcessId),
+    /// This process's connection to the master breaks.
+    MasterLost(ProcessId),
     Close(Rank),
     Timeout,
     WorkerTimeout(Rank),
@@ -57,12 +66,29 @@ impl Happening {
     pub fn place(&self) -> Option<Rank> {
         match self {
             Self::Call(call) => Some(call.rank),
-            Self::ToWorker(process, ..) | Self::Done(process, _) => Some(process.rank),
+            Self::ToWorker(process, ..) | Self::Done(process, _) | Self::MasterLost(process) => {
+                Some(process.rank)
+            }
             Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
-            Self::Tick(_) | Self::Die(_) | Self::Freeze(_) | Self::Thaw(_) => None,
+            Self::Tick(_) | Self::Die(_) | Self::LoseHost(_) | Self::Freeze(_) | Self::Thaw(_) => None,
+            Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
         }
+    }
+
+    /// Whose process it comes from and whose it goes to, if it travels over a network.
+    pub fn way(&self) -> Option<(Rank, Rank)> {
+        match self {
+            Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((from.rank, MASTER_RANK)),
+            Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((MASTER_RANK, to.rank)),
+            _ => None,
+        }
+    }
+
+    /// Whether it comes from the process's own clock.
+    pub fn is_alarm(&self) -> bool {
+        matches!(self, Self::Timeout | Self::WorkerTimeout(_))
     }
 }
 

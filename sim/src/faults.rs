@@ -8,11 +8,12 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::ExecutionError;
 use rand::Rng;
+use serde::Serialize;
 
 use crate::{
     events::Happening,
     process::{COPIES, is_copy},
-    world::World,
+    world::{MASTER, World},
 };
 
 /// How often a reader looks whether a frozen process is back.
@@ -26,8 +27,41 @@ pub(crate) enum Reach {
     Never,
 }
 
+/// Hosts whose messages do not get through to others. Connections do not break: what is under way arrives when the
+/// network heals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// Hosts on one side.
+    pub from: Vec<u64>,
+    /// Hosts on the other side.
+    pub to: Vec<u64>,
+    /// Whether nothing comes back either.
+    pub both_ways: bool,
+}
+
+impl Cut {
+    fn severs(&self, from: u64, to: u64) -> bool {
+        let severs = |from, to| self.from.contains(&from) && self.to.contains(&to);
+        from != to && (severs(from, to) || (self.both_ways && severs(to, from)))
+    }
+}
+
+/// How slow a rank is, where it is slower than usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Limp {
+    pub task_time: Option<Duration>,
+    pub write_time: Option<Duration>,
+}
+
+/// Whether a rank's disk takes copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Disk {
+    Free,
+    Full,
+}
+
 impl World {
-    /// Kills a process `after` now; the master sees its connection break.
+    /// Kills a process `after` now; its connections break. The master dies with rank 0.
     pub fn kill(&mut self, after: Duration, rank: Rank) {
         self.schedule(self.now + after, Happening::Die(ProcessId::first(rank)));
     }
@@ -38,15 +72,76 @@ impl World {
         self.schedule(self.now + after + time, Happening::Thaw(rank));
     }
 
+    /// Takes a host and all its processes away `after` now. Nobody hears of it: it is silent. The master is not to be
+    /// on it.
+    pub fn lose_host(&mut self, after: Duration, host: u64) {
+        self.schedule(self.now + after, Happening::LoseHost(host));
+    }
+
+    /// Cuts the network `after` now, for `time`.
+    pub fn cut(&mut self, after: Duration, cut: Cut, time: Duration) {
+        self.schedule(self.now + after, Happening::Cut(Box::new(cut.clone())));
+        self.schedule(self.now + after + time, Happening::Heal(Box::new(cut)));
+    }
+
+    /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every` and only for
+    /// `runs` of it.
+    pub fn starve(&mut self, after: Duration, rank: Rank, time: Duration, every: Duration, runs: Duration) {
+        let mut at = Duration::ZERO;
+        while at < time {
+            self.freeze(after + at, rank, every.saturating_sub(runs));
+            at += every.max(Duration::from_micros(1));
+        }
+    }
+
+    /// Lets a rank take `task_time` for each task from `after` now on, for `time`.
+    pub fn slow_down(&mut self, after: Duration, rank: Rank, task_time: Duration, time: Duration) {
+        let limp = Limp { task_time: Some(task_time), ..Limp::default() };
+        self.schedule(self.now + after, Happening::Limp(rank, limp));
+        self.schedule(self.now + after + time, Happening::Limp(rank, Limp::default()));
+    }
+
+    /// Lets a rank's disk take `write_time` more for each copy that is written before it is acknowledged, from `after`
+    /// now on, for `time`.
+    pub fn slow_disk(&mut self, after: Duration, rank: Rank, write_time: Duration, time: Duration) {
+        let limp = Limp { write_time: Some(write_time), ..Limp::default() };
+        self.schedule(self.now + after, Happening::Limp(rank, limp));
+        self.schedule(self.now + after + time, Happening::Limp(rank, Limp::default()));
+    }
+
+    /// Fills a rank's disk `after` now, for `time`: it keeps no copies but in memory.
+    pub fn fill_disk(&mut self, after: Duration, rank: Rank, time: Duration) {
+        self.schedule(self.now + after, Happening::Disk(rank, Disk::Full));
+        self.schedule(self.now + after + time, Happening::Disk(rank, Disk::Free));
+    }
+
     pub(crate) fn die(&mut self, process: ProcessId) {
+        self.end_process(process);
+        if process == MASTER {
+            self.lose_master();
+        } else {
+            // What it had sent still arrives, and then the end of the connection.
+            self.hang_up(process);
+        }
+    }
+
+    pub(crate) fn lost_host(&mut self, host: u64) {
+        let ranks = (0..self.settings.ranks).map(Rank);
+        let lost: Vec<Rank> = ranks.filter(|rank| self.settings.host(*rank) == host).collect();
+        assert!(!lost.contains(&MASTER.rank), "the master's host stays");
+        for rank in lost {
+            self.end_process(ProcessId::first(rank));
+            self.process_mut(rank).vanished = true;
+        }
+    }
+
+    fn end_process(&mut self, process: ProcessId) {
         let dead = self.process_mut(process.rank);
         let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
         let lived = dead.worker.take().is_some();
         dead.copies.clear();
         self.calls_ended += if lived { open } else { 0 };
         drop(self.thaw(process.rank));
-        // What it had sent still arrives, and then the end of the connection.
-        self.hang_up(process);
     }
 
     pub(crate) fn stop(&mut self, rank: Rank) {
@@ -64,6 +159,29 @@ impl World {
         waiting.unwrap_or_default()
     }
 
+    /// Whether messages from one host to another are held back.
+    pub(crate) fn is_severed(&self, from: Rank, to: Rank) -> bool {
+        if self.cuts.is_empty() {
+            return false;
+        }
+        let (from, to) = (self.settings.host(from), self.settings.host(to));
+        self.cuts.iter().any(|cut| cut.severs(from, to))
+    }
+
+    /// Ends a cut; tells what gets through now.
+    pub(crate) fn heal(&mut self, cut: &Cut) -> Vec<Happening> {
+        if let Some(position) = self.cuts.iter().position(|other| other == cut) {
+            self.cuts.remove(position);
+        }
+        let held = std::mem::take(&mut self.held_back);
+        let (held, free) = held.into_iter().partition(|what| {
+            let (from, to) = what.way().expect("only what travels is held back");
+            self.is_severed(from, to)
+        });
+        self.held_back = held;
+        free
+    }
+
     /// Whether `reader` gets at data of `owner`: it lives, or it died and shares memory.
     pub(crate) fn reaches(
         &self,
@@ -79,6 +197,9 @@ impl World {
             () if process.released.contains(&reduction) => Reach::Never,
             () if shares => Reach::Now,
             () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
+            () if self.is_severed(reader, owner.rank) || self.is_severed(owner.rank, reader) => Reach::Later,
+            // Whether it is only slow to answer shows when it is declared failed.
+            () if process.vanished => Reach::Later,
             () if process.worker.is_none() => Reach::Never,
             () if process.frozen.is_some() => Reach::Later,
             () => Reach::Now,

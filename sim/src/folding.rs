@@ -4,7 +4,9 @@
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
-    message::{ByteRange, Data, Fault, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef},
+    message::{
+        ByteRange, Data, Fault, Keep, Kept, Medium, NotKept, Piece, Place, Source, Task, WindowRef,
+    },
 };
 use everfold_worker::machine::{Event, ExecutionError};
 use rand::Rng;
@@ -98,7 +100,8 @@ impl World {
     /// Makes a copy of an original, or fails to.
     fn keep(&mut self, process: ProcessId, keep: Keep, spent: Spent) {
         let (rank, owner) = (process.rank, keep.source.process);
-        let fails = self.random.random_ratio(self.settings.keep_failures, 100);
+        let full = self.process(rank).disk_full && keep.how.medium != Medium::Memory;
+        let fails = full || self.random.random_ratio(self.settings.keep_failures, 100);
         let result = match self.reaches(rank, owner, &keep.source.data, keep.reduction) {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
             Reach::Never => Err(NotKept::Unreachable),

@@ -21,7 +21,10 @@
 //! | `faults` | what goes wrong |
 //! | `oracle` | what has to hold |
 //! | `trace` | what happened, as steps and as a hash |
+//! | `told` | what happens, in words |
+//! | [`check`] | random worlds by seed: what is drawn, what has to hold, smaller schedules that fail |
 
+pub mod check;
 pub mod collective;
 mod events;
 pub mod experiment;
@@ -32,12 +35,15 @@ mod oracle;
 mod process;
 mod settings;
 mod timing;
+mod told;
 mod trace;
 mod world;
 
 pub use everfold_master::Policy;
+pub use faults::Cut;
 pub use oracle::Ended;
-pub use settings::Settings;
+pub use settings::{Settings, Wakes};
 pub use timing::Load;
+pub use told::Line;
 pub use trace::Step;
 pub use world::{Call, World};

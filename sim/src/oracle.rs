@@ -27,6 +27,12 @@ impl World {
         self.process(rank).shares.get(&ReductionId::new(name, sequence))?.ended.as_ref()
     }
 
+    /// Reductions that `rank` called and whose windows it still serves.
+    pub fn unreleased(&self, rank: Rank) -> impl Iterator<Item = ReductionId> {
+        let process = self.process(rank);
+        process.shares.keys().copied().filter(|id| !process.released.contains(id))
+    }
+
     /// Takes in that a future ends.
     pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
         let process = self.process(rank);
@@ -40,6 +46,9 @@ impl World {
             _ => None,
         };
         let at = self.now;
+        if self.teller.is_heard() {
+            self.teller.resolved(at, rank, reduction, &end);
+        }
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
         let before = share.ended.replace(Ended { end, value, at });
         assert!(before.is_none(), "a future ends once");

@@ -21,6 +21,10 @@ pub(crate) struct Process {
     pub id: ProcessId,
     /// Its machine, while it lives.
     pub worker: Option<Worker>,
+    /// Whether it went with its host, without a word.
+    pub vanished: bool,
+    /// Whether its disk takes no copies.
+    pub disk_full: bool,
     /// What waits until it thaws, if it is frozen.
     pub frozen: Option<Vec<Happening>>,
     /// When it is woken up next.
@@ -59,6 +63,8 @@ impl Process {
         Self {
             id,
             worker: Some(Worker::new(peer)),
+            vanished: false,
+            disk_full: false,
             frozen: None,
             due: None,
             shares: BTreeMap::new(),

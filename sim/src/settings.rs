@@ -4,8 +4,22 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master as master;
 use everfold_protocol::{Rank, spec::Limits};
+use serde::{Deserialize, Serialize};
 
 use crate::model::Cluster;
+
+/// What a process does first when it runs again after a time in which it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wakes {
+    /// Everything in the order in which it came, acting upon each.
+    #[default]
+    InOrder,
+    /// It takes in everything that came, and only then acts.
+    InOneGo,
+    /// It looks at its clock before it reads what came.
+    ByItsClock,
+}
 
 /// What a world is made of.
 #[derive(Clone, Debug)]
@@ -27,6 +41,11 @@ pub struct Settings {
     pub keep_failures: u32,
     /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
     pub damage: u32,
+    /// Whether executors keep the originals that they fetch, where the master asks them to. In a modelled cluster they
+    /// always do.
+    pub keep_fetched: bool,
+    /// What a process does first when it runs again after a time in which it did not.
+    pub wakes: Wakes,
     /// How the master schedules.
     pub policy: master::Policy,
     /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps, and the
@@ -48,6 +67,8 @@ impl Settings {
             cluster: None,
             keep_failures: 0,
             damage: 0,
+            keep_fetched: false,
+            wakes: Wakes::default(),
             policy: master::Policy {
                 // Deaths are seen from broken connections; worlds with freezes switch pings on.
                 limits: Limits { ping_interval: Duration::ZERO, ..Limits::default() },

@@ -6,6 +6,7 @@ use everfold_master as master;
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
     message::{Contribution, Data, Header, MASTER_RANK},
+    watch::INTERVALS_MOST,
 };
 use everfold_worker::machine::{Action, Event, Gone};
 use rand::SeedableRng;
@@ -14,17 +15,19 @@ use serde::Serialize;
 
 use crate::{
     events::{Happening, Heap, Work},
+    faults::{Cut, Disk},
     process::{Process, Share, Shown, inlined},
-    settings::Settings,
+    settings::{Settings, Wakes},
     timing::{Load, Timing},
+    told::{Line, Teller},
     trace::{Step, Trace},
 };
 
 const JOB: JobId = JobId(1);
 pub(crate) const MASTER: ProcessId =
     ProcessId { rank: MASTER_RANK, incarnation: everfold_protocol::Incarnation(0) };
-/// When nothing has happened for this long, nothing will: longer than any silence that is waited for.
-const QUIET: Duration = Duration::from_secs(30);
+/// When nothing has happened for this long, nothing will: longer than any pause between two attempts.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// A rank's call of a reduction.
 #[derive(Clone, Debug, Serialize)]
@@ -50,13 +53,21 @@ pub struct World {
     pub(crate) timing: Timing,
     master: master::Master,
     master_due: Option<Timestamp>,
+    /// Whether the master died.
+    master_lost: bool,
     /// By rank.
     pub(crate) processes: Vec<Process>,
     /// Happenings under way that are not idle.
     busy: usize,
     /// Processes that are frozen.
     pub(crate) frozen: usize,
+    /// Where the network is cut.
+    pub(crate) cuts: Vec<Cut>,
+    /// What does not get through.
+    pub(crate) held_back: Vec<Happening>,
     progress: Timestamp,
+    /// When nothing has happened for this long, nothing will.
+    quiet: Duration,
     events: u64,
     /// What the stopwatch has measured of the master.
     master_time: Duration,
@@ -67,6 +78,7 @@ pub struct World {
     closed: Vec<Rank>,
     done: bool,
     trace: Trace,
+    pub(crate) teller: Teller,
     pub(crate) notices: Vec<master::Notice>,
 }
 
@@ -82,10 +94,14 @@ impl World {
             timing: Timing::new(&settings),
             master: master::Master::new(now, JOB, settings.ranks, settings.policy),
             master_due: None,
+            master_lost: false,
             processes: ranks.clone().map(|rank| Process::new(rank, settings.host(rank))).collect(),
             busy: 0,
             frozen: 0,
+            cuts: Vec::new(),
+            held_back: Vec::new(),
             progress: now,
+            quiet: QUIET + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
             events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
@@ -94,6 +110,7 @@ impl World {
             closed: Vec::new(),
             done: false,
             trace: Trace::default(),
+            teller: Teller::default(),
             notices: Vec::new(),
             settings,
         };
@@ -176,6 +193,11 @@ impl World {
         self.schedule(self.now + after, Happening::Close(rank));
     }
 
+    /// Tells everything that happens from now on to `listener`, in words.
+    pub fn tell(&mut self, listener: Box<dyn FnMut(Line)>) {
+        self.teller.listen(listener);
+    }
+
     /// Runs until nothing is under way any more. Checks the invariants after every event.
     ///
     /// # Panics
@@ -187,7 +209,7 @@ impl World {
     /// Lets the next thing happen. Returns false if nothing more will, except that time passes.
     pub fn step(&mut self) -> bool {
         let waiting = self.busy > 0 || self.frozen > 0;
-        if !waiting && self.now.since(self.progress) > QUIET {
+        if !waiting && self.now.since(self.progress) > self.quiet {
             return false;
         }
         let Some((at, what)) = self.heap.pop() else { return false };
@@ -198,11 +220,27 @@ impl World {
             self.busy -= 1;
             self.progress = self.now;
         }
+        match what.way() {
+            Some((from, to)) if self.is_severed(from, to) => self.held_back.push(what),
+            _ => self.take(what),
+        }
+        true
+    }
+
+    /// Lets something happen and everyone act upon it, or keeps it for a process that does not run.
+    fn take(&mut self, what: Happening) {
         let place = what.place();
         match place.and_then(|rank| self.process_mut(rank).frozen.as_mut()) {
             Some(waiting) => waiting.push(what),
-            None => self.happen(what),
+            None => {
+                self.happen(what);
+                self.act_upon(place);
+            }
         }
+    }
+
+    /// Lets the master and the worker at `place` act upon what has happened.
+    fn act_upon(&mut self, place: Option<Rank>) {
         self.run_master();
         if let Some(rank) = place {
             self.run_worker(rank);
@@ -210,7 +248,25 @@ impl World {
         if self.settings.follow {
             self.master.check();
         }
-        true
+    }
+
+    /// Lets a process take in what came while it did not run.
+    fn wake(&mut self, rank: Rank) {
+        let mut waiting = self.thaw(rank);
+        match self.settings.wakes {
+            Wakes::InOrder => {}
+            Wakes::ByItsClock => waiting.sort_by_key(|what| !what.is_alarm()),
+            Wakes::InOneGo => {
+                waiting.into_iter().for_each(|what| self.happen(what));
+                return self.act_upon(Some(rank));
+            }
+        }
+        waiting.into_iter().for_each(|what| self.take(what));
+    }
+
+    /// Whether nothing is under way but the passing of time.
+    pub fn is_at_rest(&self) -> bool {
+        self.busy == 0
     }
 
     pub(crate) fn process(&self, rank: Rank) -> &Process {
@@ -232,6 +288,16 @@ impl World {
         self.schedule(at, Happening::Disconnected(process));
     }
 
+    /// Breaks everyone's connection to the master, which is no more.
+    pub(crate) fn lose_master(&mut self) {
+        self.master_lost = true;
+        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
+            let process = ProcessId::first(rank);
+            let at = self.timing.lose_master(self.now, &mut self.random, process);
+            self.schedule(at, Happening::MasterLost(process));
+        }
+    }
+
     /// Lets `process` begin with `work`.
     pub(crate) fn begin(&mut self, process: ProcessId, work: Work) {
         let Self { now, heap, busy, random, timing, .. } = self;
@@ -244,12 +310,14 @@ impl World {
     fn happen(&mut self, what: Happening) {
         if self.settings.follow {
             self.trace.happens(self.now, &what);
-            if !what.is_idle() {
-                tracing::trace!(now = ?self.now, ?what);
-            }
+        }
+        if self.teller.is_heard() {
+            self.teller.happens(self.now, &what);
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
+            Happening::ToMaster(..) | Happening::Disconnected(_) | Happening::Timeout if self.master_lost => {
+            }
             Happening::ToMaster(sender, epoch, message) => {
                 let header = Header { job: JOB, epoch, sender };
                 let event = master::Event::Message { header, message: *message };
@@ -272,16 +340,18 @@ impl World {
             }
             Happening::Die(process) => self.die(process),
             Happening::Freeze(rank) => self.stop(rank),
-            Happening::Thaw(rank) => {
-                for what in self.thaw(rank) {
-                    self.schedule(self.now, what);
-                }
-            }
+            Happening::Thaw(rank) => self.wake(rank),
+            Happening::LoseHost(host) => self.lost_host(host),
+            Happening::Cut(cut) => self.cuts.push(*cut),
+            Happening::Heal(cut) => self.heal(&cut).into_iter().for_each(|what| self.take(what)),
+            Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
+            Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
             Happening::Disconnected(process) => {
                 self.time_master(|master, now| {
                     master.handle_event(now, master::Event::Disconnected(process))
                 });
             }
+            Happening::MasterLost(process) => self.tell_worker(process.rank, Event::MasterLost),
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => {
                 self.master_due = None;
@@ -306,6 +376,7 @@ impl World {
     fn happen_call(&mut self, call: Call) {
         let Call { rank, name, sequence, spec, inline } = call;
         let reduction = ReductionId::new(&name, sequence);
+        self.quiet = self.quiet.max(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
         let process = self.process_mut(rank);
         let data = if spec.delivery.root() == Some(rank) {
             Data::Private
@@ -346,6 +417,9 @@ impl World {
                 }
                 master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
+                    if self.teller.is_heard() {
+                        self.teller.notice(self.now, &notice);
+                    }
                     self.check_loss(&notice);
                     self.notices.push(notice);
                 }
@@ -354,6 +428,7 @@ impl World {
         }
         if let Some(due) = self.master.poll_timeout()
             && !self.done
+            && !self.master_lost
             && self.master_due.is_none_or(|scheduled| due < scheduled)
         {
             // An early wake-up is harmless.

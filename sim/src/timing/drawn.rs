@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use everfold_protocol::{ProcessId, Rank, Timestamp};
+use everfold_protocol::{
+    ProcessId, Rank, Timestamp,
+    message::{KeepAs, Medium},
+};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::Spent;
-use crate::{events::Work, settings::Settings};
+use crate::{events::Work, faults::Limp, settings::Settings};
 
 /// Every message takes a time between two bounds, every task of a rank the same time.
 #[derive(Debug)]
@@ -16,12 +19,25 @@ pub(crate) struct Drawn {
     task_time: BTreeMap<Rank, Duration>,
     /// When the last message on a connection arrives: connections keep their order.
     arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
+    limps: BTreeMap<Rank, Limp>,
+    pub keep_fetched: bool,
 }
 
 impl Drawn {
     pub fn new(settings: &Settings) -> Self {
-        let Settings { latency, task_time, .. } = settings;
-        Self { latency: *latency, task_time: task_time.clone(), arrivals: BTreeMap::new() }
+        let Settings { latency, task_time, keep_fetched, .. } = settings;
+        Self {
+            latency: *latency,
+            task_time: task_time.clone(),
+            arrivals: BTreeMap::new(),
+            limps: BTreeMap::new(),
+            keep_fetched: *keep_fetched,
+        }
+    }
+
+    /// Slows a rank down, or lets it be as fast as it was.
+    pub fn limp(&mut self, rank: Rank, limp: Limp) {
+        self.limps.insert(rank, limp);
     }
 
     pub fn message(
@@ -40,7 +56,10 @@ impl Drawn {
     pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
         let all = match work {
             Work::Execute(_) => self.task_time(process.rank),
-            Work::Collect(..) | Work::Keep(_) => self.latency(random),
+            Work::Keep(keep) => {
+                self.latency(random) + self.write_time(process.rank, keep.how)
+            }
+            Work::Collect(..) => self.latency(random),
         };
         Spent { all, fetching: Duration::ZERO }
     }
@@ -52,6 +71,17 @@ impl Drawn {
     }
 
     fn task_time(&self, rank: Rank) -> Duration {
+        let limp = self.limps.get(&rank).and_then(|limp| limp.task_time);
+        limp.unwrap_or_else(|| self.usual_task_time(rank))
+    }
+
+    /// What a slow disk adds to a copy that is acknowledged once it is written.
+    fn write_time(&self, rank: Rank, how: KeepAs) -> Duration {
+        let limp = self.limps.get(&rank).and_then(|limp| limp.write_time);
+        limp.filter(|_| how.medium == Medium::WriteThrough).unwrap_or_default()
+    }
+
+    fn usual_task_time(&self, rank: Rank) -> Duration {
         self.task_time.get(&rank).copied().unwrap_or(Duration::from_micros(100))
     }
 }

@@ -6,7 +6,7 @@ mod modelled;
 use std::time::Duration;
 
 use everfold_protocol::{
-    ProcessId, Timestamp, codec,
+    ProcessId, Rank, Timestamp, codec,
     frame::PRELUDE_BYTES,
     message::{Header, TaskCounters, ToMaster, ToWorker},
 };
@@ -18,6 +18,7 @@ pub(crate) use self::modelled::Tick;
 use self::{drawn::Drawn, modelled::Modelled};
 use crate::{
     events::{Happening, Work},
+    faults::Limp,
     settings::Settings,
     world::MASTER,
 };
@@ -90,6 +91,14 @@ impl Timing {
         }
     }
 
+    /// When a process hears that its connection to the master breaks now, which dies.
+    pub fn lose_master(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, MASTER, process),
+            Self::Modelled(modelled, _) => modelled.tell_worker(now, process, 0),
+        }
+    }
+
     /// When the master hears that the connection of a process breaks now.
     pub fn hang_up(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
         match self {
@@ -120,6 +129,13 @@ impl Timing {
     pub fn happen(&mut self, now: Timestamp, tick: Tick, schedule: &mut impl FnMut(Timestamp, Happening)) {
         if let Self::Modelled(modelled, _) = self {
             modelled.happen(now, tick, schedule);
+        }
+    }
+
+    /// Slows a rank down, or lets it be as fast as it was. Modelled clusters have slow nodes of their own.
+    pub fn limp(&mut self, rank: Rank, limp: Limp) {
+        if let Self::Drawn(drawn) = self {
+            drawn.limp(rank, limp);
         }
     }
 

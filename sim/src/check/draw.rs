@@ -1,0 +1,221 @@
+//! Schedules from seeds.
+
+use everfold_protocol::spec::Protection;
+use rand::{Rng, SeedableRng, seq::IndexedRandom};
+use rand_chacha::ChaCha8Rng;
+
+use super::schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
+use crate::settings::Wakes;
+
+/// When ranks call, at first: after all have joined.
+const CALLS_US: std::ops::Range<u64> = 100..3000;
+
+/// What may happen in a world.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weather {
+    /// Nothing.
+    Fair,
+    /// Processes die, which shows at once.
+    Deaths,
+    /// Anything.
+    Foul,
+}
+
+/// Everything that a run does, drawn from `seed`.
+pub fn draw(seed: u64) -> Schedule {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let weather = match random.random_range(0..10) {
+        0 => Weather::Fair,
+        1..4 => Weather::Deaths,
+        _ => Weather::Foul,
+    };
+    let ranks = match random.random_range(0..100) {
+        0..65 => random.random_range(1..=8),
+        65..95 => random.random_range(9..=16),
+        _ => random.random_range(17..=64),
+    };
+    let hosts = random.random_range(1..=ranks);
+    let foul = weather == Weather::Foul;
+    let mut schedule = Schedule {
+        seed,
+        hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
+        task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
+        ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
+        latency_us: (1, pick(&mut random, [50, 50, 500])),
+        keep_failures_percent: if foul { pick(&mut random, [0, 0, 30]) } else { 0 },
+        damage_percent: if foul { pick(&mut random, [0, 0, 10]) } else { 0 },
+        keep_fetched: random.random_bool(0.3),
+        wakes: pick(&mut random, [Wakes::InOrder, Wakes::InOneGo, Wakes::ByItsClock]),
+        pacing: Pacing {
+            segment_bytes: 1 << 16,
+            fan_in_max: random.random_range(2..=16),
+            copy_bytes: pick(&mut random, [1, 1 << 17, 4 << 20]),
+            lane_reads_min: random.random_range(1..=16),
+            lane_bytes: pick(&mut random, [1, 2 << 20]),
+            hold_bytes: pick(&mut random, [8, 16, 1 << 20]),
+        },
+        reductions: Vec::new(),
+        leaves: Vec::new(),
+        faults: Vec::new(),
+    };
+    let names = if ranks > 16 { random.random_range(1..3) } else { random.random_range(1..6) };
+    for number in 0..names {
+        add_reduction(&mut schedule, &mut random, &format!("r{number}"), weather);
+    }
+    match weather {
+        Weather::Fair => {}
+        Weather::Deaths => {
+            let first = u32::from(random.random_bool(0.98));
+            for rank in first..ranks {
+                if random.random_bool((2.0 / f64::from(ranks)).min(1.0)) {
+                    let at_us = random.random_range(100..4500);
+                    schedule.faults.push(Fault { at_us, lasts_us: 0, what: Trouble::Kill(rank) });
+                }
+            }
+        }
+        Weather::Foul => {
+            for _ in 0..random.random_range(1..=5) {
+                add_fault(&mut schedule, &mut random);
+            }
+            if random.random_bool(0.05) {
+                let rank = random.random_range(0..ranks);
+                schedule.leaves.push(Leave { rank, at_us: random.random_range(100..20_000) });
+            }
+        }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+    schedule
+}
+
+fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {
+    choices[random.random_range(0..N)]
+}
+
+/// Adds a reduction, and perhaps more of its name.
+fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, weather: Weather) {
+    let ranks = schedule.ranks();
+    let group: Vec<u32> = loop {
+        let group: Vec<u32> = (0..ranks).filter(|_| random.random_bool(0.8)).collect();
+        if !group.is_empty() {
+            break group;
+        }
+    };
+    let receiver = match random.random_range(0..10) {
+        0..5 => Receiver::Root(*group.choose(random).expect("not empty")),
+        5..7 => Receiver::FirstOf(group.choose_multiple(random, 3).copied().collect()),
+        _ => Receiver::All,
+    };
+    let body = if random.random_bool(0.7) {
+        Body::Array(pick(random, [1, 100, 8192, 50_000]))
+    } else {
+        Body::Object
+    };
+    let inline = match body {
+        Body::Array(length) => length * 8 <= 16 << 10,
+        Body::Object => random.random_bool(0.5),
+    };
+    let levels = [Protection::None, Protection::Memory, Protection::Disk, Protection::CommitFirst];
+    let first = Planned {
+        name: name.to_owned(),
+        sequence: 0,
+        allow_missing: !matches!(receiver, Receiver::Root(_)) && random.random_bool(0.4),
+        receiver,
+        body,
+        commutative: random.random_bool(0.6),
+        inline,
+        protection: pick(random, levels),
+        trace: random.random_bool(0.3),
+        deadline_us: None,
+        disagrees: None,
+        absent: Vec::new(),
+        calls: group.iter().map(|&rank| CallAt { rank, at_us: random.random_range(CALLS_US) }).collect(),
+    };
+    let mut planned = first.clone();
+    if weather == Weather::Foul {
+        spoil(&mut planned, random);
+    }
+    schedule.reductions.push(planned);
+    // Ranks that miss one call of a name count its calls differently from then on.
+    let complete = schedule.reductions.last().is_some_and(|planned| planned.absent.is_empty());
+    let more = if complete && random.random_bool(0.3) { random.random_range(1..=3) } else { 0 };
+    let mut last = first;
+    for _ in 0..more {
+        last.sequence += 1;
+        // Some call again at once, others long after a rank of the group was given up.
+        let pause_us = pick(random, [2000, 50_000, 2_000_000]);
+        for call in &mut last.calls {
+            call.at_us += random.random_range(1..pause_us);
+        }
+        schedule.reductions.push(last.clone());
+    }
+}
+
+/// Lets callers get something wrong.
+fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng) {
+    let someone = |planned: &Planned, random: &mut ChaCha8Rng| {
+        planned.calls.choose(random).map(|call| call.rank).expect("somebody calls")
+    };
+    if random.random_bool(0.1) {
+        planned.deadline_us = Some(random.random_range(500..50_000));
+    }
+    if random.random_bool(0.03) && planned.calls.len() > 1 {
+        planned.disagrees = Some(someone(planned, random));
+    }
+    if random.random_bool(0.05) && planned.calls.len() > 1 {
+        let absent = someone(planned, random);
+        planned.calls.retain(|call| call.rank != absent);
+        planned.absent.push(absent);
+    }
+}
+
+fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let ranks = schedule.ranks();
+    let rank = random.random_range(0..ranks);
+    let interval = schedule.ping_interval_us;
+    let latest_us = pick(random, [4000, 10_000, 60_000]);
+    let at_us = random.random_range(100..latest_us);
+    // Mostly shorter than a silence that counts, sometimes much longer.
+    let lasts_us = (interval as f64 * 10f64.powf(random.random_range(-1.3..1.5))) as u64;
+    let what = match random.random_range(0..100) {
+        // The master's death ends everything: it is to be rare.
+        0..25 if rank > 0 || random.random_bool(0.1) => Trouble::Kill(rank),
+        0..55 => Trouble::Freeze(rank),
+        55..63 => Trouble::Starve {
+            rank,
+            every_us: random.random_range(100..interval),
+            runs_us: random.random_range(10..200),
+        },
+        63..80 => match cut(schedule, random) {
+            Some(cut) => cut,
+            None => Trouble::Freeze(rank),
+        },
+        80..84 if schedule.hosts[rank as usize] != schedule.hosts[0] => {
+            Trouble::LoseHost(schedule.hosts[rank as usize])
+        }
+        80..92 => Trouble::Slow { rank, task_us: random.random_range(5_000..400_000) },
+        92..96 => Trouble::SlowDisk { rank, write_us: random.random_range(1_000..200_000) },
+        _ => Trouble::FullDisk(rank),
+    };
+    let lasts_us = if matches!(what, Trouble::Kill(_) | Trouble::LoseHost(_)) { 0 } else { lasts_us };
+    schedule.faults.push(Fault { at_us, lasts_us, what });
+}
+
+/// A cut between two sets of hosts, where there are several.
+fn cut(schedule: &Schedule, random: &mut ChaCha8Rng) -> Option<Trouble> {
+    let mut hosts = schedule.hosts.clone();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let mut sides = [Vec::new(), Vec::new(), Vec::new()];
+    // Some hosts are on neither side and reach everyone.
+    let spared = pick(random, [0.0, 0.3]);
+    for host in hosts {
+        let side = if random.random_bool(spared) { 2 } else { random.random_range(0..2) };
+        sides[side].push(host);
+    }
+    let [from, to, _] = sides;
+    (!from.is_empty() && !to.is_empty()).then(|| Trouble::Cut {
+        from,
+        to,
+        both_ways: random.random_bool(0.6),
+    })
+}

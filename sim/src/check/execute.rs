@@ -1,0 +1,179 @@
+//! A run from beginning to end.
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use everfold_master::Policy;
+use everfold_protocol::{Rank, spec::Limits};
+
+use super::{
+    judge::{self, Judgement},
+    schedule::{Fault, Pacing, Schedule, Trouble},
+    suspects::Suspects,
+    tally::Tally,
+};
+use crate::{Call, Cut, Settings, World, told::Line};
+
+/// Events after which a world that has not come to rest never will.
+const EVENTS_MAX: u64 = 5_000_000;
+
+/// What came of a run in which everything held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// Events that were simulated.
+    pub events: u64,
+    /// See [`World::trace_hash`].
+    pub trace_hash: u64,
+    /// What was drawn, and what became of it.
+    pub tally: Tally,
+}
+
+/// Something that has to hold does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What has to hold: the same for violations of one kind.
+    pub rule: String,
+    /// What was found instead.
+    pub found: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.found)
+    }
+}
+
+impl Violation {
+    pub(crate) fn new(rule: &str, found: impl Into<String>) -> Self {
+        Self { rule: rule.to_owned(), found: found.into() }
+    }
+
+    /// An assertion that failed. Numbers differ from run to run; the words are what the assertion says.
+    fn panicked(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        let first = text.lines().next().unwrap_or_default();
+        let rule = first.split(|c: char| c.is_ascii_digit() || "{}[]()\"-,".contains(c));
+        let rule: Vec<&str> = rule.map(str::trim).filter(|part| !part.is_empty()).collect();
+        Self::new(&format!("assertion: {}", rule.join(" … ")), text)
+    }
+}
+
+/// Executes `schedule` and judges what comes of it.
+///
+/// # Errors
+/// The first thing that does not hold.
+pub fn run(schedule: &Schedule) -> Result<Ran, Violation> {
+    attempt(schedule, None)
+}
+
+/// As [`run`]; tells everything that happens as it happens.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_told(schedule: &Schedule, tell: impl FnMut(Line) + 'static) -> Result<Ran, Violation> {
+    attempt(schedule, Some(Box::new(tell)))
+}
+
+fn attempt(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ran, Violation> {
+    if let Some(flaw) = schedule.flaw() {
+        return Err(Violation::new("a schedule can be executed", flaw));
+    }
+    // Whatever asserts something may panic; the world is thrown away then.
+    let result = catch_unwind(AssertUnwindSafe(|| execute(schedule, tell)));
+    result.unwrap_or_else(|payload| Err(Violation::panicked(&*payload)))
+}
+
+fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ran, Violation> {
+    let mut world = World::new(settings(schedule));
+    if let Some(tell) = tell {
+        world.tell(tell);
+    }
+    let calls = call_all(&mut world, schedule);
+    for leave in &schedule.leaves {
+        world.close(us(leave.at_us), Rank(leave.rank));
+    }
+    schedule.faults.iter().for_each(|fault| inject(&mut world, fault));
+    let suspects = Suspects::of(schedule);
+    let judgement = Judgement { schedule, suspects: &suspects };
+    // Until all faults are over and all futures have ended, or nothing happens any more.
+    while !(world.is_at_rest() && world.calls_ended() == calls) && step(&mut world)? {}
+    judgement.complete_reductions_have_ended(&world)?;
+    let closing = (0..schedule.ranks()).filter(|rank| !suspects.leaving.contains(Rank(*rank)));
+    closing.for_each(|rank| world.close(Duration::from_micros(u64::from(rank) * 3), Rank(rank)));
+    while step(&mut world)? {}
+    let tally = judgement.verdict(&world)?;
+    Ok(Ran { events: world.events(), trace_hash: world.trace_hash(), tally })
+}
+
+fn step(world: &mut World) -> Result<bool, Violation> {
+    if world.events() > EVENTS_MAX {
+        return Err(Violation::new(judge::AT_REST, format!("it did not within {EVENTS_MAX} events")));
+    }
+    Ok(world.step())
+}
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn settings(schedule: &Schedule) -> Settings {
+    let Pacing { segment_bytes, fan_in_max, copy_bytes, lane_reads_min, lane_bytes, hold_bytes } =
+        schedule.pacing;
+    let limits = Limits { ping_interval: us(schedule.ping_interval_us), ..Limits::default() };
+    let mut settings = Settings::new(schedule.ranks(), schedule.seed);
+    settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
+    settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
+    settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
+    settings.keep_failures = schedule.keep_failures_percent;
+    settings.damage = schedule.damage_percent;
+    settings.keep_fetched = schedule.keep_fetched;
+    settings.wakes = schedule.wakes;
+    settings.policy = Policy {
+        limits,
+        segment_bytes,
+        segment_bytes_min: segment_bytes,
+        fan_in_max,
+        copy_bytes,
+        lane_reads_min,
+        lane_bytes,
+        hold_bytes,
+        ..Policy::default()
+    };
+    settings
+}
+
+/// Lets everyone call; tells how many calls there are.
+fn call_all(world: &mut World, schedule: &Schedule) -> u64 {
+    for planned in &schedule.reductions {
+        for call in &planned.calls {
+            let rank = Rank(call.rank);
+            let (name, sequence, inline) = (planned.name.clone(), planned.sequence, planned.inline);
+            world.call(us(call.at_us), Call { rank, name, sequence, spec: planned.spec(rank), inline });
+        }
+    }
+    schedule.reductions.iter().map(|planned| planned.calls.len() as u64).sum()
+}
+
+fn inject(world: &mut World, fault: &Fault) {
+    let (at, lasts) = (us(fault.at_us), us(fault.lasts_us));
+    let hosts = |hosts: &[u32]| hosts.iter().copied().map(u64::from).collect();
+    match &fault.what {
+        Trouble::Kill(rank) => world.kill(at, Rank(*rank)),
+        Trouble::LoseHost(host) => world.lose_host(at, u64::from(*host)),
+        Trouble::Freeze(rank) => world.freeze(at, Rank(*rank), lasts),
+        Trouble::Starve { rank, every_us, runs_us } => {
+            world.starve(at, Rank(*rank), lasts, us(*every_us), us(*runs_us));
+        }
+        Trouble::Cut { from, to, both_ways } => {
+            world.cut(at, Cut { from: hosts(from), to: hosts(to), both_ways: *both_ways }, lasts);
+        }
+        Trouble::Slow { rank, task_us } => world.slow_down(at, Rank(*rank), us(*task_us), lasts),
+        Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),
+        Trouble::FullDisk(rank) => world.fill_disk(at, Rank(*rank), lasts),
+    }
+}

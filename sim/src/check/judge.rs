@@ -1,0 +1,222 @@
+//! What has to hold in the end.
+
+use everfold_protocol::{
+    Path, Rank,
+    report::{Refusal, Report},
+    spec::{Delivery, Protection, ReductionSpec},
+};
+use everfold_worker::machine::End;
+
+use super::{
+    execute::Violation,
+    schedule::{Planned, Schedule},
+    suspects::{Suspects, join},
+    tally::Tally,
+};
+use crate::{Ended, World};
+
+pub(crate) const AT_REST: &str = "a world comes to rest";
+const ENDS: &str = "every future ends";
+const REASON: &str = "a future ends for a reason that the schedule gives";
+const VALUE: &str = "a value is the fold of what its report claims";
+const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
+const AGREE: &str = "ranks to which nothing happened agree";
+const SAFE: &str = "what was protected before it counted survives one death";
+const LEAVE: &str = "everyone can leave";
+const OPEN: &str = "nothing is left open";
+
+/// Judges what comes of one schedule.
+pub(crate) struct Judgement<'a> {
+    pub schedule: &'a Schedule,
+    pub suspects: &'a Suspects,
+}
+
+/// A call, and what it was part of.
+struct Case<'a> {
+    planned: &'a Planned,
+    rank: Rank,
+    spec: ReductionSpec,
+    called_us: u64,
+}
+
+impl Case<'_> {
+    fn broken(&self, rule: &str, found: impl std::fmt::Display) -> Violation {
+        let Planned { name, sequence, .. } = self.planned;
+        Violation::new(rule, format!("rank {}, call {sequence} of {name:?}: {found}", self.rank))
+    }
+}
+
+impl Judgement<'_> {
+    /// Reductions that all ranks call need nobody to leave in order to end.
+    pub fn complete_reductions_have_ended(&self, world: &World) -> Result<(), Violation> {
+        let leaving = &self.suspects.leaving;
+        let complete = |planned: &&Planned| planned.absent.is_empty() && planned.group().is_disjoint(leaving);
+        for planned in self.schedule.reductions.iter().filter(complete) {
+            for case in cases(planned) {
+                if self.end(world, &case).is_none() && !self.suspects.dead.contains(case.rank) {
+                    return Err(case.broken(ENDS, self.what_is_open(world, planned)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything else, once everyone who lives has left.
+    pub fn verdict(&self, world: &World) -> Result<Tally, Violation> {
+        let mut tally = Tally::of(self.schedule);
+        for planned in &self.schedule.reductions {
+            let mut agreed: Option<(Rank, Option<Path>)> = None;
+            for case in cases(planned) {
+                let ended = self.end(world, &case);
+                tally.take(ended.map(|ended| &ended.end));
+                let Some(ended) = ended else {
+                    if self.suspects.dead.contains(case.rank) {
+                        continue;
+                    }
+                    return Err(case.broken(ENDS, self.what_is_open(world, planned)));
+                };
+                let counted = self.judge(&case, ended)?;
+                if self.suspects.all.contains(case.rank) || self.suspects.leaving.contains(case.rank) {
+                    continue;
+                }
+                match &agreed {
+                    // Its result may have gone with whoever held it, or its call was refused for a reason of its own.
+                    _ if matches!(ended.end, End::ResultLost(_)) => {}
+                    None => agreed = Some((case.rank, counted)),
+                    Some((_, other)) if *other == counted => {}
+                    Some((rank, other)) => {
+                        let found = format!("counts {counted:?}, rank {rank} counts {other:?}");
+                        return Err(case.broken(AGREE, found));
+                    }
+                }
+            }
+        }
+        self.all_is_closed(world)?;
+        Ok(tally)
+    }
+
+    fn end<'w>(&self, world: &'w World, case: &Case) -> Option<&'w Ended> {
+        world.ended(case.rank, &case.planned.name, case.planned.sequence)
+    }
+
+    /// Judges how a call ended; tells whose contributions count, if it ended well.
+    fn judge(&self, case: &Case, ended: &Ended) -> Result<Option<Path>, Violation> {
+        let Suspects { all: suspects, leaving, .. } = self.suspects;
+        let gone = join(suspects, leaving);
+        let reason = |holds: bool| match holds {
+            true => Ok(None),
+            false => Err(case.broken(REASON, format!("{:?}", ended.end))),
+        };
+        match &ended.end {
+            End::Finished(report) => self.judge_report(case, ended, report, false).map(Some),
+            End::Received(report) => self.judge_report(case, ended, report, true).map(Some),
+            End::Refused(Refusal::ProcessFailed { ranks }) => reason(ranks.is_subset(&gone)),
+            End::Refused(Refusal::ContributionLost { ranks }) => {
+                let level = case.spec.protection;
+                if level == Protection::CommitFirst && suspects.len() == 1 && !self.suspects.copies_fail {
+                    return Err(case.broken(SAFE, format!("{:?}", ended.end)));
+                }
+                reason(ranks.is_subset(suspects))
+            }
+            End::Refused(Refusal::RanksLeft { ranks }) => {
+                // In the end all leave, also those who were awaited.
+                let absent = case.planned.absent.iter().copied().map(Rank).collect();
+                reason(ranks.is_subset(&join(&gone, &absent)))
+            }
+            End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
+            End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
+            End::Refused(_) => reason(false),
+            End::ResultLost(error) => reason(suspects.contains(error.culprit.rank)),
+            End::Fenced => reason(suspects.contains(case.rank)),
+            End::MasterLost => reason(suspects.contains(case.rank)),
+            End::Closed => {
+                let mut leaves = self.schedule.leaves.iter();
+                reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
+            }
+        }
+    }
+
+    fn judge_report(
+        &self,
+        case: &Case,
+        ended: &Ended,
+        report: &Report,
+        received: bool,
+    ) -> Result<Path, Violation> {
+        let spec = &case.spec;
+        let suspects = &self.suspects.all;
+        let receives = match &spec.delivery {
+            Delivery::Root(root) => *root == case.rank,
+            Delivery::FirstOf(candidates) => received && candidates.contains(&case.rank),
+            Delivery::All => true,
+        };
+        if (received, ended.value.is_some()) != (receives, receives) {
+            return Err(case.broken(RECEIVER, format!("{:?}", ended.end)));
+        }
+        let may_miss = join(suspects, &self.suspects.leaving);
+        let may_miss = join(&may_miss, &case.planned.absent.iter().copied().map(Rank).collect());
+        let honest = report.contributors == spec.group.difference(&report.missing)
+            && (spec.allow_missing || report.missing.is_empty())
+            && report.missing.is_subset(&may_miss)
+            && report.survived.is_subset(suspects)
+            && case.planned.disagrees.is_none_or(|rank| !report.contributors.contains(Rank(rank)));
+        if !honest {
+            return Err(case.broken(VALUE, format!("{report:?}")));
+        }
+        let contributors: Vec<Rank> = report.contributors.iter().collect();
+        for (index, segment) in ended.value.iter().flatten().enumerate() {
+            let mut counted = segment.clone();
+            if spec.commutative {
+                counted.sort_unstable();
+            }
+            if counted != contributors {
+                let found = format!("segment {index} holds {segment:?}, the report claims {contributors:?}");
+                return Err(case.broken(VALUE, found));
+            }
+        }
+        Ok(report.contributors.clone())
+    }
+
+    fn all_is_closed(&self, world: &World) -> Result<(), Violation> {
+        let living = (0..self.schedule.ranks()).map(Rank).filter(|rank| !self.suspects.dead.contains(*rank));
+        for rank in living.clone() {
+            if !world.closed().contains(&rank) {
+                return Err(Violation::new(LEAVE, format!("rank {rank} has not left")));
+            }
+            if let Some(id) = world.unreleased(rank).next() {
+                return Err(Violation::new(OPEN, format!("rank {rank} still serves {id:?}")));
+            }
+        }
+        if self.suspects.master_dies {
+            return Ok(());
+        }
+        if !world.is_done() {
+            return Err(Violation::new(LEAVE, "the master has not gone"));
+        }
+        match world.master().reductions().next() {
+            Some((_, reduction)) => Err(Violation::new(OPEN, format!("the master has {:?}", reduction.name))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the master knows of a reduction that did not end.
+    fn what_is_open(&self, world: &World, planned: &Planned) -> String {
+        let open = world.master().reductions().map(|(_, reduction)| reduction);
+        match open.into_iter().find(|reduction| reduction.name == planned.name) {
+            None => "it waits; the master knows of no such reduction".to_owned(),
+            Some(reduction) => format!(
+                "it waits; the master has {} of {}, {} segments unfinished, collecting {:?}",
+                reduction.arrived, reduction.group, reduction.unfinished, reduction.collecting
+            ),
+        }
+    }
+}
+
+fn cases(planned: &Planned) -> impl Iterator<Item = Case<'_>> {
+    planned.calls.iter().map(move |call| Case {
+        planned,
+        rank: Rank(call.rank),
+        spec: planned.spec(Rank(call.rank)),
+        called_us: call.at_us,
+    })
+}

@@ -1,0 +1,35 @@
+//! Random worlds: safety after every event, and in the end every future.
+//!
+//! A [`Schedule`] is everything that a run does, as plain data: [`draw`] makes it from a seed, [`run`] executes it and
+//! [`shrink`] makes a smaller one that goes wrong in the same way.
+//!
+//! What has to hold:
+//! - after every event the master's invariants (`everfold_master::Master::check`), and in the worlds themselves that
+//!   futures end once and nothing is called lost that somebody holds;
+//! - in the end, when all faults are over, that every future has ended, for a reason that the schedule gives; that a value is
+//!   the fold of exactly those contributions which its report claims, each once, in order where operands do not
+//!   commute; that ranks to which nothing happened agree; and that everyone can leave and nothing is left open.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `schedule` | the plain data |
+//! | `draw` | schedules from seeds |
+//! | `execute` | a run from beginning to end |
+//! | `suspects` | who may have to do with what goes wrong |
+//! | `judge` | what has to hold in the end |
+//! | `tally` | what was drawn, and what became of it |
+//! | `shrink` | smaller schedules that fail in the same way |
+
+mod draw;
+mod execute;
+mod judge;
+mod schedule;
+mod shrink;
+mod suspects;
+mod tally;
+
+pub use draw::draw;
+pub use execute::{Ran, Violation, run, run_told};
+pub use schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
+pub use shrink::{Shrunk, shrink};
+pub use tally::Tally;

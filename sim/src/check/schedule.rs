@@ -1,0 +1,287 @@
+//! What a run does, as plain data.
+//!
+//! Times are in microseconds from the beginning of the job. A schedule can be printed, edited and executed again; only delays
+//! and chance mishaps still come from its seed.
+
+use everfold_protocol::{
+    Path, Rank, ReductionSpec,
+    spec::{BodyKind, ElementType, Operation, Protection},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Wakes;
+
+/// Everything that a run does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// What delays and chance mishaps are drawn from.
+    pub seed: u64,
+    /// Host of each rank; ranks of one host share memory. Rank 0 hosts the master.
+    pub hosts: Vec<u32>,
+    /// Time that each rank takes for a task.
+    pub task_us: Vec<u64>,
+    /// How often the master pings; 0 if it does not.
+    pub ping_interval_us: u64,
+    /// Shortest and longest time of a message.
+    pub latency_us: (u64, u64),
+    /// How often a process fails to keep a copy.
+    pub keep_failures_percent: u32,
+    /// How often a copy is damaged when it is read, and a fold spoils its executor's partial.
+    pub damage_percent: u32,
+    /// Whether executors keep what they fetch.
+    pub keep_fetched: bool,
+    /// What a process does first after a time in which it did not run.
+    pub wakes: Wakes,
+    /// How the master cuts, batches and waits.
+    pub pacing: Pacing,
+    /// What is reduced.
+    #[serde(default)]
+    pub reductions: Vec<Planned>,
+    /// Who closes its session before all have called everything.
+    #[serde(default)]
+    pub leaves: Vec<Leave>,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// The parts of [`Policy`](everfold_master::Policy) that schedules vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Pacing {
+    pub segment_bytes: u64,
+    pub fan_in_max: usize,
+    pub copy_bytes: u64,
+    pub lane_reads_min: u32,
+    pub lane_bytes: u64,
+    pub hold_bytes: u64,
+}
+
+/// A reduction, and when each rank calls it. Its group are those who call it and those who do not come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// How often the ranks called that name before.
+    #[serde(default)]
+    pub sequence: u64,
+    /// Who receives the result.
+    pub receiver: Receiver,
+    /// What is reduced.
+    pub body: Body,
+    /// Whether operands may change places.
+    pub commutative: bool,
+    /// Whether bodies travel in messages.
+    pub inline: bool,
+    /// What of an original outlives its owner.
+    pub protection: Protection,
+    /// Whether it goes on without lost contributions.
+    pub allow_missing: bool,
+    /// Whether its report lists every task.
+    #[serde(default)]
+    pub trace: bool,
+    /// How long it may take from the first call on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_us: Option<u64>,
+    /// A rank that believes in another level of protection than the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disagrees: Option<u32>,
+    /// Ranks of the group that never call it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<u32>,
+    /// Who calls it, and when.
+    pub calls: Vec<CallAt>,
+}
+
+/// Who receives a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Receiver {
+    /// This rank, which folds the others' contributions into its own.
+    Root(u32),
+    /// The first of these that lives.
+    FirstOf(Vec<u32>),
+    /// Everyone.
+    All,
+}
+
+/// What is reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Body {
+    /// So many `f64`.
+    Array(u64),
+    /// A serialised value.
+    Object,
+}
+
+/// A rank's call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CallAt {
+    pub rank: u32,
+    pub at_us: u64,
+}
+
+/// A rank closes its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Leave {
+    pub rank: u32,
+    pub at_us: u64,
+}
+
+/// Something goes wrong, and is well again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When it begins.
+    pub at_us: u64,
+    /// How long it lasts; deaths last.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lasts_us: u64,
+    /// What.
+    pub what: Trouble,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[allow(missing_docs)]
+pub enum Trouble {
+    /// A process dies; its connections break.
+    Kill(u32),
+    /// A host goes with all its processes, without a word.
+    LoseHost(u32),
+    /// A process does not run.
+    Freeze(u32),
+    /// A process runs only for `runs_us` of every `every_us`.
+    Starve { rank: u32, every_us: u64, runs_us: u64 },
+    /// Hosts cannot be heard by others; connections hold.
+    Cut { from: Vec<u32>, to: Vec<u32>, both_ways: bool },
+    /// A rank takes longer for its tasks.
+    Slow { rank: u32, task_us: u64 },
+    /// A rank takes longer to write a copy.
+    SlowDisk { rank: u32, write_us: u64 },
+    /// A rank's disk takes no copies.
+    FullDisk(u32),
+}
+
+impl Schedule {
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// Why it cannot be executed, if so.
+    pub fn flaw(&self) -> Option<String> {
+        let ranks = self.ranks();
+        let called = self.reductions.iter().flat_map(|planned| {
+            planned.calls.iter().map(|call| call.rank).chain(planned.absent.iter().copied())
+        });
+        let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
+        let leaving = self.leaves.iter().map(|leave| leave.rank);
+        let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
+        let silent = |fault: &&Fault| !matches!(fault.what, Trouble::Kill(_) | Trouble::Slow { .. });
+        let of_master =
+            |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
+        match () {
+            () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),
+            () if self.task_us.len() != self.hosts.len() => {
+                Some(format!("task_us has {} entries for {ranks} ranks", self.task_us.len()))
+            }
+            () if self.latency_us.0 > self.latency_us.1 => Some("latency_us runs backwards".to_owned()),
+            () if self.keep_failures_percent.max(self.damage_percent) > 100 => {
+                Some("keep_failures_percent or damage_percent is over 100".to_owned())
+            }
+            () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
+            () if self.faults.iter().any(|fault| of_master(&fault)) => {
+                Some("the host of rank 0, which hosts the master, cannot be lost".to_owned())
+            }
+            () if self.ping_interval_us == 0 && self.faults.iter().any(|fault| silent(&fault)) => {
+                Some("without pings nobody notices who is silent: ping_interval_us is 0".to_owned())
+            }
+            () => None,
+        }
+    }
+}
+
+impl Planned {
+    /// Who takes part.
+    pub fn group(&self) -> Path {
+        let calling = self.calls.iter().map(|call| call.rank);
+        calling.chain(self.absent.iter().copied()).map(Rank).collect()
+    }
+
+    /// What `rank` believes that all agreed on.
+    pub fn spec(&self, rank: Rank) -> ReductionSpec {
+        let protection = match (self.disagrees == Some(rank.0), self.protection) {
+            (false, protection) => protection,
+            (true, Protection::None) => Protection::Memory,
+            (true, _) => Protection::None,
+        };
+        ReductionSpec {
+            group: self.group(),
+            delivery: self.receiver.delivery(),
+            kind: match self.body {
+                Body::Array(length) => {
+                    BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length }
+                }
+                Body::Object => BodyKind::Object { type_name: "evidence".to_owned() },
+            },
+            commutative: self.commutative,
+            deadline: self.deadline_us.map(std::time::Duration::from_micros),
+            protection,
+            allow_missing: self.allow_missing,
+            trace: self.trace,
+        }
+    }
+}
+
+impl Receiver {
+    fn delivery(&self) -> everfold_protocol::spec::Delivery {
+        use everfold_protocol::spec::Delivery;
+        match self {
+            Self::Root(rank) => Delivery::Root(Rank(*rank)),
+            Self::FirstOf(ranks) => Delivery::FirstOf(ranks.iter().copied().map(Rank).collect()),
+            Self::All => Delivery::All,
+        }
+    }
+
+    /// Those it names.
+    pub fn ranks_mut(&mut self) -> &mut [u32] {
+        match self {
+            Self::Root(rank) => std::slice::from_mut(rank),
+            Self::FirstOf(ranks) => ranks,
+            Self::All => &mut [],
+        }
+    }
+}
+
+impl Trouble {
+    /// Which rank it hits, if it is one.
+    pub fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Kill(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
+            Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
+            Self::LoseHost(_) | Self::Cut { .. } => None,
+        }
+    }
+
+    pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Kill(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
+            Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
+            Self::LoseHost(_) | Self::Cut { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What was drawn, and what became of it.
+
+use std::{collections::BTreeMap, ops::AddAssign};
+
+use everfold_protocol::report::{Refusal, Report};
+use everfold_worker::machine::End;
+
+use super::schedule::{Schedule, Trouble};
+
+/// Counts over any number of runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// What was drawn.
+    pub drawn: BTreeMap<&'static str, u64>,
+    /// How futures ended.
+    pub ended: BTreeMap<&'static str, u64>,
+    /// What those that ended well went through.
+    pub met: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// What a schedule has in store.
+    pub(crate) fn of(schedule: &Schedule) -> Self {
+        let mut tally = Self::default();
+        let mut count = |what, number| *tally.drawn.entry(what).or_default() += number;
+        count("worlds", 1);
+        count("ranks", u64::from(schedule.ranks()));
+        count("reductions", schedule.reductions.len() as u64);
+        count("early leaves", schedule.leaves.len() as u64);
+        for planned in &schedule.reductions {
+            count("calls", planned.calls.len() as u64);
+            count("late calls", u64::from(planned.sequence > 0) * planned.calls.len() as u64);
+            count("calls that never come", planned.absent.len() as u64);
+            count("disagreements", u64::from(planned.disagrees.is_some()));
+            count("deadlines", u64::from(planned.deadline_us.is_some()));
+        }
+        for fault in &schedule.faults {
+            count(
+                match &fault.what {
+                    Trouble::Kill(0) => "masters killed",
+                    Trouble::Kill(_) => "ranks killed",
+                    Trouble::LoseHost(_) => "hosts lost",
+                    Trouble::Freeze(_) => "freezes",
+                    Trouble::Starve { .. } => "starved ranks",
+                    Trouble::Cut { both_ways: true, .. } => "cuts, both ways",
+                    Trouble::Cut { .. } => "cuts, one way",
+                    Trouble::Slow { .. } => "slow ranks",
+                    Trouble::SlowDisk { .. } => "slow disks",
+                    Trouble::FullDisk(_) => "full disks",
+                },
+                1,
+            );
+        }
+        count("worlds where copies fail", u64::from(schedule.keep_failures_percent > 0));
+        count("worlds with damage", u64::from(schedule.damage_percent > 0));
+        tally
+    }
+
+    /// Takes in how a call ended: nothing if its process died before.
+    pub(crate) fn take(&mut self, end: Option<&End>) {
+        let name = match end {
+            None => "process died",
+            Some(End::Finished(report) | End::Received(report)) => {
+                self.take_report(report);
+                if matches!(end, Some(End::Received(_))) { "with the value" } else { "well" }
+            }
+            Some(End::Refused(refusal)) => match refusal {
+                Refusal::ProcessFailed { .. } => "process failed",
+                Refusal::ContributionLost { .. } => "contribution lost",
+                Refusal::RanksLeft { .. } => "ranks left",
+                Refusal::DeadlineExceeded { .. } => "deadline exceeded",
+                Refusal::Mismatch { .. } => "mismatch",
+                _ => "refused",
+            },
+            Some(End::MasterLost) => "master lost",
+            Some(End::Fenced) => "fenced",
+            Some(End::Closed) => "closed before",
+            Some(End::ResultLost(_)) => "result lost",
+        };
+        *self.ended.entry(name).or_default() += 1;
+    }
+
+    fn take_report(&mut self, report: &Report) {
+        let mut count = |what, number| *self.met.entry(what).or_default() += number;
+        count("counting contributions of the dead", u64::from(!report.survived.is_empty()));
+        count("without a contribution", u64::from(!report.missing.is_empty()));
+        count("with folds done again", u64::from(report.folds_redone > 0));
+        count("with tasks done twice", u64::from(report.tasks_doubled > 0));
+    }
+
+    /// One count.
+    pub fn count(&self, what: &str) -> u64 {
+        [&self.drawn, &self.ended, &self.met].iter().find_map(|counts| counts.get(what)).copied().unwrap_or(0)
+    }
+}
+
+impl AddAssign<&Tally> for Tally {
+    fn add_assign(&mut self, other: &Self) {
+        let pairs =
+            [(&mut self.drawn, &other.drawn), (&mut self.ended, &other.ended), (&mut self.met, &other.met)];
+        for (mine, others) in pairs {
+            for (what, count) in others {
+                *mine.entry(what).or_default() += count;
+            }
+        }
+    }
+}

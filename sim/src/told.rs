@@ -1,0 +1,262 @@
+//! What happens, in words: one line per event, for people who follow a run.
+
+use std::{collections::BTreeMap, fmt};
+
+use everfold_master::Notice;
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId, SegmentId, Timestamp,
+    message::{Data, Fault, ToMaster, ToWorker},
+};
+use everfold_worker::machine::End;
+
+use crate::{
+    events::{Happening, Work},
+    faults::Disk,
+    process::COPIES,
+};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When.
+    pub at: Timestamp,
+    /// To whom: a rank, the master or the network.
+    pub who: String,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12.3} ms  {:<8}  {}", self.at.as_nanos() as f64 / 1e6, self.who, self.what)
+    }
+}
+
+/// Tells what happens to whoever listens.
+#[derive(Default)]
+pub(crate) struct Teller {
+    listener: Option<Box<dyn FnMut(Line)>>,
+    names: BTreeMap<u64, String>,
+}
+
+impl Teller {
+    pub fn listen(&mut self, listener: Box<dyn FnMut(Line)>) {
+        self.listener = Some(listener);
+    }
+
+    pub fn is_heard(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Something is about to happen.
+    pub fn happens(&mut self, at: Timestamp, what: &Happening) {
+        if let Happening::Call(call) = what {
+            self.names.insert(ReductionId::new(&call.name, 0).name, call.name.clone());
+        }
+        if what.is_idle() {
+            return;
+        }
+        let (who, what) = self.describe(what);
+        self.say(at, who, what);
+    }
+
+    /// What the master tells its watchers.
+    pub fn notice(&mut self, at: Timestamp, notice: &Notice) {
+        let what = match notice {
+            Notice::Complete { ranks } => format!("all {ranks} ranks are here"),
+            Notice::Failed { process, evidence } => {
+                format!("declares rank {} failed: {evidence}", process.rank)
+            }
+            Notice::News(news) => format!("tells the group: {news}"),
+            Notice::Left(process) => format!("lets rank {} go", process.rank),
+            Notice::Stale { sender, what } => format!("drops a message of rank {}: {what}", sender.rank),
+            Notice::Refused { reduction, ranks, refusal } => {
+                format!("refuses {} to {ranks}: {refusal}", self.name(*reduction))
+            }
+            Notice::Finished(reduction) => format!("{} is complete", self.name(*reduction)),
+        };
+        self.say(at, MASTER.to_owned(), what);
+    }
+
+    /// A future ends.
+    pub fn resolved(&mut self, at: Timestamp, rank: Rank, reduction: ReductionId, end: &End) {
+        let how = match end {
+            End::Finished(report) => format!("ends well: {report}"),
+            End::Received(report) => format!("ends with the value: {report}"),
+            End::Refused(refusal) => format!("ends in an error: {refusal}"),
+            End::MasterLost => "ends: the master is lost".to_owned(),
+            End::Fenced => "ends: this process was declared failed".to_owned(),
+            End::Closed => "ends: the session is closed".to_owned(),
+            End::ResultLost(error) => format!("ends: the result is lost, {error}"),
+        };
+        let name = self.name(reduction);
+        self.say(at, of(rank), format!("=> {name} {how}"));
+    }
+
+    fn say(&mut self, at: Timestamp, who: String, what: String) {
+        if let Some(listener) = &mut self.listener {
+            listener(Line { at, who, what });
+        }
+    }
+
+    fn name(&self, id: ReductionId) -> String {
+        let name = self.names.get(&id.name).map_or("?", String::as_str);
+        if id.sequence == 0 { name.to_owned() } else { format!("{name}#{}", id.sequence) }
+    }
+
+    fn segment(&self, id: SegmentId) -> String {
+        format!("{}[{}]", self.name(id.reduction), id.index)
+    }
+
+    fn describe(&self, what: &Happening) -> (String, String) {
+        match what {
+            Happening::Call(call) => {
+                let spec = &call.spec;
+                let id = ReductionId::new(&call.name, call.sequence);
+                let text = format!(
+                    "calls {}: {} over {}, to {}",
+                    self.name(id),
+                    spec.kind,
+                    spec.group,
+                    spec.delivery
+                );
+                (of(call.rank), text)
+            }
+            Happening::ToMaster(sender, _, message) => {
+                (MASTER.to_owned(), format!("hears rank {}: {}", sender.rank, self.to_master(message)))
+            }
+            Happening::ToWorker(to, _, message) => {
+                (of(to.rank), format!("hears: {}", self.to_worker(message)))
+            }
+            Happening::Done(process, done) => (of(process.rank), self.work(&done.0)),
+            Happening::Tick(_) => (NETWORK.to_owned(), "moves on".to_owned()),
+            Happening::Die(process) => (of(process.rank), "DIES".to_owned()),
+            Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),
+            Happening::Freeze(rank) => (of(*rank), "STOPS".to_owned()),
+            Happening::Thaw(rank) => (of(*rank), "RUNS AGAIN".to_owned()),
+            Happening::Cut(cut) => {
+                let arrow = if cut.both_ways { "<->" } else { "->" };
+                (NETWORK.to_owned(), format!("CUT: hosts {:?} {arrow} {:?}", cut.from, cut.to))
+            }
+            Happening::Heal(cut) => {
+                (NETWORK.to_owned(), format!("HEALS: hosts {:?}, {:?}", cut.from, cut.to))
+            }
+            Happening::Limp(rank, limp) => {
+                let text = match (limp.task_time, limp.write_time) {
+                    (Some(time), _) => format!("BECOMES SLOW: {time:?} for a task"),
+                    (_, Some(time)) => format!("HAS A SLOW DISK: {time:?} for a copy"),
+                    _ => "IS AS FAST AS IT WAS".to_owned(),
+                };
+                (of(*rank), text)
+            }
+            Happening::Disk(rank, Disk::Full) => (of(*rank), "HAS A FULL DISK".to_owned()),
+            Happening::Disk(rank, Disk::Free) => (of(*rank), "HAS ROOM ON ITS DISK".to_owned()),
+            Happening::Disconnected(process) => {
+                (MASTER.to_owned(), format!("sees the connection of rank {} break", process.rank))
+            }
+            Happening::MasterLost(process) => {
+                (of(process.rank), "sees its connection to the master break".to_owned())
+            }
+            Happening::Close(rank) => (of(*rank), "closes its session".to_owned()),
+            Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
+            Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
+        }
+    }
+
+    fn to_master(&self, message: &ToMaster) -> String {
+        match message {
+            ToMaster::Join(_) => "joins".to_owned(),
+            ToMaster::Contribute(contribution) => {
+                format!("contributes to {}", self.name(contribution.reduction))
+            }
+            ToMaster::PartialReady(done) => {
+                format!("task {} is done, {} is {}", done.task, self.segment(done.segment), done.path)
+            }
+            ToMaster::TaskFailed(failed) => format!(
+                "task {} on {} failed at rank {}: {} ({})",
+                failed.task,
+                self.segment(failed.segment),
+                failed.culprit.rank,
+                failed.reason,
+                match failed.fault {
+                    Fault::Unreachable => "unreachable",
+                    Fault::Damaged => "damaged",
+                    Fault::Torn => "torn",
+                    Fault::Unfit => "unfit",
+                }
+            ),
+            ToMaster::Pong { number } => format!("pong {number}"),
+            ToMaster::Kept(kept) => {
+                let name = self.name(kept.reduction);
+                let result = if kept.result.is_ok() { "has" } else { "has no" };
+                format!("{result} copy of rank {}'s {name}{:?}", kept.owner.rank, kept.segments)
+            }
+            ToMaster::Collected { reduction } => format!("has collected {}", self.name(*reduction)),
+            ToMaster::Leave => "leaves".to_owned(),
+        }
+    }
+
+    fn to_worker(&self, message: &ToWorker) -> String {
+        match message {
+            ToWorker::Ping { number } => format!("ping {number}"),
+            ToWorker::Fenced => "you were declared failed".to_owned(),
+            ToWorker::Keep(keep) => {
+                let name = self.name(keep.reduction);
+                format!("keep a copy of rank {}'s {name}{:?}", keep.source.process.rank, keep.segments)
+            }
+            ToWorker::News(news) => format!("news: {news}"),
+            ToWorker::Welcome { .. } => "welcome".to_owned(),
+            ToWorker::Unwelcome { reason } => format!("not welcome: {reason}"),
+            ToWorker::Incomplete { missing } => format!("there is no job, {missing} did not come"),
+            ToWorker::Task(task) => {
+                let sources: Vec<String> =
+                    task.sources.iter().map(|s| source(s.process, &s.data, &s.path)).collect();
+                let into =
+                    if task.own.is_empty() { "afresh".to_owned() } else { format!("into {}", task.own) };
+                format!(
+                    "task {}: fold {} {into}, {}",
+                    task.task,
+                    sources.join(" and "),
+                    self.segment(task.segment)
+                )
+            }
+            ToWorker::Finished(finished) => {
+                format!("{} is over: {}", self.name(finished.reduction), finished.report)
+            }
+            ToWorker::Refused { reduction, refusal } => {
+                format!("{} is refused: {refusal}", self.name(*reduction))
+            }
+            ToWorker::Release { reduction } => format!("release {}", self.name(*reduction)),
+            ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
+            ToWorker::Farewell => "farewell".to_owned(),
+        }
+    }
+
+    fn work(&self, work: &Work) -> String {
+        match work {
+            Work::Execute(task) => format!("has done task {} on {}", task.task, self.segment(task.segment)),
+            Work::Collect(reduction, _) => format!("has collected {}", self.name(*reduction)),
+            Work::Keep(keep) => {
+                let name = self.name(keep.reduction);
+                format!("has copied rank {}'s {name}{:?}", keep.source.process.rank, keep.segments)
+            }
+        }
+    }
+}
+
+const MASTER: &str = "master";
+const NETWORK: &str = "network";
+
+fn of(rank: Rank) -> String {
+    format!("rank {rank}")
+}
+
+/// A partial to read, and where.
+fn source(process: ProcessId, data: &Data, path: &everfold_protocol::Path) -> String {
+    match data {
+        Data::Inline(_) => format!("{path} (inlined by {})", process.rank),
+        Data::Window(window) if window.window.0 >= COPIES => format!("{path} (copy at {})", process.rank),
+        Data::Window(_) => format!("{path} (at {})", process.rank),
+        Data::Private => format!("{path} (private)"),
+    }
+}
