@@ -23,8 +23,8 @@ impl World {
     /// Does what `process` has taken its time for.
     pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
         match work {
-            // What a process was about to do when it died is not done.
-            _ if self.process(process.rank).worker.is_none() => {}
+            // What a process was about to do when it died or gave up is not done.
+            _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}
             Work::Execute(task) => self.execute(process, task, spent),
             Work::Collect(reduction, pieces) => self.collect(process, reduction, &pieces),
             Work::Keep(keep) => self.keep(process, keep, spent),

@@ -1,5 +1,6 @@
-//! `everfold sim`: reductions in modelled clusters.
+//! `everfold sim`: the machines in worlds of virtual time.
 
+mod check;
 mod figure;
 mod paper;
 mod parallel;
@@ -13,6 +14,8 @@ use crate::Failure;
 
 #[derive(Subcommand)]
 pub enum Sim {
+    /// Run random worlds by seed, and see that what has to hold does.
+    Check(check::Check),
     /// Draw the figures and tables of the paper's evaluation, simulated.
     Paper(paper::Paper),
     /// Simulate one reduction on up to a hundred thousand nodes.
@@ -22,6 +25,7 @@ pub enum Sim {
 impl Sim {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
+            Self::Check(check) => check.run(),
             Self::Paper(paper) => paper.run(),
             Self::Scale(scale) => scale.run(),
         }

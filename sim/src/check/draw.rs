@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use super::schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
 use crate::settings::Wakes;
 
-/// When ranks call, at first: after all have joined.
-const CALLS_US: std::ops::Range<u64> = 100..3000;
+/// When ranks call, at first.
+const CALLS_US: std::ops::Range<u64> = 0..3000;
 
 /// What may happen in a world.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,11 @@ pub fn draw(seed: u64) -> Schedule {
         faults: Vec::new(),
     };
     let names = if ranks > 16 { random.random_range(1..3) } else { random.random_range(1..6) };
+    // Two ranks that have closed their sessions could wait for each other: either one leaves early, or one does not call.
+    if foul && random.random_bool(0.05) {
+        let rank = random.random_range(0..ranks);
+        schedule.leaves.push(Leave { rank, at_us: random.random_range(0..20_000) });
+    }
     for number in 0..names {
         add_reduction(&mut schedule, &mut random, &format!("r{number}"), weather);
     }
@@ -68,7 +73,7 @@ pub fn draw(seed: u64) -> Schedule {
             let first = u32::from(random.random_bool(0.98));
             for rank in first..ranks {
                 if random.random_bool((2.0 / f64::from(ranks)).min(1.0)) {
-                    let at_us = random.random_range(100..4500);
+                    let at_us = random.random_range(0..4500);
                     schedule.faults.push(Fault { at_us, lasts_us: 0, what: Trouble::Kill(rank) });
                 }
             }
@@ -76,10 +81,6 @@ pub fn draw(seed: u64) -> Schedule {
         Weather::Foul => {
             for _ in 0..random.random_range(1..=5) {
                 add_fault(&mut schedule, &mut random);
-            }
-            if random.random_bool(0.05) {
-                let rank = random.random_range(0..ranks);
-                schedule.leaves.push(Leave { rank, at_us: random.random_range(100..20_000) });
             }
         }
     }
@@ -132,7 +133,8 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
     };
     let mut planned = first.clone();
     if weather == Weather::Foul {
-        spoil(&mut planned, random);
+        let all_come = schedule.reductions.iter().all(|planned| planned.absent.is_empty());
+        spoil(&mut planned, random, all_come && schedule.leaves.is_empty());
     }
     schedule.reductions.push(planned);
     // Ranks that miss one call of a name count its calls differently from then on.
@@ -151,7 +153,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
 }
 
 /// Lets callers get something wrong.
-fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng) {
+fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng, may_be_absent: bool) {
     let someone = |planned: &Planned, random: &mut ChaCha8Rng| {
         planned.calls.choose(random).map(|call| call.rank).expect("somebody calls")
     };
@@ -161,7 +163,7 @@ fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng) {
     if random.random_bool(0.03) && planned.calls.len() > 1 {
         planned.disagrees = Some(someone(planned, random));
     }
-    if random.random_bool(0.05) && planned.calls.len() > 1 {
+    if random.random_bool(0.08) && may_be_absent && planned.calls.len() > 1 {
         let absent = someone(planned, random);
         planned.calls.retain(|call| call.rank != absent);
         planned.absent.push(absent);
@@ -173,7 +175,7 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let rank = random.random_range(0..ranks);
     let interval = schedule.ping_interval_us;
     let latest_us = pick(random, [4000, 10_000, 60_000]);
-    let at_us = random.random_range(100..latest_us);
+    let at_us = random.random_range(0..latest_us);
     // Mostly shorter than a silence that counts, sometimes much longer.
     let lasts_us = (interval as f64 * 10f64.powf(random.random_range(-1.3..1.5))) as u64;
     let what = match random.random_range(0..100) {

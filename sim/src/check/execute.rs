@@ -93,6 +93,7 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     if let Some(tell) = tell {
         world.tell(tell);
     }
+    while world.met().len() < schedule.hosts.len() && step(&mut world)? {}
     let calls = call_all(&mut world, schedule);
     for leave in &schedule.leaves {
         world.close(us(leave.at_us), Rank(leave.rank));

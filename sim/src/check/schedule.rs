@@ -1,6 +1,6 @@
 //! What a run does, as plain data.
 //!
-//! Times are in microseconds from the beginning of the job. A schedule can be printed, edited and executed again; only delays
+//! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and executed again; only delays
 //! and chance mishaps still come from its seed.
 
 use everfold_protocol::{

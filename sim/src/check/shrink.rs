@@ -65,7 +65,9 @@ impl<A: FnMut(&Schedule) -> Result<(), Violation>> Search<A> {
         );
         self.take_away(
             |schedule| schedule.leaves.len(),
-            |schedule, index| drop(schedule.leaves.remove(index)),
+            |schedule, index| {
+                schedule.leaves.remove(index);
+            },
         );
         self.take_away(
             |schedule| schedule.ranks() as usize - 1,
@@ -233,8 +235,8 @@ type SimplerFault = fn(&mut u64, &mut u64, &mut Trouble, u64);
 const SIMPLER_FAULTS: [SimplerFault; 5] = [
     |lasts_us, _, _, interval_us| *lasts_us = (*lasts_us).min(interval_us),
     |lasts_us, _, _, _| *lasts_us = (*lasts_us / 1000 * 1000).max((*lasts_us).min(1000)),
-    |_, at_us, _, _| *at_us = (*at_us / 1000 * 1000).max(100),
-    |_, at_us, _, _| *at_us = (*at_us / 100 * 100).max(100),
+    |_, at_us, _, _| *at_us = *at_us / 1000 * 1000,
+    |_, at_us, _, _| *at_us = *at_us / 100 * 100,
     |_, _, what, _| {
         if let Trouble::Starve { rank, .. } = *what {
             *what = Trouble::Freeze(rank);

@@ -1,0 +1,233 @@
+//! `everfold sim check`: random worlds by seed.
+//!
+//! | to know | see |
+//! |---|---|
+//! | what can be asked for | this file |
+//! | how seeds are shared out over threads | [`batch`] |
+//! | what is told to people | [`show`] |
+//!
+//! What is drawn, what has to hold and how failures are made smaller is the library's: [`everfold_sim::check`].
+
+mod batch;
+mod show;
+
+use std::{
+    fs,
+    io::{self, Write},
+    num::NonZeroUsize,
+    ops::Range,
+    panic,
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+};
+
+use clap::Args;
+use everfold_sim::check::{Ran, Schedule, Violation, draw, run, run_told, shrink};
+
+use crate::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  everfold sim check --seeds 0..100000 --jobs 2
+  everfold sim check --seed 4711 --trace | less
+      One seed, with a line for every event.
+  everfold sim check --seed 4711 --shrink > found.toml
+      As little of a world that fails as is needed for it to fail.
+  everfold sim check --replay found.toml --trace
+
+Exit codes: 0 all that has to hold did, 1 something did not, 2 nothing could be checked.";
+
+/// Runs of a shrinker: a minute or two.
+const SHRINK_RUNS_MAX: u64 = 50_000;
+
+/// Runs random worlds by seed, and sees that what has to hold does.
+///
+/// A seed decides everything: ranks, hosts, reductions, delays, and what goes wrong. After every event the invariants are
+/// checked; in the end all faults are over, and every future must have ended for a reason, every value must be the
+/// fold of what its report claims, and everyone must be able to leave.
+#[derive(Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Check {
+    /// Run these seeds, such as 1000 for the first thousand, or 5000..6000.
+    #[arg(long, value_name = "RANGE", default_value = "0..10000", value_parser = parse_seeds)]
+    seeds: Range<u64>,
+    /// Run only this seed.
+    #[arg(long, value_name = "K", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Run the schedule in this file instead of what a seed draws.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds"])]
+    replay: Option<PathBuf>,
+    /// Use so many threads [default: one per core].
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Tell every event of the one run.
+    #[arg(long, conflicts_with_all = ["seeds", "shrink"])]
+    trace: bool,
+    /// Make what fails as small as it can be, and print that schedule.
+    #[arg(long)]
+    shrink: bool,
+    /// Print the schedule of the one run instead of running it.
+    #[arg(long, conflicts_with_all = ["seeds", "trace", "shrink"])]
+    print: bool,
+    /// Print a hash of everything that happened, and when: the same whenever and wherever the same code runs.
+    #[arg(long)]
+    hash: bool,
+}
+
+impl Check {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        if self.trace && self.seed.is_none() && self.replay.is_none() {
+            return Err(unusable("--trace tells of one run: name it with --seed or --replay"));
+        }
+        let one = match (&self.replay, self.seed) {
+            (Some(path), _) => Some((Origin::File(path.clone()), read(path)?)),
+            (None, Some(seed)) => Some((Origin::Seed(seed), draw(seed))),
+            (None, None) => None,
+        };
+        match one {
+            Some((_, schedule)) if self.print => {
+                print!("{}", write(&schedule)?);
+                Ok(ExitCode::SUCCESS)
+            }
+            Some((origin, schedule)) => self.run_one(&origin, &schedule),
+            None => self.run_many(),
+        }
+    }
+
+    fn run_one(&self, origin: &Origin, schedule: &Schedule) -> Result<ExitCode, Failure> {
+        let result = if self.trace {
+            // A reader that has seen enough may go.
+            run_told(schedule, |line| drop(writeln!(io::stdout(), "{line}")))
+        } else {
+            quietly(|| run(schedule))
+        };
+        match result {
+            Ok(Ran { events, trace_hash, .. }) => {
+                println!("{origin}: all holds, {events} events");
+                if self.hash {
+                    println!("hash {trace_hash:016x}");
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(violation) => self.tell(origin, schedule, &violation),
+        }
+    }
+
+    fn run_many(&self) -> Result<ExitCode, Failure> {
+        let jobs = self.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+        let batch = quietly(|| batch::run_all(self.seeds.clone(), jobs))?;
+        print!("{}", show::summary(&batch));
+        if self.hash {
+            println!("hash {:016x}", batch.hash);
+        }
+        match batch.failed {
+            Some((seed, violation)) => self.tell(&Origin::Seed(seed), &draw(seed), &violation),
+            None if batch.interrupted.is_some() => Ok(ExitCode::from(130)),
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Tells what does not hold, and how to see it again.
+    fn tell(&self, origin: &Origin, schedule: &Schedule, violation: &Violation) -> Result<ExitCode, Failure> {
+        eprintln!("{origin}: {violation}");
+        if !self.trace {
+            eprintln!("  replay: everfold sim check {} --trace", origin.option());
+        }
+        if self.shrink {
+            let shrunk = quietly(|| shrink(schedule, SHRINK_RUNS_MAX, |schedule| run(schedule).map(|_| ())));
+            let shrunk = shrunk.ok_or_else(|| Failure::new("the failure does not come again"))?;
+            eprintln!("  shrunk in {} runs: {}", shrunk.runs, shrunk.violation);
+            eprintln!("  a file of its own in sim/tests/scenarios makes it a test; --replay FILE runs it");
+            print!("# {}\n{}", shrunk.violation.rule, write(&shrunk.schedule)?);
+        } else {
+            eprintln!("  shrink: everfold sim check {} --shrink", origin.option());
+        }
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+/// Where a schedule comes from.
+enum Origin {
+    Seed(u64),
+    File(PathBuf),
+}
+
+impl Origin {
+    fn option(&self) -> String {
+        match self {
+            Self::Seed(seed) => format!("--seed {seed}"),
+            Self::File(path) => format!("--replay {}", path.display()),
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Seed(seed) => write!(f, "seed {seed}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Assertions that fail are told once, by us.
+fn quietly<T>(what: impl FnOnce() -> T) -> T {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = what();
+    panic::set_hook(hook);
+    result
+}
+
+fn unusable(message: impl Into<String>) -> Failure {
+    Failure { exit_code: 2, ..Failure::new(message) }
+}
+
+fn read(path: &PathBuf) -> Result<Schedule, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
+    let schedule: Schedule =
+        toml::from_str(&text).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
+    match schedule.flaw() {
+        Some(flaw) => Err(unusable(format!("{}: {flaw}", path.display()))),
+        None => Ok(schedule),
+    }
+}
+
+fn write(schedule: &Schedule) -> Result<String, Failure> {
+    Ok(toml::to_string(schedule)?)
+}
+
+fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+    let refuse = || format!("{text:?} is no range of seeds; write 1000 or 5000..6000");
+    let number = |text: &str| text.replace('_', "").parse::<u64>().map_err(|_| refuse());
+    let (first, end) = match text.split_once("..") {
+        Some((first, end)) => (number(first)?, number(end)?),
+        None => (0, number(text)?),
+    };
+    if first < end { Ok(first..end) } else { Err(refuse()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_seeds_are_read() {
+        assert_eq!(parse_seeds("1000"), Ok(0..1000));
+        assert_eq!(parse_seeds("5..7"), Ok(5..7));
+        assert_eq!(parse_seeds("0..1_000_000"), Ok(0..1_000_000));
+        for text in ["", "..", "7..5", "0", "a..b", "-1..2"] {
+            assert!(parse_seeds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn schedules_come_back_from_their_files() {
+        for seed in 0..200 {
+            let schedule = draw(seed);
+            let text = write(&schedule).unwrap();
+            assert_eq!(toml::from_str::<Schedule>(&text).unwrap(), schedule, "{text}");
+        }
+    }
+}
