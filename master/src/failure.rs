@@ -40,7 +40,7 @@ impl Master {
         let Some(alarm) = &mut self.alarm else { return };
         let asleep = alarm.ring(now).unwrap_or_default();
         self.timers.insert((alarm.due(), Timer::Alarm));
-        self.watches.values_mut().for_each(|watch| watch.forgive(asleep));
+        self.watches.values_mut().for_each(|watch| watch.forgive(now, asleep));
         if self.rings.is_multiple_of(u64::from(LOOKS_PER_PING)) {
             let number = self.rings / u64::from(LOOKS_PER_PING);
             let everyone: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();

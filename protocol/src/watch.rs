@@ -39,9 +39,10 @@ impl Watch {
         self.heard = now;
     }
 
-    /// Forgives `asleep` of silence, during which the observer did not run.
-    pub fn forgive(&mut self, asleep: Duration) {
-        self.heard = self.heard + asleep;
+    /// Forgives `asleep` of silence, during which the observer did not run. What it has heard since it runs again needs
+    /// no forgiveness.
+    pub fn forgive(&mut self, now: Timestamp, asleep: Duration) {
+        self.heard = now.min(self.heard + asleep);
     }
 
     /// When the silence will have lasted too long.
@@ -126,7 +127,16 @@ mod tests {
         assert_eq!(alarm.ring(at(105)), Some(Duration::ZERO));
         let asleep = alarm.ring(at(2205)).unwrap();
         assert_eq!(asleep, Duration::from_millis(2000));
-        watch.forgive(asleep);
+        watch.forgive(at(2205), asleep);
         assert!(watch.due() > at(2205));
+    }
+
+    #[test]
+    fn who_was_heard_after_the_sleep_is_given_no_more_time() {
+        let mut watch = Watch::new(at(0), INTERVAL);
+        watch.hear(at(2205));
+        let due = watch.due();
+        watch.forgive(at(2205), Duration::from_millis(2000));
+        assert_eq!(watch.due(), due);
     }
 }

@@ -274,7 +274,7 @@ impl Worker {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         let Some((watch, alarm)) = &mut self.watch else { return };
         let Some(asleep) = alarm.ring(now) else { return };
-        watch.forgive(asleep);
+        watch.forgive(now, asleep);
         if watch.due() <= now {
             self.end_all(Gone::MasterLost);
         }
