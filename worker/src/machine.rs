@@ -13,8 +13,8 @@ use std::{
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Evidence, Fault, Finished, Header, Keep, Kept, News, PartialReady, Peer, Piece,
-        Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
+        Contribution, Data, Evidence, Fault, Finished, Header, Keep, Kept, MASTER_RANK, News, PartialReady,
+        Peer, Piece, Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
     spec::{Delivery, Limits, ReductionSpec},
@@ -327,8 +327,9 @@ impl Worker {
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
                 let interval = limits.ping_interval;
-                self.watch =
-                    (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
+                // The process that hosts the master is not silent alone, and hears no pings once it has left.
+                let watches = !interval.is_zero() && self.process.rank != MASTER_RANK;
+                self.watch = watches.then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
                 self.actions.push_back(Action::Meet { peers, limits });
             }
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
