@@ -262,6 +262,12 @@ impl Master {
                 }
                 self.order_copies(now, id);
             }
+            Err(NotKept::Unreachable) if self.membership.alive(kept.owner.rank).is_none() => {
+                // Its memory is not there any more: it did not just die.
+                if reduction.not_kept(sender, &kept) {
+                    self.unprotected(now, id, kept.owner.rank, "its process is gone".to_owned());
+                }
+            }
             Err(NotKept::Unreachable) => {
                 reduction.not_reached(sender, &kept);
                 self.timers.insert((now + RETRY_PAUSE, Timer::Copy(id)));
