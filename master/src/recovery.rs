@@ -197,6 +197,9 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
+    /// It is told who has it, not which of its data it is. What lies on a disk is suspected first: if it was something
+    /// else, the next attempt tells.
+    ///
     /// # Errors
     /// A contribution is lost.
     pub fn damaged(
@@ -210,10 +213,13 @@ impl Reduction {
         let is_damaged = |copy: &Ready| {
             copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
         };
+        let replicas = segment.replicas.len();
         segment.replicas.retain(|_, copy| !is_damaged(copy));
-        segment.held.retain(|_, copy| !is_damaged(copy));
-        if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
-            self.originals.remove(&culprit.rank);
+        if segment.replicas.len() == replicas {
+            segment.held.retain(|_, copy| !is_damaged(copy));
+            if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
+                self.originals.remove(&culprit.rank);
+            }
         }
         self.repair(index, Some(running), members)
     }
