@@ -47,6 +47,10 @@ impl Reduction {
         if !candidates.is_empty() && candidates.iter().all(|rank| members.alive(*rank).is_none()) {
             return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
         }
+        if self.group.iter().all(|rank| members.alive(rank).is_none()) {
+            // Nobody is left to fold it for, or who could.
+            return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
+        }
         let uncommitted = self.uncommitted.get(&dead.rank);
         let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
         if gone || !self.arrived.contains(dead.rank) {
@@ -60,13 +64,14 @@ impl Reduction {
         self.repair_all(members)
     }
 
-    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nothing would be left.
+    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would be left.
     ///
     /// # Errors
     /// More contributions are lost.
     pub fn do_without(&mut self, ranks: &Path, members: &Membership) -> Result<bool, Refusal> {
         let group = self.group.difference(ranks);
-        if !self.spec.allow_missing || group.is_empty() || group == self.group {
+        let somebody = group.iter().any(|rank| members.alive(rank).is_some());
+        if !self.spec.allow_missing || !somebody || group == self.group {
             return Ok(false);
         }
         let missing = self.group.difference(&group);
