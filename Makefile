@@ -47,7 +47,7 @@ $(DENY):
 	rm -rf $(CACHE)/tools-target
 
 sim: setup ## Random worlds, many more than the tests run: SEEDS=100000.
-	EVERFOLD_SEEDS=$(SEEDS) cargo test --release -p everfold-sim --test seeds -- --nocapture
+	cargo run --release --quiet -p everfold-cli -- sim check --seeds 0..$(SEEDS)
 
 mutants: setup ## Break the rules one at a time and see that the simulator notices.
 	scripts/mutants

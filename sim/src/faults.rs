@@ -218,7 +218,6 @@ impl World {
         }
         let rank = process.rank;
         if let Some(copy) = task.sources.iter().find(|source| is_copy(source)) {
-            self.process_mut(rank).torn.remove(&task.segment);
             let reason = "it is damaged".to_owned();
             return Some(ExecutionError { culprit: copy.process, fault: Fault::Damaged, reason });
         }
@@ -227,7 +226,7 @@ impl World {
         let in_place = spec.delivery.root() == Some(rank) || executor.shares[&task.segment.reduction].inline;
         let grows = executor.partials.contains_key(&task.segment);
         let source = task.sources.first().filter(|_| !in_place && grows)?;
-        // The partial stays torn.
+        self.process_mut(rank).torn.insert(task.segment);
         let reason = "it changed".to_owned();
         Some(ExecutionError { culprit: source.process, fault: Fault::Torn, reason })
     }

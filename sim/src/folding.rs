@@ -47,7 +47,7 @@ impl World {
             .map(|source| (self.reaches(rank, source.process, &source.data, id.reduction), source.process));
         match reach.max() {
             Some((Reach::Never, culprit)) => {
-                self.process_mut(rank).torn.remove(&id);
+                self.process_mut(rank).writing.remove(&id);
                 let reason = "it is dead".to_owned();
                 let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
@@ -56,9 +56,13 @@ impl World {
             _ => {}
         }
         if let Some(error) = self.mishap(&spec, process, &task) {
+            self.process_mut(rank).writing.remove(&id);
             return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
         }
         let folded = self.fold(process, &spec, &task);
+        if self.teller.is_heard() && folded.contains(&NONSENSE) {
+            self.teller.nonsense(self.now, rank, &task);
+        }
         let executor = self.process_mut(rank);
         // Objects grow when they are folded; arrays do not.
         let grown = spec.kind.array_bytes().is_none() && folded.len() > 3;
@@ -67,6 +71,7 @@ impl World {
             () if executor.shares[&id.reduction].inline && !grown => inlined(&folded),
             () => executor.window(Shown::Partial, task.range.len.max(100_000)),
         };
+        executor.writing.remove(&id);
         executor.torn.remove(&id);
         executor.partials.insert(id, folded);
         let counters = spent.counters(task.range.len * task.sources.len() as u64);
@@ -85,7 +90,6 @@ impl World {
         let mut folded = Vec::new();
         for (path, held) in operands {
             if self.settings.follow && !is_fold_of(path, &held) {
-                tracing::trace!(now = ?self.now, %process, ?task, %path, ?held, "nonsense");
                 folded.push(NONSENSE);
             }
             folded.extend(held);

@@ -78,7 +78,7 @@ impl World {
             .collect();
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction: *reduction, index };
-            let whole = survivors.iter().filter(|process| !process.torn.contains(&segment));
+            let whole = survivors.iter().filter(|process| process.is_whole(segment));
             let partials = whole.filter_map(|process| process.partials.get(&segment));
             let held: BTreeSet<Rank> = partials.flatten().copied().collect();
             ranks.iter().all(|rank| !held.contains(&rank))

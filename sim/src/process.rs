@@ -34,6 +34,8 @@ pub(crate) struct Process {
     /// What its partials hold, in order of folding, where that is more than its own original.
     pub partials: BTreeMap<SegmentId, Vec<Rank>>,
     /// Partials that are being written, or were when it died.
+    pub writing: BTreeSet<SegmentId>,
+    /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
     /// Whose originals it keeps copies of.
     pub copies: BTreeSet<(Rank, ReductionId)>,
@@ -69,6 +71,7 @@ impl Process {
             due: None,
             shares: BTreeMap::new(),
             partials: BTreeMap::new(),
+            writing: BTreeSet::new(),
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
@@ -79,6 +82,11 @@ impl Process {
     /// What its partial holds, in order of folding.
     pub fn partial(&self, segment: SegmentId) -> Vec<Rank> {
         self.partials.get(&segment).cloned().unwrap_or_else(|| vec![self.id.rank])
+    }
+
+    /// Whether its partial is what it is said to be.
+    pub fn is_whole(&self, segment: SegmentId) -> bool {
+        !self.writing.contains(&segment) && !self.torn.contains(&segment)
     }
 
     /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a nonsense
@@ -97,8 +105,11 @@ impl Process {
         if window == Shown::Original as u64 {
             return vec![self.id.rank];
         }
-        let torn = self.torn.contains(&segment);
-        self.partials.get(&segment).filter(|_| !torn).cloned().unwrap_or_else(|| vec![NONSENSE])
+        self.partials
+            .get(&segment)
+            .filter(|_| self.is_whole(segment))
+            .cloned()
+            .unwrap_or_else(|| vec![NONSENSE])
     }
 
     /// Which of its windows shows a body of so many bytes.

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use everfold_master::Notice;
 use everfold_protocol::{
-    ProcessId, Rank, ReductionId, SegmentId, Timestamp,
-    message::{Data, Fault, ToMaster, ToWorker},
+    Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
+    message::{Data, Fault, Task, ToMaster, ToWorker},
 };
 use everfold_worker::machine::End;
 
@@ -76,6 +76,12 @@ impl Teller {
             Notice::Finished(reduction) => format!("{} is complete", self.name(*reduction)),
         };
         self.say(at, MASTER.to_owned(), what);
+    }
+
+    /// Somebody folds what is not what it is said to be.
+    pub fn nonsense(&mut self, at: Timestamp, rank: Rank, task: &Task) {
+        let what = format!("FOLDS NONSENSE in task {} on {}", task.task, self.segment(task.segment));
+        self.say(at, of(rank), what);
     }
 
     /// A future ends.
@@ -252,7 +258,7 @@ fn of(rank: Rank) -> String {
 }
 
 /// A partial to read, and where.
-fn source(process: ProcessId, data: &Data, path: &everfold_protocol::Path) -> String {
+fn source(process: ProcessId, data: &Data, path: &Path) -> String {
     match data {
         Data::Inline(_) => format!("{path} (inlined by {})", process.rank),
         Data::Window(window) if window.window.0 >= COPIES => format!("{path} (copy at {})", process.rank),

@@ -462,7 +462,7 @@ impl World {
             }
             Action::Execute(task) => {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
-                process.torn.insert(task.segment);
+                process.writing.insert(task.segment);
                 self.begin(id, Work::Execute(task));
             }
             Action::Collect { reduction, pieces } => self.begin(id, Work::Collect(reduction, pieces)),

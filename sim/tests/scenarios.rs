@@ -1,4 +1,4 @@
-//! Runs that once went wrong, by name.
+//! Runs that once went wrong, by name. Those in `scenarios/` are what `everfold sim check --shrink` left of random worlds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,40 @@ use everfold_protocol::{
     Path, Rank, ReductionSpec,
     spec::{BodyKind, Delivery, ElementType, Operation, Protection},
 };
-use everfold_sim::{Call, Settings, World};
+use everfold_sim::{
+    Call, Settings, World,
+    check::{Schedule, run},
+};
 use everfold_worker::machine::End;
+
+/// A test for each of the schedules in `scenarios/`.
+macro_rules! scenarios {
+    ($($name:ident),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            let text = include_str!(concat!("scenarios/", stringify!($name), ".toml"));
+            let schedule: Schedule = toml::from_str(text).unwrap();
+            run(&schedule).unwrap_or_else(|violation| panic!("{violation}"));
+        })+
+
+        #[test]
+        fn every_scenario_is_a_test() {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
+            assert_eq!(std::fs::read_dir(folder).unwrap().count(), [$(stringify!($name)),+].len());
+        }
+    };
+}
+
+scenarios! {
+    a_damaged_copy_beside_its_keepers_own_contribution,
+    a_host_is_lost_while_the_master_sleeps,
+    an_original_that_went_with_its_window,
+    neighbours_of_the_dead_meet_the_root_last,
+    nobody_is_left_to_collect,
+    nobody_is_left_to_fold_for,
+    rank_0_leaves_long_before_the_others,
+    the_last_who_lives_leaves_without_contributing,
+}
 
 /// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution was folded
 /// into one of them, so nobody could be given the task.

@@ -19,7 +19,7 @@ use super::{
 use crate::{Call, Cut, Settings, World, told::Line};
 
 /// Events after which a world that has not come to rest never will.
-const EVENTS_MAX: u64 = 5_000_000;
+const EVENTS_MAX: u64 = 1_000_000;
 
 /// What came of a run in which everything held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

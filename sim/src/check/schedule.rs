@@ -3,9 +3,11 @@
 //! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and executed again; only delays
 //! and chance mishaps still come from its seed.
 
+use std::time::Duration;
+
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,12 +28,16 @@ pub struct Schedule {
     /// Shortest and longest time of a message.
     pub latency_us: (u64, u64),
     /// How often a process fails to keep a copy.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub keep_failures_percent: u32,
     /// How often a copy is damaged when it is read, and a fold spoils its executor's partial.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub damage_percent: u32,
     /// Whether executors keep what they fetch.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub keep_fetched: bool,
     /// What a process does first after a time in which it did not run.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub wakes: Wakes,
     /// How the master cuts, batches and waits.
     pub pacing: Pacing,
@@ -39,10 +45,10 @@ pub struct Schedule {
     #[serde(default)]
     pub reductions: Vec<Planned>,
     /// Who closes its session before all have called everything.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub leaves: Vec<Leave>,
     /// What goes wrong.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub faults: Vec<Fault>,
 }
 
@@ -66,7 +72,7 @@ pub struct Planned {
     /// Its name.
     pub name: String,
     /// How often the ranks called that name before.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub sequence: u64,
     /// Who receives the result.
     pub receiver: Receiver,
@@ -79,18 +85,19 @@ pub struct Planned {
     /// What of an original outlives its owner.
     pub protection: Protection,
     /// Whether it goes on without lost contributions.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub allow_missing: bool,
     /// Whether its report lists every task.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub trace: bool,
     /// How long it may take from the first call on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub deadline_us: Option<u64>,
     /// A rank that believes in another level of protection than the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub disagrees: Option<u32>,
     /// Ranks of the group that never call it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub absent: Vec<u32>,
     /// Who calls it, and when.
     pub calls: Vec<CallAt>,
@@ -143,14 +150,14 @@ pub struct Fault {
     /// When it begins.
     pub at_us: u64,
     /// How long it lasts; deaths last.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub lasts_us: u64,
     /// What.
     pub what: Trouble,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What goes wrong.
@@ -239,7 +246,7 @@ impl Planned {
                 Body::Object => BodyKind::Object { type_name: "evidence".to_owned() },
             },
             commutative: self.commutative,
-            deadline: self.deadline_us.map(std::time::Duration::from_micros),
+            deadline: self.deadline_us.map(Duration::from_micros),
             protection,
             allow_missing: self.allow_missing,
             trace: self.trace,
@@ -248,8 +255,7 @@ impl Planned {
 }
 
 impl Receiver {
-    fn delivery(&self) -> everfold_protocol::spec::Delivery {
-        use everfold_protocol::spec::Delivery;
+    fn delivery(&self) -> Delivery {
         match self {
             Self::Root(rank) => Delivery::Root(Rank(*rank)),
             Self::FirstOf(ranks) => Delivery::FirstOf(ranks.iter().copied().map(Rank).collect()),
