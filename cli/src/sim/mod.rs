@@ -5,6 +5,7 @@ mod figure;
 mod paper;
 mod parallel;
 mod scale;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ pub enum Sim {
     Paper(paper::Paper),
     /// Simulate one reduction on up to a hundred thousand nodes.
     Scale(scale::Scale),
+    /// Tell what reductions would take and risk in a cluster that a file describes.
+    WhatIf(what_if::WhatIf),
 }
 
 impl Sim {
@@ -28,6 +31,7 @@ impl Sim {
             Self::Check(check) => check.run(),
             Self::Paper(paper) => paper.run(),
             Self::Scale(scale) => scale.run(),
+            Self::WhatIf(what_if) => what_if.run(),
         }
     }
 }

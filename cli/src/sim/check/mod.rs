@@ -12,7 +12,7 @@ mod batch;
 mod show;
 
 use std::{
-    fs,
+    fmt, fs,
     io::{self, Write},
     num::NonZeroUsize,
     ops::Range,
@@ -162,8 +162,8 @@ impl Origin {
     }
 }
 
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Seed(seed) => write!(f, "seed {seed}"),
             Self::File(path) => write!(f, "{}", path.display()),
@@ -186,8 +186,9 @@ fn unusable(message: impl Into<String>) -> Failure {
 
 fn read(path: &PathBuf) -> Result<Schedule, Failure> {
     let text = fs::read_to_string(path).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
-    let schedule: Schedule =
-        toml::from_str(&text).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
+    let refuse =
+        |error: toml::de::Error| unusable(format!("{}: {}", path.display(), error.to_string().trim_end()));
+    let schedule: Schedule = toml::from_str(&text).map_err(refuse)?;
     match schedule.flaw() {
         Some(flaw) => Err(unusable(format!("{}: {flaw}", path.display()))),
         None => Ok(schedule),

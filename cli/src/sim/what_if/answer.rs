@@ -1,0 +1,153 @@
+//! How a question is simulated.
+
+use std::time::Duration;
+
+use everfold::Protection;
+use everfold_sim::{collective::Arrivals, experiment::Experiment};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{super::parallel, question::Question};
+use crate::sim::figure::Point;
+
+/// Ranks call within so much time of each other, as after a barrier.
+const SKEW: Duration = Duration::from_micros(100);
+
+/// What was found for one size.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub bytes: u64,
+    /// Time in which the root's link carries one body.
+    pub bound_s: f64,
+    pub unprotected_s: Point,
+    pub protected_s: Point,
+    /// Time of those reductions that a death met and that came to a result.
+    pub with_death_s: Option<Point>,
+    pub deaths: u32,
+    /// Deaths that cost the result.
+    pub lost: u32,
+    /// Probability that a node fails while one reduction runs.
+    pub death_probability: f64,
+}
+
+impl Answer {
+    /// What protection adds, in parts of the time without.
+    pub fn overhead(&self) -> f64 {
+        self.protected_s.mean / self.unprotected_s.mean - 1.0
+    }
+
+    /// Probability that one of so many reductions is lost.
+    pub fn loss_probability(&self, reductions: u64) -> f64 {
+        let lost = self.death_probability * f64::from(self.lost) / f64::from(self.deaths);
+        // 1 − (1 − p)ⁿ for small p.
+        -(reductions as f64 * (-lost).ln_1p()).exp_m1()
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy)]
+struct Run {
+    bytes: u64,
+    protection: Protection,
+    number: u32,
+    /// The time in which a rank dies, if one does.
+    within: Option<Duration>,
+}
+
+/// Simulates all sizes, each `repeat` times with and without protection, and with `deaths` deaths.
+pub fn simulate(question: &Question, repeat: u32, deaths: u32, seed: u64) -> Vec<Answer> {
+    let cluster = question.cluster();
+    let of_level = |protection| {
+        let runs = question.sizes.iter().flat_map(move |&bytes| {
+            (0..repeat).map(move |number| Run { bytes, protection, number, within: None })
+        });
+        let runs: Vec<Run> = runs.collect();
+        let what = if protection == Protection::None { "unprotected" } else { "protected" };
+        let times = parallel::map(what, &runs, |run| run_one(question, seed, *run));
+        times.chunks(repeat as usize).map(|times| spread(times).expect("nobody dies")).collect::<Vec<_>>()
+    };
+    let unprotected = of_level(Protection::None);
+    let protected = of_level(question.protection);
+    let dying: Vec<Run> = question
+        .sizes
+        .iter()
+        .zip(&protected)
+        .flat_map(|(&bytes, time)| {
+            let within = Some(Duration::from_secs_f64(time.mean));
+            let protection = question.protection;
+            (0..deaths).map(move |number| Run { bytes, protection, number, within })
+        })
+        .collect();
+    let met = parallel::map("deaths", &dying, |run| run_one(question, seed, *run));
+    let rate_per_s = f64::from(question.ranks) / (question.node_mtbf_hours * 3600.0);
+    let answer = |(index, &bytes): (usize, &u64)| {
+        let at = |point: Point| Point { x: bytes as f64, ..point };
+        let met = &met[index * deaths as usize..(index + 1) * deaths as usize];
+        let protected_s = at(protected[index]);
+        Answer {
+            bytes,
+            bound_s: bytes as f64 * cluster.link.ns_per_byte / 1e9,
+            unprotected_s: at(unprotected[index]),
+            protected_s,
+            with_death_s: spread(met).map(at),
+            deaths,
+            lost: met.iter().filter(|time| time.is_none()).count() as u32,
+            death_probability: -(-rate_per_s * protected_s.mean).exp_m1(),
+        }
+    };
+    question.sizes.iter().enumerate().map(answer).collect()
+}
+
+/// The time of a run, if it came to a result.
+fn run_one(question: &Question, seed: u64, run: Run) -> Option<Duration> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(u64::from(run.number) << 1 | u64::from(run.within.is_some()));
+    let mut within =
+        |time: Duration| Duration::from_nanos(random.random_range(0..time.as_nanos().max(1) as u64));
+    let after: Vec<Duration> = (0..question.ranks).map(|_| within(SKEW)).collect();
+    let moment = run.within.map(within);
+    let victim = everfold::Rank(random.random_range(0..question.ranks));
+    let mut experiment = Experiment::new(question.ranks, run.bytes, question.cluster());
+    experiment.arrivals = Arrivals { after, reductions: 1 };
+    experiment.protection = run.protection;
+    experiment.death = moment.map(|moment| (victim, moment));
+    experiment.seed = random.random();
+    experiment.run().time()
+}
+
+/// Those that came to a result, if any did.
+fn spread(times: &[Option<Duration>]) -> Option<Point> {
+    let times: Vec<f64> = times.iter().flatten().map(Duration::as_secs_f64).collect();
+    (!times.is_empty()).then(|| Point::new(0.0, &times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(text: &str) -> Vec<Answer> {
+        simulate(&toml::from_str(text).unwrap(), 2, 8, 1)
+    }
+
+    #[test]
+    fn time_grows_with_size_and_protection_costs_something() {
+        let answers = ask("ranks = 8\nsizes = [\"1MiB\", \"8MiB\"]\nprotection = \"commit-first\"");
+        assert!(answers[0].protected_s.mean < answers[1].protected_s.mean);
+        for answer in &answers {
+            assert!(answer.overhead() > 0.0, "{answer:?}");
+            assert!(answer.bound_s < answer.unprotected_s.mean, "{answer:?}");
+            assert!(answer.death_probability > 0.0 && answer.death_probability < 1e-3, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn more_is_lost_in_more_reductions() {
+        let mut answers = ask("ranks = 4\nsizes = [\"4MiB\"]\nprotection = \"none\"\nnode_mtbf_hours = 10.0");
+        let mut answer = answers.remove(0);
+        answer.lost = 4;
+        assert!(answer.loss_probability(1) < answer.loss_probability(1000));
+        assert!(answer.loss_probability(u64::MAX) <= 1.0);
+        answer.lost = 0;
+        assert_eq!(answer.loss_probability(1000), 0.0);
+    }
+}

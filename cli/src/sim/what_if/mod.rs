@@ -1,0 +1,143 @@
+//! `everfold sim what-if`: what a reduction would take and risk in a cluster that is not at hand.
+//!
+//! | to know | see |
+//! |---|---|
+//! | what can be asked, and how | [`question`] |
+//! | how it is simulated | [`answer`] |
+
+mod answer;
+mod question;
+
+use std::{
+    fmt::Display,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+
+use self::{answer::Answer, question::Question};
+use super::figure::{Axis, Figure, Point, Series, seconds};
+use crate::{Failure, size};
+
+const EXAMPLE: &str = "\
+A question is a file such as this; all but the first two lines have these defaults:
+  ranks = 200                    # one per node
+  sizes = [\"1MiB\", \"8MiB\", \"64MiB\"]
+  link = \"10gbe\"                 # or 100gbe, hdr, ndr; what follows overrides it
+  # alpha_us = 20.0              # what a message costs however short it is
+  # gbit_per_s = 9.5
+  # disk_mb_per_s = 120.0        # what copies on disk are written with
+  protection = \"disk\"            # or none, memory, commit-first
+  node_mtbf_hours = 7506.0       # mean time between failures of a node: LANL's system 18
+  reductions = 1                 # how many the job makes, one after the other
+
+Each answer says how it comes about: T is the mean of runs without failures, P the probability that any of the nodes fails
+during T, at a constant rate. Deaths are simulated: of a rank drawn from all, at a moment drawn from T. Rank 0 is
+among them; it receives the results and hosts the master, so that its death loses everything.";
+
+/// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and how probably
+/// something is lost. Writes a picture and a CSV file beside it.
+#[derive(Args)]
+#[command(after_long_help = EXAMPLE)]
+pub struct WhatIf {
+    /// The question, in TOML; --help shows one.
+    file: PathBuf,
+    /// Where the picture and the CSV file go [default: beside FILE].
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Runs without failures per size.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Runs per size in which a rank dies.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    deaths: u32,
+    /// Decides everything that is drawn.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+impl WhatIf {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let unusable = |error: &dyn Display| Failure {
+            exit_code: 2,
+            ..Failure::new(format!("{}: {}", self.file.display(), error.to_string().trim_end()))
+        };
+        let text = fs::read_to_string(&self.file).map_err(|error| unusable(&error))?;
+        let question: Question = toml::from_str(&text).map_err(|error| unusable(&error))?;
+        let answers = answer::simulate(&question, self.repeat, self.deaths, self.seed);
+        print!("{}", table(&question, &answers));
+        let beside = self.file.parent().map_or(PathBuf::new(), Path::to_owned);
+        let folder = self.out.unwrap_or(beside);
+        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+        fs::create_dir_all(&folder)?;
+        let name = self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let figure = figure(name, &question, &answers);
+        figure.write(&folder)?;
+        println!("picture: {}", folder.join(format!("{}.svg", figure.name)).display());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn table(question: &Question, answers: &[Answer]) -> String {
+    let Question { ranks, protection, reductions, node_mtbf_hours, .. } = question;
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    let whole = format!("lost in {reductions} reductions");
+    table.set_header([
+        "size",
+        "time, unprotected",
+        "time",
+        "protection costs",
+        "time if a rank dies",
+        "lost if a rank dies",
+        "one dies meanwhile",
+        &whole,
+    ]);
+    for answer in answers {
+        let time_s = |time_s: f64| format!("{:.3?}", Duration::from_secs_f64(time_s));
+        table.add_row([
+            size::show(answer.bytes),
+            time_s(answer.unprotected_s.mean),
+            time_s(answer.protected_s.mean),
+            format!("{:+.1} %", 100.0 * answer.overhead()),
+            answer.with_death_s.map_or("none ended well".to_owned(), |time| time_s(time.mean)),
+            format!("{} of {}", answer.lost, answer.deaths),
+            format!("{:.2e}", answer.death_probability),
+            format!("{:.2e}", answer.loss_probability(*reductions)),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{ranks} ranks, protection {protection}, a node fails every {node_mtbf_hours} h\n{table}\n")
+}
+
+fn figure(name: String, question: &Question, answers: &[Answer]) -> Figure {
+    let series = |name: String, point: &dyn Fn(&Answer) -> Option<Point>| Series {
+        name,
+        points: answers.iter().filter_map(point).collect(),
+    };
+    let at = |answer: &Answer, value: f64| Point::new(answer.bytes as f64, &[value]);
+    let series = vec![
+        series("lower bound".to_owned(), &|answer| Some(at(answer, answer.bound_s))),
+        series("unprotected".to_owned(), &|answer| Some(answer.unprotected_s)),
+        series(format!("protection {}", question.protection), &|answer| Some(answer.protected_s)),
+        series("if a rank dies and nothing is lost".to_owned(), &|answer| answer.with_death_s),
+    ];
+    Figure {
+        name,
+        title: format!("Reduction on {} nodes, simulated", question.ranks),
+        x: Axis {
+            column: "bytes",
+            title: "size",
+            logarithmic: true,
+            show: |bytes| size::show(1 << (bytes.max(1.0).log2().round() as u32).min(63)),
+        },
+        y: Axis { column: "seconds", title: "time to result", logarithmic: true, show: seconds },
+        series,
+    }
+}

@@ -1,0 +1,165 @@
+//! What can be asked. Whatever is wrong with a file is told with its line and key.
+
+use std::{fmt::Display, str::FromStr};
+
+use everfold::Protection;
+use everfold_sim::model::{Cluster, Preset};
+use serde::{Deserialize, Deserializer, de::Error};
+
+use crate::size;
+
+/// A question, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// Number of ranks, one per node.
+    #[serde(deserialize_with = "ranks")]
+    pub ranks: u32,
+    /// Sizes of bodies in bytes.
+    #[serde(deserialize_with = "sizes")]
+    pub sizes: Vec<u64>,
+    /// The network.
+    #[serde(default = "ten_gbe", deserialize_with = "named")]
+    link: Preset,
+    /// Time of a message however short it is, if not the network's usual.
+    #[serde(default, deserialize_with = "positive")]
+    alpha_us: Option<f64>,
+    /// Bandwidth of a node, if not the network's usual.
+    #[serde(default, deserialize_with = "positive")]
+    gbit_per_s: Option<f64>,
+    /// Bandwidth of a node's disk.
+    #[serde(default, deserialize_with = "positive")]
+    disk_mb_per_s: Option<f64>,
+    /// What of a contribution outlives its process.
+    #[serde(default, deserialize_with = "named")]
+    pub protection: Protection,
+    /// Mean time between failures of a node.
+    #[serde(default = "usual_mtbf", deserialize_with = "hours")]
+    pub node_mtbf_hours: f64,
+    /// Number of reductions of the job.
+    #[serde(default = "one", deserialize_with = "count")]
+    pub reductions: u64,
+}
+
+impl Question {
+    /// What the reductions run on.
+    pub fn cluster(&self) -> Cluster {
+        let mut link = self.link.link();
+        if let Some(alpha_us) = self.alpha_us {
+            // Parts stay in proportion.
+            let factor = alpha_us * 1e3 / link.alpha_ns();
+            link.latency_ns *= factor;
+            link.overhead_ns *= factor;
+            link.gap_ns *= factor;
+        }
+        if let Some(gbit_per_s) = self.gbit_per_s {
+            link.ns_per_byte = 8.0 / gbit_per_s;
+        }
+        let mut cluster = Cluster::new(link);
+        if let Some(mb_per_s) = self.disk_mb_per_s {
+            cluster.disk_ns_per_byte = 1e3 / mb_per_s;
+        }
+        cluster
+    }
+}
+
+fn ten_gbe() -> Preset {
+    Preset::TenGbe
+}
+
+fn usual_mtbf() -> f64 {
+    7506.0
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn named<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+fn ranks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let ranks = u32::deserialize(deserializer)?;
+    let refuse = || D::Error::custom(format!("ranks is {ranks}; it has to be from 2 to 16384"));
+    if (2..=16384).contains(&ranks) { Ok(ranks) } else { Err(refuse()) }
+}
+
+fn sizes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let mut sizes: Vec<u64> =
+        texts.iter().map(|text| size::parse(text)).collect::<Result<_, _>>().map_err(D::Error::custom)?;
+    sizes.sort_unstable();
+    sizes.dedup();
+    match (sizes.first(), sizes.last()) {
+        (Some(_), Some(most)) if *most <= 1 << 30 => Ok(sizes),
+        (Some(_), _) => Err(D::Error::custom("sizes has more than 1g, which takes long to simulate")),
+        _ => Err(D::Error::custom("sizes is empty")),
+    }
+}
+
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    hours(deserializer).map(Some)
+}
+
+fn hours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    let is_good = number.is_finite() && number > 0.0;
+    if is_good { Ok(number) } else { Err(D::Error::custom(format!("{number} is not above 0"))) }
+}
+
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("there is to be one at least")),
+        count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(more: &str) -> Result<Question, String> {
+        let text = format!("ranks = 8\nsizes = [\"1MiB\"]\n{more}\n");
+        toml::from_str(&text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_but_two_lines_may_be_left_out() {
+        let question = read("").unwrap();
+        assert_eq!((question.ranks, question.sizes.as_slice()), (8, [1 << 20].as_slice()));
+        assert_eq!((question.protection, question.reductions), (Protection::Disk, 1));
+        assert_eq!(question.cluster(), Cluster::new(Preset::TenGbe.link()));
+    }
+
+    #[test]
+    fn a_link_can_be_changed() {
+        let cluster = read("alpha_us = 40.0\ngbit_per_s = 16.0\ndisk_mb_per_s = 1000.0").unwrap().cluster();
+        assert!((cluster.link.alpha_ns() - 40_000.0).abs() < 1e-6);
+        assert_eq!((cluster.link.ns_per_byte, cluster.disk_ns_per_byte), (0.5, 1.0));
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        for (line, words) in [
+            ("rnks = 8", "unknown field `rnks`"),
+            ("link = \"11gbe\"", "\"11gbe\" is no network"),
+            ("protection = \"much\"", "\"much\" is no level of protection"),
+            ("gbit_per_s = -1.0", "-1 is not above 0"),
+            ("reductions = 0", "one at least"),
+            ("node_mtbf_hours = \"long\"", "invalid type"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains("line 3") && error.contains(line) && error.contains(words), "{error}");
+        }
+        for (text, words) in [
+            ("ranks = 1\nsizes = [\"8\"]", "line 1"),
+            ("ranks = 2\nsizes = []", "sizes is empty"),
+            ("ranks = 2\nsizes = [\"8x\"]", "\"8x\" is no size"),
+            ("sizes = [\"8\"]", "missing field `ranks`"),
+        ] {
+            let error = toml::from_str::<Question>(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
