@@ -111,7 +111,9 @@ impl World {
             Reach::Never => Err(NotKept::Unreachable),
             Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
             Reach::Now => {
-                self.process_mut(rank).copies.insert((owner.rank, keep.reduction));
+                let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };
+                let copies = keep.segments.clone().map(|index| (owner.rank, segment(index)));
+                self.process_mut(rank).copies.extend(copies);
                 let place = WindowId(COPIES + u64::from(owner.rank));
                 let Data::Window(original) = &keep.source.data else {
                     unreachable!("only windows are copied")

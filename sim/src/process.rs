@@ -37,8 +37,8 @@ pub(crate) struct Process {
     pub writing: BTreeSet<SegmentId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
-    /// Whose originals it keeps copies of.
-    pub copies: BTreeSet<(Rank, ReductionId)>,
+    /// Whose originals it keeps copies of, by segment.
+    pub copies: BTreeSet<(Rank, SegmentId)>,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed.
@@ -99,7 +99,7 @@ impl Process {
         };
         if window >= COPIES {
             let owner = Rank((window - COPIES) as u32);
-            let there = self.copies.contains(&(owner, segment.reduction));
+            let there = self.copies.contains(&(owner, segment));
             return vec![if there { owner } else { NONSENSE }];
         }
         if window == Shown::Original as u64 {

@@ -112,8 +112,10 @@ impl Judgement<'_> {
             End::Received(report) => self.judge_report(case, ended, report, true).map(Some),
             End::Refused(Refusal::ProcessFailed { ranks }) => reason(ranks.is_subset(&gone)),
             End::Refused(Refusal::ContributionLost { ranks }) => {
-                let level = case.spec.protection;
-                if level == Protection::CommitFirst && suspects.len() == 1 && !self.suspects.copies_fail {
+                // Keepers belong to the group.
+                let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
+                let safe = case.spec.protection == Protection::CommitFirst && !self.suspects.copies_fail;
+                if safe && hit == 1 {
                     return Err(case.broken(SAFE, format!("{:?}", ended.end)));
                 }
                 reason(ranks.is_subset(suspects))
