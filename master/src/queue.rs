@@ -304,25 +304,6 @@ mod tests {
         assert_eq!(queue.of(Rank(3)).count(), 0);
     }
 
-    /// Neighbours whom nobody can fold are put back; the others get their turn nevertheless.
-    #[test]
-    fn every_two_neighbours_are_tried() {
-        let group = Path::range(0, 6);
-        let mut queue = Queue::new(false);
-        for rank in [2, 3, 1, 4, 5, 0] {
-            queue.push(ready(Path::single(Rank(rank))), &group);
-        }
-        for _ in 0..3 {
-            let mut tried = BTreeSet::new();
-            for _ in 0..queue.len() {
-                let taken = queue.take(2).unwrap();
-                tried.insert(taken[0].process.rank.0);
-                taken.into_iter().for_each(|ready| queue.push(ready, &group));
-            }
-            assert_eq!(tried, BTreeSet::from([0, 1, 2, 3, 4]));
-        }
-    }
-
     proptest! {
         /// Whatever the order of arrival, neighbours fold to the whole group and nothing else ever meets.
         #[test]

@@ -4,9 +4,7 @@
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
-    message::{
-        ByteRange, Data, Fault, Keep, Kept, Medium, NotKept, Piece, Place, Source, Task, WindowRef,
-    },
+    message::{ByteRange, Data, Fault, Keep, Kept, Medium, NotKept, Piece, Place, Source, Task, WindowRef},
 };
 use everfold_worker::machine::{Event, ExecutionError};
 use rand::Rng;

@@ -41,9 +41,6 @@ pub struct Settings {
     pub keep_failures: u32,
     /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
     pub damage: u32,
-    /// Whether executors keep the originals that they fetch, where the master asks them to. In a modelled cluster they
-    /// always do.
-    pub keep_fetched: bool,
     /// What a process does first when it runs again after a time in which it did not.
     pub wakes: Wakes,
     /// How the master schedules.
@@ -67,7 +64,6 @@ impl Settings {
             cluster: None,
             keep_failures: 0,
             damage: 0,
-            keep_fetched: false,
             wakes: Wakes::default(),
             policy: master::Policy {
                 // Deaths are seen from broken connections; worlds with freezes switch pings on.

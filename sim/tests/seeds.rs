@@ -78,7 +78,7 @@ fn a_deadline_ends_what_a_missing_rank_holds_up() {
         schedule.reductions.truncate(1);
         let planned = &mut schedule.reductions[0];
         let Some(missing) = planned.calls.pop().filter(|_| !planned.calls.is_empty()) else { continue };
-        planned.absent = vec![missing.rank];
+        planned.absent.push(missing.rank);
         (planned.deadline_us, planned.disagrees) = (Some(20_000), None);
         let calls = planned.calls.len() as u64;
         let tally = expect(seed, &schedule).tally;

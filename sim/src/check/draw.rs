@@ -44,7 +44,6 @@ pub fn draw(seed: u64) -> Schedule {
         latency_us: (1, pick(&mut random, [50, 50, 500])),
         keep_failures_percent: if foul { pick(&mut random, [0, 0, 30]) } else { 0 },
         damage_percent: if foul { pick(&mut random, [0, 0, 10]) } else { 0 },
-        keep_fetched: random.random_bool(0.3),
         wakes: pick(&mut random, [Wakes::InOrder, Wakes::InOneGo, Wakes::ByItsClock]),
         pacing: Pacing {
             segment_bytes: 1 << 16,

@@ -132,7 +132,6 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.keep_failures = schedule.keep_failures_percent;
     settings.damage = schedule.damage_percent;
-    settings.keep_fetched = schedule.keep_fetched;
     settings.wakes = schedule.wakes;
     settings.policy = Policy {
         limits,

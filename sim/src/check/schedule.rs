@@ -33,9 +33,6 @@ pub struct Schedule {
     /// How often a copy is damaged when it is read, and a fold spoils its executor's partial.
     #[serde(default, skip_serializing_if = "is_default")]
     pub damage_percent: u32,
-    /// Whether executors keep what they fetch.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub keep_fetched: bool,
     /// What a process does first after a time in which it did not run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wakes: Wakes,

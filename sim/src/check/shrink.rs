@@ -210,10 +210,9 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 11] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 13] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 12] = [
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,
-    |schedule| schedule.keep_fetched = false,
     |schedule| schedule.wakes = Wakes::InOrder,
     |schedule| schedule.latency_us = (1, 1),
     |schedule| schedule.latency_us = (1, 50),

@@ -20,18 +20,16 @@ pub(crate) struct Drawn {
     /// When the last message on a connection arrives: connections keep their order.
     arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
     limps: BTreeMap<Rank, Limp>,
-    pub keep_fetched: bool,
 }
 
 impl Drawn {
     pub fn new(settings: &Settings) -> Self {
-        let Settings { latency, task_time, keep_fetched, .. } = settings;
+        let Settings { latency, task_time, .. } = settings;
         Self {
             latency: *latency,
             task_time: task_time.clone(),
             arrivals: BTreeMap::new(),
             limps: BTreeMap::new(),
-            keep_fetched: *keep_fetched,
         }
     }
 
@@ -56,9 +54,7 @@ impl Drawn {
     pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
         let all = match work {
             Work::Execute(_) => self.task_time(process.rank),
-            Work::Keep(keep) => {
-                self.latency(random) + self.write_time(process.rank, keep.how)
-            }
+            Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Collect(..) => self.latency(random),
         };
         Spent { all, fetching: Duration::ZERO }
