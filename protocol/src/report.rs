@@ -27,8 +27,8 @@ pub struct Report {
     pub folds: u64,
     /// Ranks of the group whose contributions are missing in the result; empty unless the caller allowed it.
     pub missing: Path,
-    /// Contributors whose originals had a second copy outside their process before the end, as far as the master was
-    /// told.
+    /// Contributors whose contributions were in another process's hands before the end, copied or folded, as far as the
+    /// master was told.
     pub protected: Path,
     /// Tasks that were given to a second process because the first was late.
     pub tasks_doubled: u64,
