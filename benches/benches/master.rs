@@ -147,7 +147,7 @@ fn pairing(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     at = (at + 1) % (waiting - 1);
                     queue.push(ready(2 * at + 1), &all);
-                    let pair = queue.take(2).expect("there is a partner");
+                    let pair = queue.take(None, 2, |_| false).expect("there is a partner");
                     let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
                     // The even one waits again, as a fold of both would.
                     let rank = lower.process.rank.0;
