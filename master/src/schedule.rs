@@ -100,7 +100,8 @@ impl Master {
 
     /// Gives `rank` as much as it has room for.
     fn ask(&mut self, rank: Rank) {
-        while self.lanes[rank.index()].has_room(&self.policy)
+        while self.membership.alive(rank).is_some()
+            && self.lanes[rank.index()].has_room(&self.policy)
             && let Some(id) = self.first_for(rank)
         {
             let granted = self.grant(rank, id);

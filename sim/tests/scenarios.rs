@@ -40,6 +40,7 @@ scenarios! {
     nobody_is_left_to_collect,
     nobody_is_left_to_fold_for,
     rank_0_leaves_long_before_the_others,
+    the_fenced_have_room,
     the_last_who_lives_leaves_without_contributing,
 }
 
