@@ -85,6 +85,6 @@ impl Policy {
     /// the executor's link busy for long, until it is done nobody else can go on with its segment, and there are fewer
     /// tasks to share out: that is made up for where there are many segments.
     pub fn fan_in(&self, segments: usize, share_memory: bool) -> usize {
-        if share_memory { self.fan_in_max } else { (segments / 16 + 1).clamp(2, self.fan_in_max.max(2)) }
+        if share_memory { self.fan_in_max } else { (segments / 8 + 1).clamp(2, self.fan_in_max.max(2)) }
     }
 }
