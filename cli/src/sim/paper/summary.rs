@@ -69,7 +69,7 @@ impl Summary {
         let mut csv = "figure,contestant,rival,ratio_least,ratio_mean,ratio_most,paper_most\n".to_owned();
         for row in &self.0 {
             let Row { figure, contestant, rival, least, mean, most } = row;
-            let paper = row.paper().map_or(String::new(), |paper| paper.to_string());
+            let paper = row.paper().map_or(String::new(), |paper| format!("{paper:.2}"));
             let _ = writeln!(csv, "{figure},{contestant},{rival},{least:.3},{mean:.3},{most:.3},{paper}");
         }
         csv
@@ -89,7 +89,7 @@ impl Summary {
         ]);
         for row in &self.0 {
             let ratios = [row.least, row.mean, row.most].map(|ratio| format!("{ratio:.2}"));
-            let paper = row.paper().map_or(String::new(), |paper| paper.to_string());
+            let paper = row.paper().map_or(String::new(), |paper| format!("{paper:.2}"));
             let names = [row.figure.clone(), row.contestant.to_string(), row.rival.to_owned()];
             table.add_row(names.into_iter().chain(ratios).chain([paper]));
         }
