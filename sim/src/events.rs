@@ -51,6 +51,17 @@ pub(crate) enum Work {
     Keep(Keep),
 }
 
+impl Work {
+    /// What it is done for.
+    pub fn reduction(&self) -> ReductionId {
+        match self {
+            Self::Execute(task) => task.segment.reduction,
+            Self::Collect(reduction, _) => *reduction,
+            Self::Keep(keep) => keep.reduction,
+        }
+    }
+}
+
 impl Happening {
     /// Whether it happens only because time passes.
     pub fn is_idle(&self) -> bool {

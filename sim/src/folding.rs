@@ -29,7 +29,11 @@ impl World {
         }
     }
 
+    /// Lets a read go on, unless nobody waits for it any more.
     fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+        if self.process(process.rank).released.contains(&work.reduction()) {
+            return;
+        }
         let at = self.now + RETRY;
         self.schedule(at, Happening::Done(process, Box::new((work, spent))));
     }
