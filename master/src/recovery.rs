@@ -169,7 +169,7 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
     /// partials are left alone for a while: most likely its death is about to be noticed. Returns whether something
-    /// waits for that.
+    /// begins to wait for that.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried too often.
@@ -186,7 +186,9 @@ impl Reduction {
             return self.damaged(index, &running, culprit, members).map(|()| false);
         }
         let segment = &mut self.segments[index.0 as usize];
-        segment.attempts += 1;
+        // What waits already is about to be tried again, and this together with it.
+        let begins = segment.suspended.is_empty();
+        segment.attempts += u32::from(begins);
         if segment.attempts > ATTEMPTS_MAX {
             let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
             let path = of_culprit.map_or(running.own, |(_, path)| path);
@@ -197,7 +199,7 @@ impl Reduction {
         while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
             segment.suspended.push(ready);
         }
-        Ok(!segment.suspended.is_empty())
+        Ok(begins && !segment.suspended.is_empty())
     }
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.

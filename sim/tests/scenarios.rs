@@ -36,6 +36,7 @@ scenarios! {
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_host_is_lost_while_the_master_sleeps,
     an_original_that_went_with_its_window,
+    attempts_to_reach_two_processes_multiply,
     neighbours_of_the_dead_meet_the_root_last,
     nobody_is_left_to_collect,
     nobody_is_left_to_fold_for,
