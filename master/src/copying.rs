@@ -34,7 +34,7 @@ const COPY_WAIT: u32 = 20;
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copying {
-    /// From when on it may be time for copies. Under [`Protection::CommitFirst`] it always is.
+    /// Whether it is time for copies.
     begun: bool,
     /// Who keeps whose copies among those who had arrived when it was made.
     placement: Option<(Path, Placement)>,

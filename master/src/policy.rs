@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use everfold_protocol::spec::{BodyKind, Limits};
 
-/// How the scheduler cuts, batches and waits. The defaults are measured ones; `everfold bench reduce` reruns them.
+/// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
+/// `bench compare`, and for large groups with `everfold sim scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
     /// Limits that hold for everyone.
@@ -58,7 +59,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Length in bytes of the segments of a body of `kind`; the last one may be shorter.
+    /// Length in bytes of the segments of a body of `kind` that so many ranks reduce; the last one may be shorter.
     ///
     /// Zero for objects, which are one piece of any length.
     pub fn segment_len(&self, kind: &BodyKind, ranks: usize, share_memory: bool) -> u64 {

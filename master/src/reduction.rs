@@ -53,7 +53,7 @@ pub struct Reduction {
     /// Segments without a result.
     pub unfinished: usize,
     /// Most partials that one of its tasks folds.
-    fan_in: usize,
+    pub(crate) fan_in: usize,
     /// Ranks that still copy the result out of other ranks' windows.
     pub collecting: Option<Path>,
     /// Whether all processes of the group can read each other's memory.
@@ -229,11 +229,6 @@ impl Reduction {
             self.held_bytes = 0;
         }
         Some(partials)
-    }
-
-    /// How many of those who could execute a task are compared.
-    pub(crate) fn choice(&self) -> usize {
-        self.fan_in + 1
     }
 
     /// Lets the root's own partial take part at once if nobody works on this segment. Returns whether it does.

@@ -67,10 +67,11 @@ impl Master {
         true
     }
 
-    /// Verifies that no segment is forgotten: who could go on with one is known to be able to, or has no room.
+    /// Verifies that no segment is forgotten: once everything was offered, each that waits has somebody who can go on with it
+    /// and is busy, and so will ask.
     ///
     /// # Panics
-    /// If one is.
+    /// If one is forgotten.
     pub(crate) fn check_schedule(&self) {
         for (turn, started, id) in &self.schedule.waiting {
             let reduction = self.reductions.get(&id.reduction).expect("only live reductions wait");
@@ -78,6 +79,25 @@ impl Master {
                 (reduction.segments[id.index.0 as usize].turn, reduction.started),
                 (Some(*turn), *started)
             );
+            if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
+                let is_alive = |rank| self.membership.alive(rank).is_some();
+                let is_busy = |rank: Rank| !self.lanes[rank.index()].has_room(&self.policy);
+                let will_ask = match *turn {
+                    Turn::Root(root) => {
+                        is_busy(root) || reduction.own_of(id.index, root, &is_alive).is_none()
+                    }
+                    Turn::Owners => {
+                        reduction.executors(id.index, &is_alive).any(|ready| is_busy(ready.process.rank))
+                    }
+                    Turn::Anyone => {
+                        let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
+                        alive
+                            .filter(|rank| is_busy(*rank))
+                            .any(|rank| reduction.can_begin_afresh(id.index, rank))
+                    }
+                };
+                assert!(will_ask, "{id:?} waits for {turn:?}, but nobody will ask for it");
+            }
         }
     }
 
@@ -172,11 +192,12 @@ impl Master {
         }
     }
 
-    /// Whose owner of a waiting partial has room and is expected to be done first with folding the others into it.
+    /// The owner of a waiting partial that has room and is expected to be done first with folding the others into it. Of
+    /// many, only some are compared.
     fn best_owner(&self, id: SegmentId) -> Option<Rank> {
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let reduction = self.reductions.get(&id.reduction)?;
-        let able = reduction.executors(id.index, &is_alive).take(reduction.choice());
+        let able = reduction.executors(id.index, &is_alive).take(reduction.fan_in + 1);
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 

@@ -130,7 +130,10 @@ impl Driver {
         let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
         let server =
             listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
-        let lifeline = region.as_ref().map(Lifeline::hold).transpose()?;
+        // Without it the broken connection tells the same, later.
+        let lifeline = region.as_ref().and_then(|region| {
+            Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
+        });
         let windows = Arc::new(Windows::new(region));
         tokio::spawn(serve(listener, key, job, windows.clone()));
         let me = Peer {

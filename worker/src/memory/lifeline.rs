@@ -31,6 +31,7 @@ impl Lifeline {
             check(libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED))?;
             check(libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST))?;
             check(libc::pthread_mutex_init(region.lifeline(), attributes.as_ptr()))?;
+            libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
             check(libc::pthread_mutex_lock(region.lifeline()))?;
         }
         Ok(Self { region: region.clone(), not_send: PhantomData })
