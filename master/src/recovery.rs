@@ -283,8 +283,7 @@ impl Reduction {
         let segment = &self.segments[index.0 as usize];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
         let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank));
-        let held = segment.held.values();
-        let copies = held.chain(originals).chain(replicas);
+        let copies = segment.folded().chain(originals).chain(replicas);
         let usable =
             |ready: &&Ready| ready.path.is_subset(lost) && members.readable(ready, self.share_memory);
         let mut copies: Vec<&Ready> = copies.filter(usable).collect();

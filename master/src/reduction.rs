@@ -281,7 +281,7 @@ impl Reduction {
     }
 
     /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the others.
-    /// Without an own one it begins afresh, and what it held is of no use from now on.
+    /// Without an own one it begins afresh, over what it held; that stays as it is if nothing comes of the task.
     pub fn start(
         &mut self,
         index: SegmentIndex,
@@ -298,10 +298,6 @@ impl Reduction {
         // From now on a partial that a task which was given up reads may change under it.
         for abandoned in &mut segment.abandoned {
             abandoned.counts &= abandoned.running.path.is_disjoint(&path);
-        }
-        if own.is_none() {
-            segment.held.remove(&executor.rank);
-            segment.spoil(executor.rank);
         }
         let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
         let running = Running { task, executor, own: own_path, sources, path, load, late };

@@ -94,9 +94,15 @@ impl Segment {
         self.abandoned.iter().any(|abandoned| abandoned.running.executor.rank == rank)
     }
 
+    /// The partials that can still be read because nobody has begun to write over them.
+    pub(crate) fn folded(&self) -> impl Iterator<Item = &Ready> {
+        let begins_afresh = |rank| self.running.get(rank).is_some_and(|running| running.own.is_empty());
+        self.held.iter().filter(move |(rank, _)| !begins_afresh(rank)).map(|(_, held)| held)
+    }
+
     /// Whether `rank`'s contribution is in another process's hands: copied, or folded into a partial.
     pub(crate) fn is_safe(&self, rank: Rank) -> bool {
-        let folded = || self.held.values().any(|held| held.process.rank != rank && held.path.contains(rank));
+        let folded = || self.folded().any(|held| held.process.rank != rank && held.path.contains(rank));
         self.replicas.contains_key(&rank) || folded()
     }
 

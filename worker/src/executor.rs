@@ -357,7 +357,8 @@ impl Share {
         let mut target = target.write(start, len).map_err(busy)?;
         kernel::fold(&mut target, own, sources, own_position, array.element_bytes, &array.accumulate);
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
-            let fault = if matches!(own, Own::InPlace) { Fault::Torn } else { Fault::Unreachable };
+            let spoils = matches!(own, Own::InPlace) || task.own.is_empty();
+            let fault = if spoils { Fault::Torn } else { Fault::Unreachable };
             return Err(ExecutionError {
                 fault,
                 ..ExecutionError::blame(task.sources[torn].process, ReadError::Released)
