@@ -43,6 +43,7 @@ scenarios! {
     rank_0_leaves_long_before_the_others,
     the_fenced_have_room,
     the_last_who_lives_leaves_without_contributing,
+    what_is_begun_afresh_in_vain,
 }
 
 /// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution was folded
