@@ -6,13 +6,14 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroU64,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use bytes::Bytes;
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, SegmentId,
+    Path, ProcessId, ReductionId,
     message::{ByteRange, Data, Fault, KeepAs, Piece, Source, Task, TaskCounters, WindowRef},
     spec::{BodyKind, Limits, Operation, ReductionSpec},
 };
@@ -148,17 +149,6 @@ pub enum ShareError {
     },
 }
 
-/// What became of a task.
-#[derive(Debug)]
-pub struct Executed {
-    /// Of which segment it was.
-    pub segment: SegmentId,
-    /// Where the partial is readable.
-    pub data: Data,
-    /// What it cost.
-    pub counters: TaskCounters,
-}
-
 impl Share {
     /// Makes `body` this rank's original: readable for peers unless this rank is the root.
     ///
@@ -250,17 +240,15 @@ impl Share {
         self.shown.release(|_| true);
     }
 
-    /// Does `task`: reads its sources and folds them into this rank's partial.
-    ///
-    /// # Errors
-    /// [`ExecutionError`] names whose data it was; the partial is as it was.
+    /// Does `task`: reads its sources and folds them into this rank's partial. `done` hears where that is readable and
+    /// what it cost, or whose data it could not be done with; the partial is then as it was.
     pub async fn execute(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         peers: &Peers,
         mut task: Task,
-    ) -> Result<Executed, ExecutionError> {
+        done: impl FnOnce(Result<(Data, TaskCounters), ExecutionError>) + Send + 'static,
+    ) {
         let started = Instant::now();
-        let segment = task.segment;
         let own_first = task.own.first();
         if !self.commutative {
             task.sources.sort_by_key(|source| source.path.first());
@@ -269,28 +257,34 @@ impl Share {
         let own_position = if self.commutative || own_first.is_none() { 0 } else { left };
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
         let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
-        let fetched = try_join_all(fetches).await?;
+        let fetched = match try_join_all(fetches).await {
+            Ok(fetched) => fetched,
+            Err(error) => return done(Err(error)),
+        };
         let fetch_ns = started.elapsed().as_nanos() as u64;
         let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();
-        let share = self.clone();
+        let on_the_spot = bytes <= ON_THE_SPOT_BYTES && self.folds_swiftly();
         let fold = move || {
+            // Waiting for a free thread is no work: it would make a busy worker look slow.
             let started = Instant::now();
-            let data = share.fold(&task, &fetched, own_position)?;
-            let fold_ns = started.elapsed().as_nanos() as u64;
-            Ok((data, fold_ns))
+            let folded = catch_unwind(AssertUnwindSafe(|| self.fold(&task, &fetched, own_position)));
+            let panicked = |_| {
+                let reason = "combining panicked; the panic's message is in this rank's output";
+                Err(ExecutionError::blame(self.me, reason))
+            };
+            let result = folded.unwrap_or_else(panicked).map(|data| {
+                let task_ns = fetch_ns + started.elapsed().as_nanos() as u64;
+                (data, TaskCounters { task_ns, fetch_ns, fetched_bytes: bytes as u64 })
+            });
+            // What the master hears next may be that the body goes back to the application.
+            drop((self, fetched));
+            done(result);
         };
-        // Waiting for a free thread is no work: it would make a busy worker look slow.
-        let (data, fold_ns) = if bytes <= ON_THE_SPOT_BYTES && self.folds_swiftly() {
-            fold()
+        if on_the_spot {
+            fold();
         } else {
-            let me = self.me;
-            let folded = tokio::task::spawn_blocking(fold).await;
-            folded.unwrap_or_else(|error| {
-                Err(ExecutionError::blame(me, format!("combining panicked: {error}")))
-            })
-        }?;
-        let counters = TaskCounters { task_ns: fetch_ns + fold_ns, fetch_ns, fetched_bytes: bytes as u64 };
-        Ok(Executed { segment, data, counters })
+            tokio::task::spawn_blocking(fold);
+        }
     }
 
     fn fold(&self, task: &Task, fetched: &[Fetched], own_position: usize) -> Result<Data, ExecutionError> {

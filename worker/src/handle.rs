@@ -1,20 +1,21 @@
 //! What an application's session holds of its worker: the way to call reductions, and to hear of the job.
 
-use std::{io, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{fmt, io, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
 
 use everfold_protocol::{
-    JobId, Path, ProcessId, ReductionId, TaskId,
-    message::{Contribution, Data, Header, Kept, News, Peer, TaskCounters, ToWorker},
+    JobId, Path, ProcessId, ReductionId,
+    message::{Contribution, News, Peer},
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
 };
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::{
     body::Body,
+    driver::Driver,
     executor::{Returned, Share, ShareError},
-    machine::{ExecutionError, Gone},
-    memory::{region::Region, window::Windows},
+    machine::{Event, ExecutionError, Gone},
+    memory::region::Region,
     transport::{
         control::Address,
         handshake::{HandshakeError, Key},
@@ -158,39 +159,15 @@ impl From<Gone> for CallError {
 /// What [`Handle::call`] promises.
 pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
 
-/// What reaches the I/O thread.
-pub(crate) enum Input {
-    Call {
-        contribution: Contribution,
-        share: Arc<Share>,
-        answer: oneshot::Sender<Result<Completed, CallError>>,
-    },
-    Frame(Header, Vec<ToWorker>),
-    MasterLost,
-    Executed {
-        task: TaskId,
-        result: Result<(Data, TaskCounters), ExecutionError>,
-    },
-    Collected {
-        reduction: ReductionId,
-        result: Result<(), ExecutionError>,
-    },
-    Kept(Kept),
-    Close,
-    Abandon,
-}
-
-/// Talks to a worker's I/O thread.
-#[derive(Debug)]
+/// A process's place in its job.
 pub struct Handle {
     pub(crate) process: ProcessId,
     pub(crate) limits: Limits,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) windows: Arc<Windows>,
-    pub(crate) input: mpsc::UnboundedSender<Input>,
-    pub(crate) gone: tokio::sync::watch::Receiver<Option<Gone>>,
-    pub(crate) news: broadcast::WeakSender<News>,
-    pub(crate) failed: tokio::sync::watch::Receiver<Path>,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) gone: watch::Receiver<Option<Gone>>,
+    pub(crate) failed: watch::Receiver<Path>,
+    /// The I/O thread.
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
@@ -212,7 +189,7 @@ impl Handle {
 
     /// Memory that peers can map, if there is any.
     pub fn region(&self) -> Option<&Arc<Region>> {
-        self.windows.region()
+        self.driver.windows.region()
     }
 
     /// Ranks that were declared failed, as far as this process has heard.
@@ -222,8 +199,7 @@ impl Handle {
 
     /// What happens in the job from now on. Who reads too slowly misses the oldest.
     pub fn news(&self) -> broadcast::Receiver<News> {
-        let news = self.news.upgrade().unwrap_or_else(|| broadcast::Sender::new(1));
-        news.subscribe()
+        self.driver.news()
     }
 
     /// Contributes to a reduction. Returns at once.
@@ -232,26 +208,21 @@ impl Handle {
     /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
         let Call { reduction, name, spec, body } = call;
-        let (share, data) = Share::new(self.process, &spec, body, &self.windows, &self.limits)?;
+        let (share, data) = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits)?;
         let limit = self.limits.body_bytes_max;
         if data.len() > limit {
             share.release();
             return Err(ShareError::TooLarge { bytes: data.len(), limit });
         }
-        let contribution = Contribution { reduction, name, spec, data };
         let (answer, pending) = oneshot::channel();
-        let sent = self.input.send(Input::Call { contribution, share: Arc::new(share), answer });
-        if let Err(mpsc::error::SendError(Input::Call { answer, .. })) = sent {
-            let gone = self.gone.borrow().unwrap_or(Gone::MasterLost);
-            let _ = answer.send(Err(gone.into()));
-        }
+        self.driver.call(Contribution { reduction, name, spec, data }, share, answer);
         Ok(pending)
     }
 
     /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits for all
     /// others, too.
     pub async fn close(&self) {
-        let _ = self.input.send(Input::Close);
+        self.driver.take(Event::Close);
         let mut gone = self.gone.clone();
         // An error means that the thread has ended, which is as good.
         let _ = gone.wait_for(Option::is_some).await;
@@ -261,7 +232,13 @@ impl Handle {
 impl Handle {
     /// Ends this worker at once, as if its process had died: the others learn it from the broken connection.
     pub fn abandon(&self) {
-        let _ = self.input.send(Input::Abandon);
+        self.driver.abandon();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the place of {} in its job", self.process)
     }
 }
 
@@ -269,7 +246,11 @@ impl Drop for Handle {
     /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as [`Handle::abandon`] does.
     fn drop(&mut self) {
         let panicking = std::thread::panicking();
-        let _ = self.input.send(if panicking { Input::Abandon } else { Input::Close });
+        if panicking {
+            self.driver.abandon();
+        } else {
+            self.driver.take(Event::Close);
+        }
         if let Some(thread) = self.thread.take()
             && !panicking
         {

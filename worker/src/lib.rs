@@ -19,12 +19,14 @@
 
 pub mod body;
 pub mod copier;
+mod driver;
 pub mod executor;
 mod handle;
 pub mod keeper;
 pub mod kernel;
 pub mod machine;
 pub mod memory;
+mod outbox;
 pub mod peers;
 pub mod runtime;
 pub mod transport;

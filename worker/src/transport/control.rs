@@ -148,21 +148,34 @@ async fn resolve(place: &str) -> io::Result<SocketAddr> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}")))
 }
 
+/// Writes to a connection from any thread. It never waits: what does not fit is refused with `WouldBlock`.
+pub type Direct = Box<dyn io::Write + Send>;
+
 /// Connects once.
 ///
 /// # Errors
 /// Nobody listens there.
 pub async fn connect(address: &Address) -> io::Result<BoxStream> {
+    connect_shared(address).await.map(|(stream, _)| stream)
+}
+
+/// Connects once; others can write to the connection, too.
+///
+/// # Errors
+/// Nobody listens there.
+pub async fn connect_shared(address: &Address) -> io::Result<(BoxStream, Direct)> {
     match address {
         Address::Tcp(place) => {
-            let stream = TcpStream::connect(resolve(place).await?).await?;
+            let stream = TcpStream::connect(resolve(place).await?).await?.into_std()?;
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream))
+            let direct = stream.try_clone()?;
+            Ok((Box::new(TcpStream::from_std(stream)?), Box::new(direct)))
         }
         Address::Unix(name) => {
             let stream = StdUnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?)?;
             stream.set_nonblocking(true)?;
-            Ok(Box::new(UnixStream::from_std(stream)?))
+            let direct = stream.try_clone()?;
+            Ok((Box::new(UnixStream::from_std(stream)?), Box::new(direct)))
         }
     }
 }
@@ -171,10 +184,10 @@ pub async fn connect(address: &Address) -> io::Result<BoxStream> {
 ///
 /// # Errors
 /// What the last attempt said.
-pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
+pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<(BoxStream, Direct)> {
     let mut pause = Duration::from_millis(1);
     loop {
-        match connect(address).await {
+        match connect_shared(address).await {
             Err(_) if Instant::now() + pause < deadline => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));
