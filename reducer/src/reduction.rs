@@ -16,7 +16,7 @@ use everfold_protocol::{
 };
 use everfold_worker::{
     executor::ShareError,
-    runtime::{Call, Pending},
+    runtime::{Call, Pending, Waiting},
 };
 use futures::{FutureExt, future::BoxFuture};
 
@@ -151,7 +151,7 @@ impl<B: Body, D> Reduction<B, D> {
             }
             error => ReduceError::Body(error),
         })?;
-        Ok(ReduceFuture { pending, value: B::value })
+        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting() })
     }
 }
 
@@ -206,6 +206,7 @@ impl<B, D> fmt::Debug for Reduction<B, D> {
 pub struct ReduceFuture<V> {
     pending: Pending,
     value: fn(everfold_worker::executor::Returned) -> Option<V>,
+    waiting: Waiting,
 }
 
 impl<V> ReduceFuture<V> {
@@ -219,6 +220,7 @@ impl<V> ReduceFuture<V> {
     /// # Errors
     /// See [`ReduceError`].
     pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        self.waiting.elsewhere();
         futures::executor::block_on(self)
     }
 }

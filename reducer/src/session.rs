@@ -6,7 +6,7 @@ use std::{
 };
 
 use everfold_protocol::{Rank, ReductionId, message::News, spec::Delivery};
-use everfold_worker::{kernel::Element, runtime::Handle};
+use everfold_worker::{kernel::Element, runtime::{Handle, Waiting}};
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -111,6 +111,11 @@ impl Session {
     /// master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
     pub async fn close(&self) {
         self.handle().close().await;
+    }
+
+    /// Lets the thread that waits for this session's futures hear the master by itself.
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.handle().waiting()
     }
 
     /// Leaves the job at once, as if this process had died; whoever waits for it learns it.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard, Weak, mpsc},
     thread::ThreadId,
     time::{Duration, Instant},
@@ -14,12 +14,13 @@ use std::{
 
 use everfold_protocol::{
     Path, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Header, Keep, News, Peer, Task, ToWorker},
+    message::{Contribution, Evidence, Header, News, Peer},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
+use futures::{FutureExt, future::BoxFuture};
+use socket2::Socket;
 use tokio::{
-    io::{AsyncWriteExt, WriteHalf},
     sync::{Notify, broadcast, oneshot, watch},
     time::{timeout, timeout_at},
 };
@@ -27,13 +28,13 @@ use tokio::{
 use crate::{
     copier::Copier,
     executor::Share,
+    hearing::Hearing,
     handle::{CallError, Completed, Config, Handle, JoinError},
     keeper::Keeper,
     machine::{Action, End, Event, Gone, Worker},
     memory::window::Windows,
-    outbox::Outbox,
+    line::{Inlet, Outlet},
     peers::Peers,
-    transport::control::{BoxStream, Direct},
 };
 
 /// Where a call's outcome is awaited.
@@ -54,6 +55,8 @@ pub(crate) struct Driver {
     runtime: tokio::runtime::Handle,
     /// Wakes the I/O thread's [`Driver::drive`]: there are messages to send, a timeout is due earlier, or all is over.
     wake: Notify,
+    inlet: Inlet,
+    pub(crate) hearing: Hearing,
     inner: Mutex<Inner>,
 }
 
@@ -61,12 +64,14 @@ pub(crate) struct Driver {
 struct Inner {
     machine: Worker,
     locals: BTreeMap<ReductionId, Local>,
-    outbox: Outbox,
+    outlet: Outlet,
     limits: Limits,
     /// Where the application waits for its session.
     ready: Option<mpsc::Sender<Result<Handle, JoinError>>>,
     /// Until it takes part no more.
     news: Option<broadcast::Sender<News>>,
+    /// When the I/O thread wakes up by itself.
+    due: Option<Timestamp>,
     /// Whether it takes part no more.
     over: bool,
 }
@@ -77,8 +82,13 @@ struct Local {
     answer: Option<Answer>,
 }
 
-/// An outcome on its way to the application: told when nothing is locked any more, as it wakes another thread.
-type Outcome = (Answer, Result<Completed, CallError>);
+/// What is done when nothing is locked any more.
+enum Deed {
+    /// Tells the application an outcome, which wakes it up.
+    Answer(Answer, Result<Completed, CallError>),
+    /// Begins with something, and goes on with it on the I/O thread.
+    Begin(BoxFuture<'static, ()>),
+}
 
 /// Pieces of news that are kept for slow listeners.
 const NEWS_KEPT: usize = 1024;
@@ -91,19 +101,22 @@ impl Driver {
         windows: Arc<Windows>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
-        direct: Direct,
+        socket: Socket,
         ready: mpsc::Sender<Result<Handle, JoinError>>,
-    ) -> Arc<Self> {
+    ) -> io::Result<Arc<Self>> {
+        let inlet = Inlet::new(socket.try_clone()?);
+        let hearing = Hearing::new()?;
         let inner = Inner {
             machine: Worker::new(me),
             locals: BTreeMap::new(),
-            outbox: Outbox::new(direct),
+            outlet: Outlet::new(socket),
             limits: Limits::default(),
             ready: Some(ready),
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
+            due: None,
             over: false,
         };
-        Arc::new_cyclic(|driver: &Weak<Self>| {
+        Ok(Arc::new_cyclic(|driver: &Weak<Self>| {
             let driver = driver.clone();
             let trouble = move |kept| {
                 if let Some(driver) = driver.upgrade() {
@@ -122,9 +135,11 @@ impl Driver {
                 runtime: tokio::runtime::Handle::current(),
                 wake: Notify::new(),
                 inner: Mutex::new(inner),
+                inlet,
+                hearing,
                 config,
             }
-        })
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -132,17 +147,13 @@ impl Driver {
         self.inner.lock().unwrap_or_else(|poisoned| {
             let mut inner = poisoned.into_inner();
             inner.over = true;
+            self.wake.notify_one();
             inner
         })
     }
 
     fn now(&self) -> Timestamp {
         timestamp(self.origin)
-    }
-
-    /// Says hello to the master.
-    pub(crate) fn begin(self: &Arc<Self>) {
-        self.work(|_, _| {});
     }
 
     /// What happens in the job from now on; nothing if this process takes part no more.
@@ -156,22 +167,60 @@ impl Driver {
         self.work(|machine, now| machine.handle_event(now, event));
     }
 
-    /// Takes in what the master said.
-    pub(crate) fn hear(self: &Arc<Self>, header: Header, messages: Vec<ToWorker>) {
-        self.work(|machine, now| {
-            for message in messages {
-                machine.handle_event(now, Event::Master { header, message });
-            }
-        });
-    }
-
     fn work(self: &Arc<Self>, tell: impl FnOnce(&mut Worker, Timestamp)) {
         let mut inner = self.lock();
         if !inner.over {
             tell(&mut inner.machine, self.now());
-            let outcomes = self.act(&mut inner);
-            drop(inner);
-            outcomes.into_iter().for_each(answer);
+            self.act(inner);
+        }
+    }
+
+    /// Takes in what the master has said. Returns false if it says nothing more.
+    fn hear(self: &Arc<Self>) -> bool {
+        let frame_bytes_max = Limits::default().frame_bytes_max;
+        let heard = self.inlet.hear(frame_bytes_max, |header, messages| {
+            self.work(|machine, now| {
+                for message in messages {
+                    machine.handle_event(now, Event::Master { header, message });
+                }
+            });
+        });
+        if let Err(error) = &heard {
+            tracing::debug!(%error, "the master is silent");
+            self.take(Event::MasterLost);
+        }
+        heard.is_ok()
+    }
+
+    /// Hears the master on the I/O thread, whenever the application's thread does not.
+    async fn listen(self: &Arc<Self>) -> io::Result<()> {
+        loop {
+            let line = self.inlet.watch()?;
+            while !self.hearing.application_waits() {
+                let mut ready = line.readable().await?;
+                if !self.hear() {
+                    return Ok(());
+                }
+                ready.clear_ready();
+            }
+            drop(line);
+            self.hearing.rest().await?;
+        }
+    }
+
+    /// Hears the master on the thread that runs this, while that waits.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) async fn listen_here(self: Arc<Self>) -> io::Result<()> {
+        let line = self.inlet.watch()?;
+        let _listening = self.hearing.begin();
+        loop {
+            let mut ready = line.readable().await?;
+            if !self.hear() {
+                return Ok(());
+            }
+            ready.clear_ready();
         }
     }
 
@@ -181,18 +230,32 @@ impl Driver {
         if inner.over {
             let gone = inner.machine.gone().unwrap_or(Gone::Left);
             drop(inner);
-            return answer((to, Err(gone.into())));
+            return answer(to, Err(gone.into()));
         }
         let local = Local { share: Arc::new(share), answer: Some(to) };
         inner.locals.insert(contribution.reduction, local);
         inner.machine.handle_event(self.now(), Event::Call(contribution));
-        let outcomes = self.act(&mut inner);
-        drop(inner);
-        outcomes.into_iter().for_each(answer);
+        self.act(inner);
+    }
+
+    /// Works on the I/O thread until all is over.
+    pub(crate) async fn run(self: &Arc<Self>) {
+        let leaving = Leaving(self);
+        self.work(|_, _| {});
+        // If either cannot go on, neither can: the master sees the connection break.
+        let ended = tokio::select! {
+            driven = self.drive() => driven,
+            Err(error) = self.listen() => Err(error),
+        };
+        if let Err(error) = ended {
+            tracing::error!(%error, "the worker cannot go on");
+        }
+        drop(leaving);
+        self.keeper.close().await;
     }
 
     /// Sends what could not be sent at once, and lets time pass, until all is over.
-    pub(crate) async fn drive(self: &Arc<Self>, mut control: WriteHalf<BoxStream>) {
+    async fn drive(self: &Arc<Self>) -> io::Result<()> {
         loop {
             let (due, blocked, patience) = {
                 let mut inner = self.lock();
@@ -200,14 +263,19 @@ impl Driver {
                 if inner.over {
                     break;
                 }
+                inner.due = inner.machine.poll_timeout();
                 let patience = inner.limits.ping_interval * INTERVALS_MOST;
-                (inner.machine.poll_timeout(), inner.outbox.take_blocked(), patience)
+                (inner.due, inner.outlet.is_blocked(), patience)
             };
-            if let Some(bytes) = blocked {
+            if blocked {
                 // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence lasts.
-                if timeout(patience, control.write_all(&bytes)).await.is_err() {
-                    tracing::warn!(?patience, "the master takes no messages");
-                    self.take(Event::MasterLost);
+                let line = self.lock().outlet.watch()?;
+                match timeout(patience, line.writable()).await {
+                    Ok(_) => self.lock().outlet.go_on(),
+                    Err(_) => {
+                        tracing::warn!(?patience, "the master takes no messages");
+                        self.take(Event::MasterLost);
+                    }
                 }
                 continue;
             }
@@ -221,20 +289,21 @@ impl Driver {
                 self.work(Worker::handle_timeout);
             }
         }
-        self.say_goodbye();
-        self.keeper.close().await;
+        Ok(())
     }
 
-    /// Whoever has called or calls from now on hears why nothing happens.
-    fn say_goodbye(&self) {
+    /// Takes part no more. Whoever has called or calls from now on hears why nothing happens.
+    fn leave(&self) {
         let mut inner = self.lock();
+        inner.over = true;
         let gone = inner.machine.gone().unwrap_or(Gone::Left);
         self.gone.send_replace(Some(gone));
         inner.news = None;
         let open = mem::take(&mut inner.locals);
+        inner.outlet.close();
         drop(inner);
         for to in open.into_values().filter_map(|local| local.answer) {
-            answer((to, Err(gone.into())));
+            answer(to, Err(gone.into()));
         }
     }
 
@@ -245,76 +314,101 @@ impl Driver {
     }
 
     /// Does what the machine wants done.
-    fn act(self: &Arc<Self>, inner: &mut Inner) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
-        let due = inner.machine.poll_timeout();
+    fn act(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
+        let mut deeds = Vec::new();
         while let Some(action) = inner.machine.poll_action() {
-            match action {
-                Action::Send(message) => inner.outbox.push(message),
-                Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
-                Action::Unwelcome(reason) => {
-                    let address = self.config.rendezvous.clone();
-                    self.end(inner, JoinError::Unwelcome { address, reason });
-                }
-                Action::Incomplete { missing } => {
-                    let timeout = self.config.join_timeout;
-                    self.end(inner, JoinError::Incomplete { missing, timeout });
-                }
-                Action::Execute(task) => self.execute(inner, task),
-                Action::Collect { reduction, pieces } => {
-                    let Some(Local { share, .. }) = inner.locals.get(&reduction) else { continue };
-                    let (share, driver) = (share.clone(), self.clone());
-                    self.runtime.spawn(async move {
-                        let result = share.collect(&driver.peers, pieces).await;
-                        drop(share);
-                        driver.take(Event::Collected { reduction, result });
-                    });
-                }
-                Action::Resolve { reduction, end } => outcomes.extend(resolve(inner, reduction, end)),
-                Action::Release(reduction) => self.release(inner, reduction),
-                Action::Departed { process, evidence } => {
-                    self.failed.send_modify(|failed| {
-                        *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
-                    });
-                    self.peers.forget(process, evidence == Evidence::Disconnected);
-                }
-                Action::Keep(keep) => self.keep(inner, keep),
-                Action::News(news) => {
-                    tracing::info!(%news);
-                    // The application may not listen.
-                    drop(inner.news.as_ref().map(|listeners| listeners.send(news)));
-                }
-                Action::Closed => self.end(inner, JoinError::MasterLost),
-            }
+            deeds.extend(self.do_one(&mut inner, action));
         }
         // The I/O thread sends together what all its tasks have to say.
-        if inner.outbox.has_messages() && std::thread::current().id() == self.thread {
+        if inner.outlet.has_messages() && std::thread::current().id() == self.thread {
             self.wake.notify_one();
         } else {
-            self.send(inner);
+            self.send(&mut inner);
         }
-        if inner.over || inner.machine.poll_timeout() != due {
+        if inner.over || inner.machine.poll_timeout() != inner.due {
             self.wake.notify_one();
         }
-        outcomes
+        drop(inner);
+        for deed in deeds {
+            match deed {
+                Deed::Answer(to, result) => answer(to, result),
+                Deed::Begin(mut future) => {
+                    let _runtime = self.runtime.enter();
+                    if (&mut future).now_or_never().is_none() {
+                        self.runtime.spawn(future);
+                    }
+                }
+            }
+        }
+    }
+
+    fn do_one(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Deed> {
+        match action {
+            Action::Send(message) => inner.outlet.push(message),
+            Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
+            Action::Unwelcome(reason) => {
+                let address = self.config.rendezvous.clone();
+                end(inner, JoinError::Unwelcome { address, reason });
+            }
+            Action::Incomplete { missing } => {
+                let timeout = self.config.join_timeout;
+                end(inner, JoinError::Incomplete { missing, timeout });
+            }
+            Action::Closed => end(inner, JoinError::MasterLost),
+            Action::Execute(task) => {
+                let (share, driver) = (inner.share(task.segment.reduction)?, self.clone());
+                return Some(Deed::Begin(Box::pin(async move {
+                    let (peers, id) = (driver.peers.clone(), task.task);
+                    let done = move |result| driver.take(Event::Executed { task: id, result });
+                    share.execute(&peers, task, done).await;
+                })));
+            }
+            Action::Collect { reduction, pieces } => {
+                let (share, driver) = (inner.share(reduction)?, self.clone());
+                return Some(Deed::Begin(Box::pin(async move {
+                    let result = share.collect(&driver.peers, pieces).await;
+                    drop(share);
+                    driver.take(Event::Collected { reduction, result });
+                })));
+            }
+            Action::Keep(keep) => {
+                let (share, driver) = (inner.share(keep.reduction)?, self.clone());
+                return Some(Deed::Begin(Box::pin(async move {
+                    let kept = driver.copier.copy(&share, keep).await;
+                    driver.take(Event::Kept(kept));
+                })));
+            }
+            Action::Resolve { reduction, end } => return resolve(inner, reduction, end),
+            Action::Release(reduction) => self.release(inner, reduction),
+            Action::Departed { process, evidence } => {
+                self.failed.send_modify(|failed| {
+                    *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
+                });
+                self.peers.forget(process, evidence == Evidence::Disconnected);
+            }
+            Action::News(news) => {
+                tracing::info!(%news);
+                // The application may not listen.
+                drop(inner.news.as_ref().map(|listeners| listeners.send(news)));
+            }
+        }
+        None
     }
 
     /// Sends what there is to tell the master.
     fn send(self: &Arc<Self>, inner: &mut Inner) {
-        if !inner.outbox.has_messages() {
+        if !inner.outlet.has_messages() {
             return;
         }
         let Config { job, process: sender, .. } = self.config;
         let header = Header { job, epoch: inner.machine.epoch(), sender };
-        match inner.outbox.send(&header, inner.limits.frame_bytes_max) {
-            Ok(false) => {}
-            Ok(true) => self.wake.notify_one(),
-            Err(error) => {
-                // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
-                tracing::error!(%error, "cannot tell the master");
-                let driver = self.clone();
-                self.runtime.spawn(async move { driver.take(Event::MasterLost) });
-            }
+        if let Err(error) = inner.outlet.send(&header, inner.limits.frame_bytes_max) {
+            // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
+            tracing::error!(%error, "cannot tell the master");
+            let driver = self.clone();
+            self.runtime.spawn(async move { driver.take(Event::MasterLost) });
+        } else if inner.outlet.is_blocked() {
+            self.wake.notify_one();
         }
     }
 }
@@ -337,33 +431,6 @@ impl Driver {
         }
     }
 
-    /// Takes part no more; `error` is why, if the job has not begun.
-    fn end(&self, inner: &mut Inner, error: JoinError) {
-        if let Some(ready) = inner.ready.take() {
-            let _ = ready.send(Err(error));
-        }
-        inner.over = true;
-    }
-
-    fn execute(self: &Arc<Self>, inner: &Inner, task: Task) {
-        let Some(Local { share, .. }) = inner.locals.get(&task.segment.reduction) else { return };
-        let (share, driver, id) = (share.clone(), self.clone(), task.task);
-        self.runtime.spawn(async move {
-            let peers = driver.peers.clone();
-            share.execute(&peers, task, move |result| driver.take(Event::Executed { task: id, result })).await;
-        });
-    }
-
-    /// Makes copies of an original, in the background.
-    fn keep(self: &Arc<Self>, inner: &Inner, keep: Keep) {
-        let Some(Local { share, .. }) = inner.locals.get(&keep.reduction) else { return };
-        let (share, driver) = (share.clone(), self.clone());
-        self.runtime.spawn(async move {
-            let kept = driver.copier.copy(&share, keep).await;
-            driver.take(Event::Kept(kept));
-        });
-    }
-
     fn release(&self, inner: &mut Inner, reduction: ReductionId) {
         self.keeper.release(reduction);
         if let Some(local) = inner.locals.remove(&reduction) {
@@ -375,8 +442,31 @@ impl Driver {
     }
 }
 
+/// Leaves when it is dropped, however that comes about.
+struct Leaving<'a>(&'a Driver);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Inner {
+    fn share(&self, reduction: ReductionId) -> Option<Arc<Share>> {
+        self.locals.get(&reduction).map(|local| local.share.clone())
+    }
+}
+
+/// Takes part no more; `error` is why, if the job has not begun.
+fn end(inner: &mut Inner, error: JoinError) {
+    if let Some(ready) = inner.ready.take() {
+        let _ = ready.send(Err(error));
+    }
+    inner.over = true;
+}
+
 /// How a call ends for the application.
-fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Outcome> {
+fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> {
     let local = inner.locals.get_mut(&reduction)?;
     let to = local.answer.take()?;
     let result = match end {
@@ -391,10 +481,10 @@ fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Outcom
         End::Closed => Err(CallError::Closed),
         End::ResultLost(error) => Err(CallError::ResultLost(error)),
     };
-    Some((to, result))
+    Some(Deed::Answer(to, result))
 }
 
-fn answer((to, result): Outcome) {
+fn answer(to: Answer, result: Result<Completed, CallError>) {
     // The application may have dropped its future.
     let _ = to.send(result);
 }

@@ -219,6 +219,11 @@ impl Handle {
         Ok(pending)
     }
 
+    /// Lets the thread that waits for the application's futures hear the master by itself.
+    pub fn waiting(&self) -> Waiting {
+        Waiting(self.driver.clone())
+    }
+
     /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits for all
     /// others, too.
     pub async fn close(&self) {
@@ -226,6 +231,34 @@ impl Handle {
         let mut gone = self.gone.clone();
         // An error means that the thread has ended, which is as good.
         let _ = gone.wait_for(Option::is_some).await;
+    }
+}
+
+/// The thread on which the application waits, as its worker sees it. One thread at a time.
+#[derive(Clone)]
+pub struct Waiting(Arc<Driver>);
+
+impl Waiting {
+    /// Hears the master, in the runtime that this runs in. To be spawned there once.
+    pub async fn listen(self) {
+        if let Err(error) = self.0.listen_here().await {
+            tracing::debug!(%error, "the application does not hear the master");
+        }
+    }
+
+    /// The runtime's thread is about to wait.
+    pub fn begin(&self) {
+        self.0.hearing.wait();
+    }
+
+    /// The runtime's thread goes on.
+    pub fn end(&self) {
+        self.0.hearing.compute();
+    }
+
+    /// The runtime's thread is about to wait for something else than the runtime.
+    pub fn elsewhere(&self) {
+        self.0.hearing.wait_deaf();
     }
 }
 

@@ -11,8 +11,10 @@
 //! | [`peers`] | the way to other processes' windows |
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
+//! | `driver` | lets the machine act, on whichever thread has an event for it |
+//! | `line`, `hearing` | the connection to the master, and which thread listens |
 //! | `handle` | what a session holds of its worker |
-//! | [`runtime`] | drives the machine with sockets, threads and memory |
+//! | [`runtime`] | joins the job; the thread for input and output |
 //!
 //! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
 //! other.
@@ -22,11 +24,12 @@ pub mod copier;
 mod driver;
 pub mod executor;
 mod handle;
+mod hearing;
 pub mod keeper;
 pub mod kernel;
+mod line;
 pub mod machine;
 pub mod memory;
-mod outbox;
 pub mod peers;
 pub mod runtime;
 pub mod transport;

@@ -8,17 +8,15 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{JobId, message::Peer, spec::Limits};
-use tokio::io::ReadHalf;
+use everfold_protocol::{JobId, message::Peer};
 
 use crate::{
     driver::Driver,
     keeper::{Keeper, KeeperConfig},
-    machine::Event,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     transport::{
-        control::{Address, BoxStream, Listener, connect_until, read_frame},
+        control::{Address, Listener, connect_until},
         handshake::{self, Key, Purpose},
         shm,
         tcp::{self, Tcp},
@@ -27,7 +25,7 @@ use crate::{
 
 pub use crate::{
     driver::timestamp,
-    handle::{Call, CallError, Completed, Config, Handle, JoinError, Pending, Transport},
+    handle::{Call, CallError, Completed, Config, Handle, JoinError, Pending, Transport, Waiting},
 };
 
 /// Joins the job and waits until everyone has.
@@ -55,28 +53,25 @@ pub fn start(config: Config) -> Result<Handle, JoinError> {
 
 /// Joins the job, and works until this process has left it.
 async fn work(config: Config, ready: mpsc::Sender<Result<Handle, JoinError>>) {
-    let (driver, control) = match connect(config, ready.clone()).await {
-        Ok(connected) => connected,
+    let driver = match connect(config, ready.clone()).await {
+        Ok(driver) => driver,
         Err(error) => return drop(ready.send(Err(error))),
     };
-    let (reader, writer) = tokio::io::split(control);
     // Without it the broken connection tells the same, later.
     let _lifeline = driver.windows.region().and_then(|region| {
         Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
     });
-    driver.begin();
-    tokio::spawn(listen(reader, driver.clone()));
-    driver.drive(writer).await;
+    driver.run().await;
 }
 
 async fn connect(
     config: Config,
     ready: mpsc::Sender<Result<Handle, JoinError>>,
-) -> Result<(Arc<Driver>, BoxStream), JoinError> {
+) -> Result<Arc<Driver>, JoinError> {
     let Config { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
     let address = || rendezvous.clone();
     let deadline = tokio::time::Instant::now() + join_timeout;
-    let (mut control, direct) = connect_until(rendezvous, deadline)
+    let (mut control, socket) = connect_until(rendezvous, deadline)
         .await
         .map_err(|source| JoinError::NoMaster { address: address(), timeout: join_timeout, source })?;
     handshake::connect(&mut control, &key, job, process, Purpose::Control)
@@ -106,21 +101,7 @@ async fn connect(
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok((Driver::new(config, me, windows, keeper, peers, direct, ready), control))
-}
-
-/// Hears the master.
-async fn listen(control: ReadHalf<BoxStream>, driver: Arc<Driver>) {
-    let mut control = tokio::io::BufReader::with_capacity(64 << 10, control);
-    loop {
-        match read_frame(&mut control, Limits::default().frame_bytes_max).await {
-            Ok((header, messages)) => driver.hear(header, messages),
-            Err(error) => {
-                tracing::debug!(%error, "the master is silent");
-                return driver.take(Event::MasterLost);
-            }
-        }
-    }
+    Ok(Driver::new(config, me, windows, keeper, peers, socket, ready)?)
 }
 
 /// Answers peers that read this process's windows.

@@ -154,8 +154,12 @@ where
     E: From<Error>,
 {
     let session = Session::join(environment, config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(Error::from)?;
+    let waiting = session.waiting();
+    let (begin, end) = (waiting.clone(), waiting.clone());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.on_thread_park(move || begin.begin()).on_thread_unpark(move || end.end());
+    let runtime = runtime.enable_all().build().map_err(Error::from)?;
+    runtime.spawn(waiting.listen());
     let ended = runtime.block_on(program(session.clone()));
     if ended.is_ok() {
         runtime.block_on(session.close());

@@ -19,6 +19,7 @@ use everfold_protocol::{
     message::Header,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use socket2::Socket;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host},
@@ -148,9 +149,6 @@ async fn resolve(place: &str) -> io::Result<SocketAddr> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}")))
 }
 
-/// Writes to a connection from any thread. It never waits: what does not fit is refused with `WouldBlock`.
-pub type Direct = Box<dyn io::Write + Send>;
-
 /// Connects once.
 ///
 /// # Errors
@@ -159,32 +157,33 @@ pub async fn connect(address: &Address) -> io::Result<BoxStream> {
     connect_shared(address).await.map(|(stream, _)| stream)
 }
 
-/// Connects once; others can write to the connection, too.
+/// Connects once. The socket is the same connection, for threads that do not wait.
 ///
 /// # Errors
 /// Nobody listens there.
-pub async fn connect_shared(address: &Address) -> io::Result<(BoxStream, Direct)> {
+async fn connect_shared(address: &Address) -> io::Result<(BoxStream, Socket)> {
     match address {
         Address::Tcp(place) => {
-            let stream = TcpStream::connect(resolve(place).await?).await?.into_std()?;
+            let stream = TcpStream::connect(resolve(place).await?).await?;
             stream.set_nodelay(true)?;
-            let direct = stream.try_clone()?;
-            Ok((Box::new(TcpStream::from_std(stream)?), Box::new(direct)))
+            let socket = Socket::from(stream.into_std()?);
+            Ok((Box::new(TcpStream::from_std(socket.try_clone()?.into())?), socket))
         }
         Address::Unix(name) => {
             let stream = StdUnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?)?;
             stream.set_nonblocking(true)?;
-            let direct = stream.try_clone()?;
-            Ok((Box::new(UnixStream::from_std(stream)?), Box::new(direct)))
+            let socket = Socket::from(stream);
+            Ok((Box::new(UnixStream::from_std(socket.try_clone()?.into())?), socket))
         }
     }
 }
 
-/// Connects to a listener that may not be there yet, until `deadline`.
+/// Connects to a listener that may not be there yet, until `deadline`. The socket is the same connection, for threads
+/// that do not wait.
 ///
 /// # Errors
 /// What the last attempt said.
-pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<(BoxStream, Direct)> {
+pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<(BoxStream, Socket)> {
     let mut pause = Duration::from_millis(1);
     loop {
         match connect_shared(address).await {

@@ -1,0 +1,115 @@
+//! Who hears the master.
+//!
+//! What ends a future is for the application. Where the application's thread waits for it, that thread hears it by itself:
+//! to be woken up by the I/O thread would take two wake-ups instead of one, and with small bodies wake-ups are what takes
+//! the time. Where the application computes, the I/O thread hears.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
+
+use nix::sys::{
+    time::TimeSpec,
+    timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
+};
+use tokio::io::Interest;
+
+use crate::line::watch;
+
+/// How long the application computes before the I/O thread takes over: one that reduces again and again waits again by
+/// then, and spares the change.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Who listens.
+///
+/// While the I/O thread rests and the application's thread computes, the timer runs, or the I/O thread is about to see that
+/// it has run out.
+pub(crate) struct Hearing {
+    application_listens: AtomicBool,
+    application_waits: AtomicBool,
+    io_rests: AtomicBool,
+    timer_runs: AtomicBool,
+    timer: TimerFd,
+}
+
+impl Hearing {
+    /// The I/O thread listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn new() -> io::Result<Self> {
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        Ok(Self {
+            application_listens: AtomicBool::new(false),
+            application_waits: AtomicBool::new(false),
+            io_rests: AtomicBool::new(false),
+            timer_runs: AtomicBool::new(false),
+            timer,
+        })
+    }
+
+    /// Whether the application's thread listens.
+    pub(crate) fn application_waits(&self) -> bool {
+        self.application_waits.load(SeqCst)
+    }
+
+    /// The application's thread can listen, until this is dropped.
+    pub(crate) fn begin(&self) -> impl Drop {
+        self.application_listens.store(true, SeqCst);
+        Listening(self)
+    }
+
+    /// The application's thread waits, and listens if it can.
+    pub(crate) fn wait(&self) {
+        self.application_waits.store(self.application_listens.load(SeqCst), SeqCst);
+    }
+
+    /// The application's thread computes; after `patience` the I/O thread is to listen.
+    fn stop_waiting(&self, patience: Duration) {
+        self.application_waits.store(false, SeqCst);
+        if self.io_rests.load(SeqCst) && !self.timer_runs.swap(true, SeqCst) {
+            let expiration = Expiration::OneShot(TimeSpec::from(patience));
+            if let Err(error) = self.timer.set(expiration, TimerSetTimeFlags::empty()) {
+                tracing::error!(%error, "cannot set a timer");
+            }
+        }
+    }
+
+    /// The application's thread computes.
+    pub(crate) fn compute(&self) {
+        self.stop_waiting(PATIENCE);
+    }
+
+    /// The application's thread waits where it does not listen.
+    pub(crate) fn wait_deaf(&self) {
+        self.stop_waiting(Duration::from_nanos(1));
+    }
+
+    /// Lets the I/O thread rest while the application's thread listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) async fn rest(&self) -> io::Result<()> {
+        let timer = watch(self.timer.as_fd(), Interest::READABLE)?;
+        self.io_rests.store(true, SeqCst);
+        while self.application_waits() {
+            timer.readable().await?.clear_ready();
+            self.timer_runs.store(false, SeqCst);
+        }
+        self.io_rests.store(false, SeqCst);
+        Ok(())
+    }
+}
+
+/// While the application's thread can listen.
+struct Listening<'a>(&'a Hearing);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.application_listens.store(false, SeqCst);
+        self.0.wait_deaf();
+    }
+}
