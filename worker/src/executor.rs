@@ -393,6 +393,8 @@ impl Share {
                 };
                 self.shown
                     .release(|window| self.shown.windows.shows(window, &original) && !in_result(window));
+                // Whoever has read it last may not have let go of it yet.
+                original.idle().await;
                 for piece in pieces {
                     self.collect_piece(peers, array, &original, piece).await?;
                 }

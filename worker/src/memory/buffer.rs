@@ -8,9 +8,12 @@ use std::{
     any::Any,
     fmt,
     ops::{Deref, DerefMut, Range},
+    pin::pin,
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use tokio::sync::Notify;
 
 use super::region::Block;
 
@@ -67,7 +70,15 @@ pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
     region_offset: Option<u64>,
+    lending: Arc<Lending>,
+}
+
+/// What is lent of a buffer.
+#[derive(Debug, Default)]
+struct Lending {
     lent: Mutex<Vec<Lent>>,
+    /// Notified when nothing is lent any more.
+    idle: Notify,
 }
 
 #[derive(Debug)]
@@ -96,7 +107,7 @@ impl Buffer {
         let region_offset = owner.region_offset();
         let bytes = owner.bytes_mut();
         let (start, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
-        Arc::new(Self { owner, start, len, region_offset, lent: Mutex::new(Vec::new()) })
+        Arc::new(Self { owner, start, len, region_offset, lending: Arc::default() })
     }
 
     /// Length in bytes.
@@ -142,7 +153,7 @@ impl Buffer {
             return Err(unavailable);
         }
         let range = start as usize..end as usize;
-        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = self.lending.lock();
         let conflict = lent.iter().any(|other| {
             (exclusive || other.exclusive) && other.range.start < range.end && range.start < other.range.end
         });
@@ -151,7 +162,20 @@ impl Buffer {
         }
         lent.push(Lent { range: range.clone(), exclusive });
         drop(lent);
-        Ok(Lease { buffer: self.clone(), range, exclusive })
+        let entry = Entry { lending: self.lending.clone(), range, exclusive };
+        Ok(Lease { buffer: self.clone(), entry })
+    }
+
+    /// Waits until nothing of it is lent. Whoever was lent something does not hold the buffer any more, either.
+    pub async fn idle(&self) {
+        loop {
+            let mut idle = pin!(self.lending.idle.notified());
+            idle.as_mut().enable();
+            if self.lending.lock().is_empty() {
+                return;
+            }
+            idle.await;
+        }
     }
 
     /// Gives the memory back to its owner, once nothing of it is lent or published.
@@ -169,19 +193,36 @@ impl fmt::Debug for Buffer {
     }
 }
 
+impl Lending {
+    fn lock(&self) -> MutexGuard<'_, Vec<Lent>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fields are dropped in this order: whoever sees that nothing is lent sees nobody who holds the buffer.
 #[derive(Debug)]
 struct Lease {
     buffer: Arc<Buffer>,
+    entry: Entry,
+}
+
+/// Says that something is lent.
+#[derive(Debug)]
+struct Entry {
+    lending: Arc<Lending>,
     range: Range<usize>,
     exclusive: bool,
 }
 
-impl Drop for Lease {
+impl Drop for Entry {
     fn drop(&mut self) {
-        let mut lent = self.buffer.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lent = self.lending.lock();
         let mine = |other: &Lent| other.range == self.range && other.exclusive == self.exclusive;
-        let position = lent.iter().position(mine).expect("a lease is listed until it is dropped");
+        let position = lent.iter().position(mine).expect("what is lent is listed until it is given back");
         lent.swap_remove(position);
+        if lent.is_empty() {
+            self.lending.idle.notify_waiters();
+        }
     }
 }
 
@@ -197,7 +238,7 @@ impl Deref for ReadLease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let Lease { buffer, range, .. } = &self.0;
+        let Lease { buffer, entry: Entry { range, .. } } = &self.0;
         // SAFETY: the range is inside the owner's memory, which neither moves nor is freed while the buffer lives, and
         // nobody holds it for writing.
         unsafe { std::slice::from_raw_parts(buffer.start.as_ptr().add(range.start), range.len()) }
@@ -208,7 +249,7 @@ impl Deref for WriteLease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let Lease { buffer, range, .. } = &self.0;
+        let Lease { buffer, entry: Entry { range, .. } } = &self.0;
         // SAFETY: as for `ReadLease`; the only other holder could be this lease itself.
         unsafe { std::slice::from_raw_parts(buffer.start.as_ptr().add(range.start), range.len()) }
     }
@@ -216,7 +257,7 @@ impl Deref for WriteLease {
 
 impl DerefMut for WriteLease {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Lease { buffer, range, .. } = &self.0;
+        let Lease { buffer, entry: Entry { range, .. } } = &self.0;
         // SAFETY: the range is inside the owner's memory, and nobody else holds any of it.
         unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr().add(range.start), range.len()) }
     }
@@ -254,6 +295,22 @@ mod tests {
         assert_eq!((first[5], second[0]), (25, 25));
         drop(write);
         assert_eq!(buffer.read(19, 1).unwrap()[0], 19);
+    }
+
+    #[test]
+    fn whoever_waits_until_it_is_idle_can_take_it() {
+        let buffer = buffer();
+        let leases = [buffer.read(0, 10).unwrap(), buffer.read(5, 10).unwrap()];
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            stopped.recv().unwrap();
+            drop(leases);
+        });
+        let idle = buffer.idle();
+        stop.send(()).unwrap();
+        futures::executor::block_on(idle);
+        assert!(buffer.into_owner().is_ok());
+        thread.join().unwrap();
     }
 
     #[test]
