@@ -6,7 +6,10 @@ use std::{
 };
 
 use everfold_protocol::{Rank, ReductionId, message::News, spec::Delivery};
-use everfold_worker::{kernel::Element, runtime::{Handle, Waiting}};
+use everfold_worker::{
+    kernel::Element,
+    runtime::{Handle, Waiting},
+};
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
 

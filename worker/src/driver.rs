@@ -28,12 +28,12 @@ use tokio::{
 use crate::{
     copier::Copier,
     executor::Share,
-    hearing::Hearing,
     handle::{CallError, Completed, Config, Handle, JoinError},
+    hearing::Hearing,
     keeper::Keeper,
+    line::{Inlet, Outlet},
     machine::{Action, End, Event, Gone, Worker},
     memory::window::Windows,
-    line::{Inlet, Outlet},
     peers::Peers,
 };
 

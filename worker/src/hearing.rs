@@ -41,7 +41,8 @@ impl Hearing {
     /// # Errors
     /// What the system says.
     pub(crate) fn new() -> io::Result<Self> {
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        let timer =
+            TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
         Ok(Self {
             application_listens: AtomicBool::new(false),
             application_waits: AtomicBool::new(false),
