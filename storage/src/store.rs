@@ -17,7 +17,7 @@ use std::{
 
 use everfold_protocol::ReductionId;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Env,
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME,
     ErrorKind, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions,
 };
 
@@ -266,12 +266,6 @@ fn columns(options: &Options) -> impl Iterator<Item = ColumnFamilyDescriptor> {
 
 fn options() -> Options {
     let mut options = Options::default();
-    // The database's own threads must not take a core from whoever computes. They are shared by all databases of the
-    // process, so that those of the application work at the lowest priority as well.
-    if let Ok(mut environment) = Env::new() {
-        environment.lower_thread_pool_cpu_priority();
-        environment.lower_high_priority_thread_pool_cpu_priority();
-    }
     options.create_if_missing(true);
     options.create_missing_column_families(true);
 

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`front`] | the keeper: what is kept, what is released, how much at most |
-//! | `writer` | the one thread that writes to disk, at the lowest priority |
+//! | `writer` | the one thread that writes to disk; it gives way to folding |
 //! | `disk` | this process's store, and those that dead processes of this host left |
 //! | [`kept`] | a contribution that a keeper holds, as a window shows it |
 //! | [`error`] | why something could not be kept or read |

@@ -1,7 +1,8 @@
 //! The one thread that writes to disk.
 //!
-//! It has the lowest ordinary priority, because it must never take a core from folding; the database's own threads have
-//! it as well. Jobs are done in the order in which they come.
+//! It gives way to folding, and so do the database's own threads, but not for ever: somebody may wait for what it writes,
+//! and where the application computes on every core the lowest priority would be none at all. Jobs are done in the order
+//! in which they come.
 //!
 //! A disk that refuses is tried again with the next record, in the store that is open: what that store has acknowledged
 //! can still be read from it, which a store that was closed and cannot be opened again would not allow. Only what is slow
@@ -169,10 +170,16 @@ impl Work {
     }
 }
 
-/// Gives the calling thread the lowest ordinary priority; those that it starts inherit it.
+/// What is added to the nice value: about a third of the share of a core that a thread which folds has.
+const NICE: libc::c_int = 5;
+
+/// Lowers the priority of the calling thread; those that it starts inherit it.
 fn lower_priority() {
-    // SAFETY: the call takes plain integers. On Linux a process id of 0 means the calling thread alone.
-    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    // SAFETY: the calls take plain integers. On Linux a process id of 0 means the calling thread alone.
+    let result = unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, nice + NICE)
+    };
     if result != 0 {
         tracing::debug!(error = %io::Error::last_os_error(), "cannot lower the priority of keeping");
     }
