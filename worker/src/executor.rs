@@ -7,7 +7,10 @@ use std::{
     collections::BTreeMap,
     num::NonZeroU64,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -45,6 +48,9 @@ pub struct Share {
     commutative: bool,
     /// Whether partials stay in this process: at the root, where the result arrives.
     private: bool,
+    /// Whether the result is taking the place of the body. A task that was given up elsewhere may still be under way here:
+    /// nothing is folded into the result.
+    over: AtomicBool,
     shown: Shown,
     /// Windows on copies of others' originals.
     copies: Mutex<BTreeMap<ProcessId, WindowRef>>,
@@ -192,7 +198,8 @@ impl Share {
         };
         let (group, commutative) = (spec.group.clone(), spec.commutative);
         let copies = Mutex::default();
-        Ok((Self { me, group, commutative, private, shown, copies, kind }, data))
+        let over = AtomicBool::new(false);
+        Ok((Self { me, group, commutative, private, over, shown, copies, kind }, data))
     }
 
     fn folds_swiftly(&self) -> bool {
@@ -292,6 +299,7 @@ impl Share {
             Kind::Array(array) => self.fold_array(array, task, fetched, own_position),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
+                self.check_open()?;
                 let object = object.as_mut().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 match (task.sources.split_first(), fetched.split_first()) {
                     (Some((source, sources)), Some((bytes, fetched))) if task.own.is_empty() => {
@@ -349,6 +357,7 @@ impl Share {
             _ => (Own::InPlace, &sources[..]),
         };
         let mut target = target.write(start, len).map_err(busy)?;
+        self.check_open()?;
         kernel::fold(&mut target, own, sources, own_position, array.element_bytes, &array.accumulate);
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
             let spoils = matches!(own, Own::InPlace) || task.own.is_empty();
@@ -363,6 +372,14 @@ impl Share {
             None if self.private => Data::Private,
             None => Data::Inline(Bytes::copy_from_slice(&target)),
         })
+    }
+
+    /// Whoever folds asks once it holds what it writes to, and whoever puts the result in its place waits for that.
+    fn check_open(&self) -> Result<(), ExecutionError> {
+        match self.over.load(Ordering::SeqCst) {
+            true => Err(ExecutionError::blame(self.me, "the reduction is over here")),
+            false => Ok(()),
+        }
     }
 
     /// The buffer in which this rank's partials grow, made and published at the first use.
@@ -384,6 +401,7 @@ impl Share {
         if self.group.len() == 1 {
             return Ok(());
         }
+        self.over.store(true, Ordering::SeqCst);
         match &self.kind {
             Kind::Array(array) => {
                 let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
