@@ -1,6 +1,6 @@
 //! What a call returns at once, and how it can be waited for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everfold::{ReduceError, ReduceFuture, Session, Sum};
 use futures::FutureExt;
@@ -9,6 +9,7 @@ use crate::{process::wait_until, suite::Suite};
 
 pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("calls::a_loop", 4, a_loop);
+    suite.job("calls::a_loop_with_pauses", 4, a_loop_with_pauses);
     suite.job("calls::a_loop_started_at_once", 4, a_loop_started_at_once);
     suite.job("calls::two_names_interleaved", 4, two_names_interleaved);
     suite.job("calls::a_dropped_future_counts", 4, a_dropped_future_counts);
@@ -34,6 +35,27 @@ async fn a_loop(session: Session) -> everfold::Result<()> {
     for call in 0..500 {
         let value = session.allreduce("loop", share(session.rank().0, call)).await?.value;
         assert_eq!(value, Some(total(&session, call)));
+    }
+    Ok(())
+}
+
+/// Computes before some of the calls, or waits in another way, so that now this thread and now that one hears the master.
+async fn a_loop_with_pauses(session: Session) -> everfold::Result<()> {
+    let me = session.rank().0;
+    for call in 0..600 {
+        let future = session.allreduce("loop", share(me, call)).start()?;
+        match (call + 7 * u64::from(me)) % 11 {
+            0 => tokio::time::sleep(Duration::from_micros(900)).await,
+            pause @ 1..4 => {
+                let until = Instant::now() + Duration::from_micros(500 * pause);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+            }
+            _ => {}
+        }
+        let outcome = if call % 5 == 0 { future.get()? } else { future.await? };
+        assert_eq!(outcome.value, Some(total(&session, call)));
     }
     Ok(())
 }
