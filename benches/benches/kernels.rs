@@ -68,7 +68,7 @@ fn folds(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes((bytes * (sources.len() + 1)) as u64));
         group.bench_function(format!("{} operands", sources.len() + 1), |bencher| {
             bencher.iter(|| {
-                fold(bytemuck::cast_slice_mut(&mut target), Own::From(source), &sources, 0, 4, &accumulate)
+                fold(bytemuck::cast_slice_mut(&mut target), Own::From(source), &sources, 4, &accumulate)
             });
         });
     }

@@ -11,7 +11,7 @@ use everfold_protocol::{
         Contribution, Data, Header, PartialReady, Peer, Place, Task, TaskCounters, ToMaster, ToWorker,
         WindowRef,
     },
-    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 
 const JOB: JobId = JobId(1);
@@ -49,7 +49,7 @@ fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
         group: Path::range(0, ranks),
         delivery: Delivery::Root(Rank(0)),
         kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: MEBIBYTE / 4 },
-        commutative: true,
+        order: Order::Arrival,
         deadline: None,
         protection: Protection::default(),
         allow_missing: false,
@@ -129,29 +129,29 @@ fn messages(criterion: &mut Criterion) {
 fn pairing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/queue and pairing");
     group.throughput(Throughput::Elements(1));
-    for (order, commutative) in [("arrival", true), ("neighbours", false)] {
+    for order in [Order::Arrival, Order::Fixed] {
         for waiting in [10u32, 1_000, 100_000] {
-            // Every other rank waits, so that neighbours never meet until the missing one comes.
+            // Every other rank waits, so that brackets are never whole until the missing one comes.
             let all = Path::range(0, 2 * waiting + 2);
-            let mut queue = Queue::new(commutative);
+            let mut queue = Queue::new(order);
             let ready = |rank: u32| Ready {
                 process: ProcessId::first(rank),
                 path: Path::single(Rank(rank)),
                 data: Data::Private,
             };
             for rank in 0..waiting {
-                queue.push(ready(2 * rank), &all);
+                queue.push(ready(2 * rank), &all, &all);
             }
             let mut at = 0;
             group.bench_function(format!("{order}, {waiting} waiting"), |bencher| {
                 bencher.iter(|| {
                     at = (at + 1) % (waiting - 1);
-                    queue.push(ready(2 * at + 1), &all);
+                    queue.push(ready(2 * at + 1), &all, &all);
                     let pair = queue.take(None, 2, |_| false).expect("there is a partner");
                     let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
                     // The even one waits again, as a fold of both would.
                     let rank = lower.process.rank.0;
-                    queue.push(ready(if commutative { rank } else { rank & !1 }), &all);
+                    queue.push(ready(if order == Order::Arrival { rank } else { rank & !1 }), &all, &all);
                 });
             });
         }

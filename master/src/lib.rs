@@ -14,7 +14,7 @@
 //! | [`recovery`] | what a failure does to a reduction |
 //! | `copying` | which originals get their second copy when |
 //! | [`placement`] | from whom they get it |
-//! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or by neighbourhood |
+//! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `schedule` | who is given which task, and when |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | [`membership`] | who is in the job, and which messages are stale |

@@ -1,11 +1,19 @@
 //! Partials of one segment that wait for a partner.
 //!
-//! Commutative bodies meet in order of arrival (DR-6). Others meet only the partial that holds the ranks right before
-//! or after theirs in the group, so that the operands keep their order.
+//! Contributions meet in order of arrival (DR-6), or in the fixed order: then partials are brackets, and those meet that
+//! together are a larger one (I8).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
-use everfold_protocol::{Path, ProcessId, Rank, message::Data};
+use everfold_protocol::{
+    Path, ProcessId, Rank,
+    bracketing::{self, level},
+    message::Data,
+    spec::Order,
+};
 
 /// Near partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
 const NEAR_AMONG: usize = 128;
@@ -33,8 +41,8 @@ impl Ready {
 pub enum Queue {
     /// Any may meet; first come, first served.
     Arrival(Arrivals),
-    /// Only neighbours may meet.
-    Neighbours(Neighbours),
+    /// Those meet that together are a bracket.
+    Fixed(Brackets),
 }
 
 /// Partials in order of arrival.
@@ -46,28 +54,53 @@ pub struct Arrivals {
     next: u64,
 }
 
-/// Partials by their position in the group.
+/// Partials by their position in the group that was agreed on. Each is a bracket.
 #[derive(Clone, Debug, Default)]
-pub struct Neighbours {
-    /// By the group index of a path's first rank; a path is contiguous within the group.
-    by_start: BTreeMap<usize, Ready>,
+pub struct Brackets {
+    /// By the position of their first contribution.
+    partials: BTreeMap<usize, Bracket>,
     /// Whose they are.
     places: BTreeSet<(Rank, usize)>,
-    /// Starts of partials whose right neighbour waits, too.
-    joints: BTreeSet<usize>,
+    /// Those whose right sibling waits, in one piece. As long as a larger bracket waits, some such pair does.
+    pairs: BTreeSet<usize>,
+    /// Number of contributions in all of them.
+    contributions: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Bracket {
+    ready: Ready,
+    at: Place,
+}
+
+/// Where a bracket lies among the contributions that take part, by their positions.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    first: usize,
+    last: usize,
+    /// The next contribution on the left.
+    before: Option<usize>,
+    /// The next contribution on the right.
+    after: Option<usize>,
 }
 
 impl Queue {
     /// An empty queue.
-    pub fn new(commutative: bool) -> Self {
-        if commutative { Self::Arrival(Arrivals::default()) } else { Self::Neighbours(Neighbours::default()) }
+    pub fn new(order: Order) -> Self {
+        match order {
+            Order::Arrival => Self::Arrival(Arrivals::default()),
+            Order::Fixed => Self::Fixed(Brackets::default()),
+        }
     }
 
-    /// Adds a partial. `group` gives the order of neighbours.
-    pub fn push(&mut self, ready: Ready, group: &Path) {
+    /// Adds a partial. Positions are those in `agreed`; who takes part is in `group`, the same for all that wait.
+    ///
+    /// # Panics
+    /// If it is no bracket although the order is fixed.
+    pub fn push(&mut self, ready: Ready, agreed: &Path, group: &Path) {
         match self {
             Self::Arrival(queue) => queue.push(ready),
-            Self::Neighbours(queue) => queue.push(ready, group),
+            Self::Fixed(queue) => queue.push(ready, agreed, group),
         }
     }
 
@@ -75,7 +108,7 @@ impl Queue {
     pub fn len(&self) -> usize {
         match self {
             Self::Arrival(queue) => queue.partials.len(),
-            Self::Neighbours(queue) => queue.by_start.len(),
+            Self::Fixed(queue) => queue.partials.len(),
         }
     }
 
@@ -84,27 +117,46 @@ impl Queue {
         self.len() == 0
     }
 
+    /// Number of contributions in all waiting partials.
+    pub fn contributions(&self) -> usize {
+        match self {
+            Self::Arrival(queue) => queue.partials.values().map(|ready| ready.path.len()).sum(),
+            Self::Fixed(queue) => queue.contributions,
+        }
+    }
+
     /// Whether some of them may meet.
     pub fn has_partners(&self) -> bool {
         match self {
             Self::Arrival(queue) => queue.partials.len() > 1,
-            Self::Neighbours(queue) => !queue.joints.is_empty(),
+            Self::Fixed(queue) => !queue.pairs.is_empty(),
         }
     }
 
-    /// Whether `ready`, which waits here, may meet another one.
-    pub fn meets(&self, ready: &Ready, group: &Path) -> bool {
+    /// Whether `ready`, which waits here, may meet others, in a task of `most` partials at most.
+    pub fn meets(&self, ready: &Ready, most: usize) -> bool {
         match self {
             Self::Arrival(queue) => queue.partials.len() > 1,
-            Self::Neighbours(queue) => queue.meets(start(&ready.path, group)),
+            Self::Fixed(queue) => {
+                queue.find(ready).is_some_and(|at| queue.around(at, most, |_| true).is_some())
+            }
+        }
+    }
+
+    /// The partials that may meet others, in tasks of `most` partials at most; the latest first where any may meet.
+    pub fn meeting(&self, most: usize) -> Box<dyn Iterator<Item = &Ready> + '_> {
+        match self {
+            Self::Arrival(queue) if queue.partials.len() > 1 => Box::new(queue.partials.values().rev()),
+            Self::Arrival(_) => Box::new(std::iter::empty()),
+            Self::Fixed(queue) => Box::new(queue.meeting(most)),
         }
     }
 
     /// All waiting partials, in order.
-    pub fn iter(&self) -> Box<dyn DoubleEndedIterator<Item = &Ready> + '_> {
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Ready> + '_> {
         match self {
             Self::Arrival(queue) => Box::new(queue.partials.values()),
-            Self::Neighbours(queue) => Box::new(queue.by_start.values()),
+            Self::Fixed(queue) => Box::new(queue.partials.values().map(|bracket| &bracket.ready)),
         }
     }
 
@@ -114,9 +166,7 @@ impl Queue {
             Self::Arrival(queue) => {
                 Box::new(queue.places.range((rank, 0)..=(rank, u64::MAX)).map(|(_, at)| &queue.partials[at]))
             }
-            Self::Neighbours(queue) => Box::new(
-                queue.places.range((rank, 0)..=(rank, usize::MAX)).map(|(_, at)| &queue.by_start[at]),
-            ),
+            Self::Fixed(queue) => Box::new(queue.of(rank).map(|at| &queue.partials[&at].ready)),
         }
     }
 
@@ -124,12 +174,12 @@ impl Queue {
     pub fn into_vec(self) -> Vec<Ready> {
         match self {
             Self::Arrival(queue) => queue.partials.into_values().collect(),
-            Self::Neighbours(queue) => queue.by_start.into_values().collect(),
+            Self::Fixed(queue) => queue.partials.into_values().map(|bracket| bracket.ready).collect(),
         }
     }
 
     /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of their
-    /// operands. Partners that `near` accepts are preferred where any may meet.
+    /// operands. Where there are partners that `near` accepts, no others are taken.
     pub fn take(
         &mut self,
         ready: Option<&Ready>,
@@ -138,7 +188,7 @@ impl Queue {
     ) -> Option<Vec<Ready>> {
         match self {
             Self::Arrival(queue) => queue.take(ready, most, near),
-            Self::Neighbours(queue) => queue.take(ready, most),
+            Self::Fixed(queue) => queue.take(ready, most, near),
         }
     }
 
@@ -149,8 +199,8 @@ impl Queue {
                 let at = *queue.partials.iter().find(|(_, ready)| which(ready))?.0;
                 queue.remove(at)
             }
-            Self::Neighbours(queue) => {
-                let at = *queue.by_start.iter().find(|(_, ready)| which(ready))?.0;
+            Self::Fixed(queue) => {
+                let at = *queue.partials.iter().find(|(_, bracket)| which(&bracket.ready))?.0;
                 queue.remove(at)
             }
         }
@@ -200,80 +250,142 @@ impl Arrivals {
     }
 }
 
-impl Neighbours {
-    fn push(&mut self, ready: Ready, group: &Path) {
-        let (start, end) = (start(&ready.path, group), end(&ready.path, group));
-        if let Some((&left, other)) = self.by_start.range(..start).next_back()
-            && left + other.path.len() == start
-        {
-            self.joints.insert(left);
-        }
-        if self.by_start.contains_key(&end) {
-            self.joints.insert(start);
-        }
-        self.places.insert((ready.process.rank, start));
-        self.by_start.insert(start, ready);
+impl Place {
+    fn of(path: &Path, agreed: &Path, group: &Path) -> Option<Self> {
+        let bracketing::Span { first, last } = bracketing::Span::of(path, agreed)?;
+        let position = |rank| agreed.position(rank);
+        let before = path.first().and_then(|rank| group.before(rank)).and_then(position);
+        let after = path.last().and_then(|rank| group.after(rank)).and_then(position);
+        Some(Self { first, last, before, after })
     }
 
-    fn meets(&self, start: usize) -> bool {
-        self.joints.contains(&start) || self.left_of(start).is_some()
+    /// Level of the node that it shares with the next contribution on the left.
+    fn left(&self) -> u32 {
+        self.before.map_or(u32::MAX, |before| level(before, self.first))
     }
 
-    fn left_of(&self, start: usize) -> Option<usize> {
-        let (&left, other) = self.by_start.range(..start).next_back()?;
-        (left + other.path.len() == start).then_some(left)
+    /// Level of the node that it shares with the next contribution on the right.
+    fn right(&self) -> u32 {
+        self.after.map_or(u32::MAX, |after| level(self.last, after))
     }
 
-    fn remove(&mut self, at: usize) -> Option<Ready> {
-        let left = self.left_of(at);
-        let ready = self.by_start.remove(&at)?;
-        self.places.remove(&(ready.process.rank, at));
-        self.joints.remove(&at);
-        left.map(|left| self.joints.remove(&left));
+    /// Whether nobody else contributes to the node over it.
+    fn is_bracket(&self) -> bool {
+        level(self.first, self.last) < self.left().min(self.right())
+    }
+
+    /// The same together with what lies right beside it.
+    fn with(self, other: Self) -> Self {
+        let (left, right) = if self.first < other.first { (self, other) } else { (other, self) };
+        Self { first: left.first, last: right.last, before: left.before, after: right.after }
+    }
+}
+
+impl Brackets {
+    fn push(&mut self, ready: Ready, agreed: &Path, group: &Path) {
+        let at = Place::of(&ready.path, agreed, group).expect("a path is a non-empty part of its group");
+        assert!(at.is_bracket() && is_contiguous(&ready.path, group), "I8: {} is no bracket", ready.path);
+        self.pairs.extend(self.pair(at));
+        self.contributions += ready.path.len();
+        self.places.insert((ready.process.rank, at.first));
+        self.partials.insert(at.first, Bracket { ready, at });
+    }
+
+    fn remove(&mut self, first: usize) -> Option<Ready> {
+        let Bracket { ready, at } = self.partials.remove(&first)?;
+        self.pair(at).map(|pair| self.pairs.remove(&pair));
+        self.contributions -= ready.path.len();
+        self.places.remove(&(ready.process.rank, first));
         Some(ready)
     }
 
-    fn take(&mut self, ready: Option<&Ready>, most: usize) -> Option<Vec<Ready>> {
-        let mut first = match ready {
-            Some(ready) => {
-                let mut places =
-                    self.places.range((ready.process.rank, 0)..=(ready.process.rank, usize::MAX));
-                places.find(|(_, at)| self.by_start[at] == *ready)?.1
+    /// Where the partials at `rank` begin.
+    fn of(&self, rank: Rank) -> impl Iterator<Item = usize> {
+        self.places.range((rank, 0)..=(rank, usize::MAX)).map(|(_, first)| *first)
+    }
+
+    fn find(&self, ready: &Ready) -> Option<usize> {
+        self.of(ready.process.rank).find(|first| self.partials[first].ready == *ready)
+    }
+
+    /// Where the pair begins that a bracket is with its sibling, if that waits in one piece.
+    fn pair(&self, at: Place) -> Option<usize> {
+        let (sibling, _) = self.sibling(at, 1, &|_: &Ready| true)?;
+        Some(at.first.min(sibling.first))
+    }
+
+    /// The sibling of a bracket, and in how many pieces it waits: if all of it does, in `most` pieces at most that `near`
+    /// accepts.
+    fn sibling(&self, at: Place, most: usize, near: &impl Fn(&Ready) -> bool) -> Option<(Place, usize)> {
+        let joint = at.left().min(at.right());
+        let is_right = at.right() < at.left();
+        let mut edge = at;
+        let mut sibling: Option<Place> = None;
+        for pieces in 1..=most {
+            let next = if is_right { self.partials.get(&edge.after?) } else { self.ending_at(edge.before?) };
+            let piece = next.filter(|piece| near(&piece.ready))?.at;
+            let whole = sibling.map_or(piece, |sibling| sibling.with(piece));
+            let beyond = if is_right { piece.right() } else { piece.left() };
+            if beyond > joint {
+                return Some((whole, pieces));
             }
-            None => *self.joints.first()?,
-        };
-        if !self.meets(first) {
-            return None;
+            (edge, sibling) = (piece, Some(whole));
         }
-        let mut count = 1;
-        let mut end = first + self.by_start[&first].path.len();
-        while count < most
-            && let Some(next) = self.by_start.get(&end)
-        {
-            end += next.path.len();
-            count += 1;
+        None
+    }
+
+    fn ending_at(&self, last: usize) -> Option<&Bracket> {
+        let (_, bracket) = self.partials.range(..=last).next_back()?;
+        (bracket.at.last == last).then_some(bracket)
+    }
+
+    /// The largest bracket around the partial at `first` that waits, in two pieces at least and `most` at most.
+    fn around(
+        &self,
+        first: usize,
+        most: usize,
+        near: impl Fn(&Ready) -> bool,
+    ) -> Option<RangeInclusive<usize>> {
+        let mut whole = self.partials.get(&first)?.at;
+        let mut pieces = 1;
+        while let Some((sibling, more)) = self.sibling(whole, most - pieces, &near) {
+            whole = whole.with(sibling);
+            pieces += more;
         }
-        while count < most
-            && let Some(left) = self.left_of(first)
-        {
-            first = left;
-            count += 1;
-        }
-        let starts: Vec<usize> = self.by_start.range(first..end).map(|(start, _)| *start).collect();
-        Some(starts.into_iter().filter_map(|start| self.remove(start)).collect())
+        (pieces > 1).then_some(whole.first..=whole.last)
+    }
+
+    fn meeting(&self, most: usize) -> impl Iterator<Item = &Ready> {
+        let mut from = 0;
+        let brackets = std::iter::from_fn(move || {
+            let pair = *self.pairs.range(from..).next()?;
+            let whole = self.around(pair, most, |_| true)?;
+            from = whole.end() + 1;
+            Some(whole)
+        });
+        brackets.flat_map(|whole| self.partials.range(whole)).map(|(_, bracket)| &bracket.ready)
+    }
+
+    fn take(
+        &mut self,
+        ready: Option<&Ready>,
+        most: usize,
+        near: impl Fn(&Ready) -> bool,
+    ) -> Option<Vec<Ready>> {
+        let first = ready.map_or_else(|| self.pairs.first().copied(), |ready| self.find(ready))?;
+        let whole = self.around(first, most, near).or_else(|| self.around(first, most, |_| true))?;
+        let pieces: Vec<usize> = self.partials.range(whole).map(|(first, _)| *first).collect();
+        Some(pieces.into_iter().filter_map(|first| self.remove(first)).collect())
     }
 }
 
-/// Group index of the first rank of `path`.
-fn start(path: &Path, group: &Path) -> usize {
-    path.first().and_then(|rank| group.position(rank)).expect("a path is a non-empty part of its group")
-}
-
-/// Group index after the last rank of `path`.
-fn end(path: &Path, group: &Path) -> usize {
-    let start = start(path, group);
-    debug_assert_eq!(path.last().and_then(|rank| group.position(rank)), Some(start + path.len() - 1));
-    start + path.len()
+/// Whether `path` holds all of `group` from its first rank to its last.
+fn is_contiguous(path: &Path, group: &Path) -> bool {
+    let ends = path
+        .first()
+        .zip(path.last())
+        .and_then(|(first, last)| Some((group.position(first)?, group.position(last)?)));
+    ends.is_some_and(|(first, last)| last - first + 1 == path.len())
 }
 
 #[cfg(test)]
@@ -289,9 +401,9 @@ mod tests {
     #[test]
     fn in_order_of_arrival() {
         let group = Path::range(0, 5);
-        let mut queue = Queue::new(true);
+        let mut queue = Queue::new(Order::Arrival);
         for rank in [3, 0, 4] {
-            queue.push(ready(Path::single(Rank(rank))), &group);
+            queue.push(ready(Path::single(Rank(rank))), &group, &group);
         }
         let ranks = |taken: &[Ready]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
         let own = ready(Path::single(Rank(4)));
@@ -304,39 +416,98 @@ mod tests {
         assert_eq!(queue.of(Rank(3)).count(), 0);
     }
 
+    fn combine(left: String, right: String) -> String {
+        format!("({left} {right})")
+    }
+
+    /// What the node over the positions from `start` on, `size` of them, is to be.
+    fn node(start: usize, size: usize, ranks: &[Rank], group: &Path) -> Option<String> {
+        if size == 1 {
+            let rank = ranks.get(start).filter(|rank| group.contains(**rank));
+            return rank.map(Rank::to_string);
+        }
+        let half = |start| node(start, size / 2, ranks, group);
+        match (half(start), half(start + size / 2)) {
+            (Some(left), Some(right)) => Some(combine(left, right)),
+            (left, right) => left.or(right),
+        }
+    }
+
     proptest! {
-        /// Whatever the order of arrival, neighbours fold to the whole group and nothing else ever meets.
+        /// Whatever the order of arrival, whoever is missing and however few may meet, the group folds to the tree.
         #[test]
-        fn neighbours_fold_to_the_group(
-            order in Just((0..12usize).collect::<Vec<_>>()).prop_shuffle(),
-            gaps in prop::collection::vec(1u32..4, 12),
-            most in 2usize..5,
+        fn brackets_fold_to_the_tree(
+            order in Just((0..13usize).collect::<Vec<_>>()).prop_shuffle(),
+            gaps in prop::collection::vec(1u32..4, 13),
+            missing in prop::collection::btree_set(0..13usize, 0..6),
+            near in prop::collection::btree_set(0..40u32, 0..40),
+            most in 2usize..20,
             named: bool,
         ) {
             let ranks: Vec<Rank> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(Rank(*at)) }).collect();
-            let group: Path = ranks.iter().copied().collect();
-            let mut queue = Queue::new(false);
-            for index in order {
-                queue.push(ready(Path::single(ranks[index])), &group);
+            let agreed: Path = ranks.iter().copied().collect();
+            let present = |at: &usize| !missing.contains(at);
+            let group: Path = (0..13).filter(present).map(|at| ranks[at]).collect();
+            let mut queue = Queue::new(Order::Fixed);
+            let mut texts: BTreeMap<Path, String> = BTreeMap::new();
+            for at in order.into_iter().filter(present) {
+                let path = Path::single(ranks[at]);
+                texts.insert(path.clone(), ranks[at].to_string());
+                queue.push(ready(path), &agreed, &group);
                 while queue.has_partners() {
-                    let has_partner = |ready: &&Ready| {
-                        queue.clone().take(Some(ready), most, |_| true).is_some()
-                    };
-                    let last = queue.iter().rev().find(has_partner).cloned();
-                    prop_assert!(last.is_some());
-                    let partials = queue.take(last.as_ref().filter(|_| named), most, |_| true).unwrap();
+                    let meeting: Vec<Ready> = queue.meeting(most).cloned().collect();
+                    for ready in queue.iter() {
+                        prop_assert_eq!(meeting.contains(ready), queue.meets(ready, most));
+                    }
+                    let chosen = meeting.last().filter(|_| named);
+                    prop_assert!(chosen.is_some() || !named);
+                    let is_near = |ready: &Ready| near.contains(&ready.process.rank.0);
+                    let waiting = queue.len();
+                    let partials = queue.take(chosen, most, is_near).unwrap();
+                    prop_assert_eq!(waiting, queue.len() + partials.len());
                     prop_assert!((2..=most).contains(&partials.len()));
-                    let mut path = Path::empty();
-                    for pair in partials.windows(2) {
-                        prop_assert_eq!(end(&pair[0].path, &group), start(&pair[1].path, &group));
-                    }
-                    for partial in &partials {
-                        path = path.union(&partial.path).unwrap();
-                    }
-                    queue.push(ready(path), &group);
+                    prop_assert!(chosen.is_none_or(|chosen| partials.contains(chosen)));
+                    let path: Path = partials.iter().flat_map(|partial| partial.path.iter().collect::<Vec<_>>()).collect();
+                    let operands = partials.iter().map(|partial| {
+                        let span = bracketing::Span::of(&partial.path, &agreed).unwrap();
+                        (span, texts[&partial.path].clone())
+                    });
+                    let text = bracketing::fold(operands, combine).unwrap();
+                    texts.insert(path.clone(), text);
+                    queue.push(ready(path), &agreed, &group);
                 }
+                let waiting: usize = queue.iter().map(|ready| ready.path.len()).sum();
+                prop_assert_eq!(queue.contributions(), waiting);
             }
-            prop_assert_eq!(queue.iter().cloned().collect::<Vec<_>>(), vec![ready(group)]);
+            prop_assert_eq!(queue.into_vec(), vec![ready(group.clone())]);
+            prop_assert_eq!(texts.get(&group).cloned(), node(0, 16, &ranks, &group));
         }
+    }
+
+    #[test]
+    fn the_largest_bracket_that_waits_is_taken() {
+        let group = Path::range(0, 8);
+        let mut queue = Queue::new(Order::Fixed);
+        for rank in [0, 2, 3, 4, 5, 6, 7].map(Rank) {
+            queue.push(ready(Path::single(rank)), &group, &group);
+        }
+        let ranks = |taken: Option<Vec<Ready>>| -> Vec<u32> {
+            taken.into_iter().flatten().map(|ready| ready.process.rank.0).collect()
+        };
+        let take = |rank, most, near: fn(&Ready) -> bool| {
+            ranks(queue.clone().take(Some(&ready(Path::single(Rank(rank)))), most, near))
+        };
+        assert_eq!(take(6, 16, |_| false), [4, 5, 6, 7]);
+        assert_eq!(take(6, 16, |ready| ready.process.rank.0 > 5), [6, 7], "those nearby");
+        assert_eq!(take(6, 3, |_| true), [6, 7], "no more than may meet");
+        assert_eq!(take(3, 16, |_| true), [2, 3], "rank 1 has not come");
+        assert_eq!(take(0, 16, |_| true), [0; 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "I8")]
+    fn what_is_no_bracket_is_refused() {
+        let group = Path::range(0, 4);
+        Queue::new(Order::Fixed).push(ready(Path::range(1, 3)), &group, &group);
     }
 }

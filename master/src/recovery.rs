@@ -138,7 +138,7 @@ impl Reduction {
                 segment.spoil(rank);
             }
         }
-        let waiting = std::mem::replace(&mut segment.queue, Queue::new(self.spec.commutative));
+        let waiting = std::mem::replace(&mut segment.queue, Queue::new(self.spec.order));
         let suspended = std::mem::take(&mut segment.suspended);
         loose += suspended.len();
         segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();

@@ -11,7 +11,7 @@ use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, PartialReady, Piece},
     report::{FailureRecord, Phases, Report, TaskRecord},
-    spec::Protection,
+    spec::{Order, Protection},
 };
 use smallvec::SmallVec;
 
@@ -104,9 +104,10 @@ impl Reduction {
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment {
-            queue: Queue::new(spec.commutative),
+            queue: Queue::new(spec.order),
             held_root: None,
             turn: None,
+            unbounded: false,
             running: BTreeMap::new(),
             result: None,
             suspended: SmallVec::new(),
@@ -181,28 +182,38 @@ impl Reduction {
         if self.collecting.is_some() || self.holds_inline(policy) {
             return None;
         }
+        let most = self.most(index);
         let segment = &mut self.segments[index.0 as usize];
         if !segment.queue.has_partners() {
-            let waiting: usize = segment.queue.iter().map(|ready| ready.path.len()).sum();
-            let root = segment.held_root.take_if(|_| waiting + 1 == self.group.len())?;
-            segment.queue.push(root, &self.group);
+            let queue = &segment.queue;
+            let root = segment.held_root.take_if(|_| queue.contributions() + 1 == self.group.len())?;
+            segment.queue.push(root, &self.spec.group, &self.group);
         }
         // Nobody but the root holds the root's contribution.
         let root = self.spec.delivery.root();
-        match root.filter(|root| segment.queue.of(*root).any(|ready| ready.path.contains(*root))) {
+        let meets = |ready: &Ready| segment.queue.meets(ready, most);
+        match root
+            .filter(|root| segment.queue.of(*root).any(|ready| ready.path.contains(*root) && meets(ready)))
+        {
             Some(root) => Some(Turn::Root(root)),
             None => Some(Turn::Owners),
         }
     }
 
-    /// The partials that wait in a segment and whose owners can fold others into them, the latest first.
+    /// Most partials that one task of a segment folds.
+    fn most(&self, index: SegmentIndex) -> usize {
+        let unbounded = self.inline || self.segments[index.0 as usize].unbounded;
+        if unbounded { usize::MAX } else { self.fan_in }
+    }
+
+    /// The partials that wait in a segment and whose owners can fold others into them.
     pub(crate) fn executors<'a>(
         &'a self,
         index: SegmentIndex,
         is_alive: &'a impl Fn(Rank) -> bool,
     ) -> impl Iterator<Item = &'a Ready> {
-        let waiting = self.segments[index.0 as usize].queue.iter().rev();
-        waiting.filter(move |ready| self.can_execute(index, ready, is_alive))
+        let meeting = self.segments[index.0 as usize].queue.meeting(self.most(index));
+        meeting.filter(move |ready| self.can_execute(index, ready, is_alive))
     }
 
     /// The partial that waits in a segment and that `rank` can fold others into.
@@ -212,8 +223,9 @@ impl Reduction {
         rank: Rank,
         is_alive: &impl Fn(Rank) -> bool,
     ) -> Option<&Ready> {
-        let mut waiting = self.segments[index.0 as usize].queue.of(rank);
-        waiting.find(|ready| self.can_execute(index, ready, is_alive))
+        let queue = &self.segments[index.0 as usize].queue;
+        let able = queue.of(rank).find(|ready| self.can_execute(index, ready, is_alive))?;
+        queue.meets(able, self.most(index)).then_some(able)
     }
 
     /// Takes partials of a segment that are to meet now, `own` among them, in the order of their operands.
@@ -223,7 +235,7 @@ impl Reduction {
         own: Option<&Ready>,
         near: impl Fn(&Ready) -> bool,
     ) -> Option<Vec<Ready>> {
-        let most = if self.inline { usize::MAX } else { self.fan_in };
+        let most = self.most(index);
         let partials = self.segments[index.0 as usize].queue.take(own, most, near)?;
         if self.inline {
             self.held_bytes = 0;
@@ -231,16 +243,20 @@ impl Reduction {
         Some(partials)
     }
 
-    /// Lets the root's own partial take part at once if nobody works on this segment. Returns whether it does.
-    pub(crate) fn rouse_root(&mut self, index: SegmentIndex) -> bool {
+    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes part at once;
+    /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
+    /// Returns whether anything changes.
+    pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
         let segment = &mut self.segments[index.0 as usize];
-        let idle = segment.running.is_empty() && self.arrived == self.group;
-        match segment.held_root.take_if(|_| idle) {
+        if !(segment.running.is_empty() && self.arrived == self.group) {
+            return false;
+        }
+        match segment.held_root.take() {
             Some(root) => {
-                segment.queue.push(root, &self.group);
+                segment.queue.push(root, &self.spec.group, &self.group);
                 true
             }
-            None => false,
+            None => self.spec.order == Order::Fixed && !std::mem::replace(&mut segment.unbounded, true),
         }
     }
 
@@ -259,10 +275,7 @@ impl Reduction {
     pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
         let rank = ready.process.rank;
         let segment = &self.segments[index.0 as usize];
-        is_alive(rank)
-            && self.is_own(index, ready)
-            && !segment.is_busy(rank)
-            && segment.queue.meets(ready, &self.group)
+        is_alive(rank) && self.is_own(index, ready) && !segment.is_busy(rank)
     }
 
     /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
@@ -349,7 +362,7 @@ impl Reduction {
             segment.result = Some(ready);
             self.unfinished -= 1;
         } else {
-            segment.queue.push(ready, &self.group);
+            segment.queue.push(ready, &self.spec.group, &self.group);
         }
     }
 

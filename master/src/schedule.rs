@@ -166,8 +166,7 @@ impl Master {
             if reduction.group.iter().any(can_help) {
                 return Some(Turn::Anyone);
             }
-            // If nobody else is left to fold them, the root does.
-            if !reduction.rouse_root(id.index) {
+            if !reduction.rouse(id.index) {
                 return None;
             }
         }

@@ -64,6 +64,8 @@ pub struct Segment {
     pub held_root: Option<Ready>,
     /// Who is known to be able to go on with it.
     pub(crate) turn: Option<Turn>,
+    /// Whether tasks may have any number of partials.
+    pub(crate) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.
     pub running: BTreeMap<Rank, Running>,
     /// The finished segment.

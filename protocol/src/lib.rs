@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`id`] | ranks, incarnations, epochs, names of reductions, segments, tasks and windows |
 //! | [`path`](mod@path) | the set of ranks folded into a partial, as sorted intervals |
+//! | [`bracketing`] | which operands meet in the fixed order |
 //! | [`spec`] | what the ranks of one reduction must agree on |
 //! | [`message`] | everything that travels between master and worker |
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
@@ -15,6 +16,7 @@
 //! | [`time`] | opaque points in time and durations |
 //! | [`watch`] | when silence is evidence |
 
+pub mod bracketing;
 pub mod codec;
 pub mod frame;
 pub mod id;

@@ -95,6 +95,18 @@ impl Path {
         None
     }
 
+    /// The largest rank of the set below `rank`.
+    pub fn before(&self, rank: Rank) -> Option<Rank> {
+        let interval = self.intervals.iter().rev().find(|i| i.start < rank.0)?;
+        Some(Rank(interval.end.min(rank.0) - 1))
+    }
+
+    /// The smallest rank of the set above `rank`.
+    pub fn after(&self, rank: Rank) -> Option<Rank> {
+        let interval = self.intervals.iter().find(|i| rank.0 < i.end - 1)?;
+        Some(Rank(interval.start.max(rank.0 + 1)))
+    }
+
     /// All ranks in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
         self.intervals.iter().flat_map(|i| (i.start..i.end).map(Rank))
@@ -245,6 +257,8 @@ mod tests {
             prop_assert_eq!(p.len(), a.len());
             for r in 0..60 {
                 prop_assert_eq!(p.position(Rank(r)), a.contains(&r).then(|| a.range(..r).count()));
+                prop_assert_eq!(p.before(Rank(r)), a.range(..r).next_back().copied().map(Rank));
+                prop_assert_eq!(p.after(Rank(r)), a.range(r + 1..).next().copied().map(Rank));
             }
         }
 

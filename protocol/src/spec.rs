@@ -15,8 +15,8 @@ pub struct ReductionSpec {
     pub delivery: Delivery,
     /// What is reduced, and how.
     pub kind: BodyKind,
-    /// Whether operands may change places.
-    pub commutative: bool,
+    /// Which operands meet.
+    pub order: Order,
     /// How long the reduction may take, counted from its first contribution. Without one it waits for every rank
     /// that lives.
     pub deadline: Option<Duration>,
@@ -26,6 +26,37 @@ pub struct ReductionSpec {
     pub allow_missing: bool,
     /// Whether the report lists every task.
     pub trace: bool,
+}
+
+/// Which operands meet.
+///
+/// | order | two runs with the same bodies | costs |
+/// |---|---|---|
+/// | `Arrival` | may differ in what operations lose that are not quite associative: the rounding of floating-point sums | nothing |
+/// | `Fixed` | give the same bits, whatever arrives when, is placed where, is cut how, or fails | partials wait for their sibling; arrays are folded in more passes, in the cache |
+///
+/// In the fixed order the group's ranks are the leaves of a balanced binary tree ([`bracketing`](crate::bracketing)), lower ranks on
+/// the left. Each of its brackets is computed wherever that is fastest. With missing contributions the others keep their places in the tree.
+/// Operations that do not commute always reduce in this order.
+///
+/// The same bits, that is, as long as processes compute alike: with one build of the program, on processors of one kind. Which of
+/// several NaNs comes out, and whether 0 or −0 is the smaller, is the processor's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Whatever is ready meets.
+    #[default]
+    Arrival,
+    /// Who meets is decided by the group alone.
+    Fixed,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Arrival => "arrival",
+            Self::Fixed => "fixed",
+        })
+    }
 }
 
 /// Who receives the result.
@@ -267,8 +298,8 @@ pub enum Aspect {
     Operation,
     /// Number of elements.
     Length,
-    /// Whether operands may change places.
-    Commutativity,
+    /// The order in which contributions meet; that of an operation that does not commute is fixed.
+    Order,
     /// The deadline.
     Deadline,
     /// The level of protection.
@@ -287,7 +318,7 @@ impl fmt::Display for Aspect {
             Self::Element => "the type of the elements",
             Self::Operation => "the operation",
             Self::Length => "the number of elements",
-            Self::Commutativity => "whether the operation commutes",
+            Self::Order => "the order in which contributions meet",
             Self::Deadline => "the deadline",
             Self::Protection => "the level of protection",
             Self::AllowMissing => "whether contributions may be missing",
@@ -312,7 +343,7 @@ impl ReductionSpec {
         differ(Aspect::Group, &self.group, &other.group, Path::to_string)
             .or_else(|| differ(Aspect::Delivery, &self.delivery, &other.delivery, Delivery::to_string))
             .or_else(|| self.kind.disagreement(&other.kind))
-            .or_else(|| differ(Aspect::Commutativity, &self.commutative, &other.commutative, bool::to_string))
+            .or_else(|| differ(Aspect::Order, &self.order, &other.order, Order::to_string))
             .or_else(|| differ(Aspect::Deadline, &self.deadline, &other.deadline, deadline))
             .or_else(|| {
                 differ(Aspect::Protection, &self.protection, &other.protection, Protection::to_string)

@@ -13,8 +13,8 @@ use serde::{Serialize, de::DeserializeOwned};
 ///
 /// # Laws
 /// `combine` is associative: `(a∘b)∘c` equals `a∘(b∘c)`, as far as it matters to the application. If it is not
-/// commutative, set [`COMMUTATIVE`](Self::COMMUTATIVE) to `false`: everfold then only ever combines neighbours, the lower
-/// ranks on the left.
+/// commutative, set [`COMMUTATIVE`](Self::COMMUTATIVE) to `false`: it then reduces in [`Order::Fixed`](crate::Order::Fixed), the
+/// lower ranks on the left.
 ///
 /// ```
 /// use everfold::ReducerBody;

@@ -47,7 +47,7 @@ pub use everfold_protocol::{
     Path, Rank,
     message::{Evidence, News},
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
-    spec::{Aspect, Limits, Protection, ProtectionError},
+    spec::{Aspect, Limits, Order, Protection, ProtectionError},
 };
 pub use everfold_worker::kernel::{Element, Located};
 pub use group::Group;
@@ -62,7 +62,7 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Outcome, Product,
+        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Order, Outcome, Product,
         Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
     };
 }

@@ -126,7 +126,7 @@ macro_rules! operation {
 
 operation!(
     /// Sum of elements. Integers wrap around on overflow. Floating-point sums depend on the order in which ranks
-    /// arrive, within rounding.
+    /// arrive, within rounding, unless it is [fixed](crate::Reduction::order).
     Sum, Arithmetic
 );
 operation!(
@@ -198,7 +198,7 @@ impl<A: Elements, F: Fn(A::Element, A::Element) -> A::Element + Send + Sync + 's
         Self { name: name.into(), elements, combine, commutative: true }
     }
 
-    /// Says that operands must keep their order: lower ranks on the left.
+    /// Says that operands must keep their order: lower ranks on the left, in [`Order::Fixed`](crate::Order::Fixed).
     pub fn non_commutative(mut self) -> Self {
         self.commutative = false;
         self

@@ -12,7 +12,7 @@ use std::{
 use everfold_protocol::{
     Path, Rank,
     report::{Refusal, Report},
-    spec::{Delivery, Protection, ReductionSpec},
+    spec::{Delivery, Order, Protection, ReductionSpec},
 };
 use everfold_worker::{
     executor::ShareError,
@@ -40,6 +40,7 @@ pub struct Reduction<B, D> {
     body: B,
     delivery: Delivery,
     group: Option<Group>,
+    order: Order,
     deadline: Option<Duration>,
     protection: Protection,
     allow_missing: bool,
@@ -70,6 +71,7 @@ impl<B: Body, D> Reduction<B, D> {
             body,
             delivery,
             group: None,
+            order: Order::default(),
             deadline: None,
             protection: Protection::default(),
             allow_missing: false,
@@ -81,6 +83,23 @@ impl<B: Body, D> Reduction<B, D> {
     /// Only these ranks take part; only they may call it.
     pub fn group(mut self, group: Group) -> Self {
         self.group = Some(group);
+        self
+    }
+
+    /// Which contributions meet; see [`Order`] for what the orders promise and cost. All ranks give the same order; without one it
+    /// is [`Order::Arrival`], and always [`Order::Fixed`] for operations that do not commute.
+    ///
+    /// ```no_run
+    /// use everfold::prelude::*;
+    ///
+    /// # async fn energy(session: Session, mine: Vec<f64>) -> Result<(), ReduceError> {
+    /// // The same bits in every run, whoever was late or died.
+    /// let energy = session.allreduce("energy", Sum(mine)).order(Order::Fixed).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
         self
     }
 
@@ -122,8 +141,19 @@ impl<B: Body, D> Reduction<B, D> {
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
-        let Self { session, name, body, delivery, group, deadline, protection, allow_missing, trace, .. } =
-            self;
+        let Self {
+            session,
+            name,
+            body,
+            delivery,
+            group,
+            order,
+            deadline,
+            protection,
+            allow_missing,
+            trace,
+            ..
+        } = self;
         // A root that folds into its own contribution could not take others' out again.
         let delivery = match delivery {
             Delivery::Root(rank) if allow_missing => Delivery::FirstOf(vec![rank]),
@@ -134,7 +164,7 @@ impl<B: Body, D> Reduction<B, D> {
         let spec = ReductionSpec {
             group: group.path().clone(),
             delivery,
-            commutative: contribution.commutative,
+            order: if contribution.commutative { order } else { Order::Fixed },
             kind: contribution.kind,
             deadline,
             protection,

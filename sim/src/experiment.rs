@@ -5,7 +5,7 @@ use std::time::Duration;
 use everfold_master::Policy;
 use everfold_protocol::{
     Path, Rank, ReductionSpec, Timestamp,
-    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use everfold_worker::machine::End;
 
@@ -101,7 +101,7 @@ impl Experiment {
             group: Path::range(0, self.ranks),
             delivery: Delivery::Root(Rank(0)),
             kind,
-            commutative: true,
+            order: Order::Arrival,
             deadline: None,
             protection: self.protection,
             allow_missing: false,

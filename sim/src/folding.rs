@@ -1,18 +1,21 @@
 //! What workers do with data: they fold it, copy it, collect it.
 //!
-//! Data is evidence: a body is the list of the ranks that are folded into it, in order.
+//! Data is [`evidence`].
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
+    ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
+    bracketing::{self, Span},
     message::{ByteRange, Data, Fault, Keep, Kept, Medium, NotKept, Piece, Place, Source, Task, WindowRef},
+    spec::Order,
 };
 use everfold_worker::machine::{Event, ExecutionError};
 use rand::Rng;
 
 use crate::{
     events::{Happening, Work},
+    evidence::{self, NONSENSE},
     faults::{RETRY, Reach},
-    process::{COPIES, NONSENSE, Shown, contains, inlined},
+    process::{COPIES, Shown, contains, inlined},
     timing::Spent,
     world::World,
 };
@@ -86,17 +89,21 @@ impl World {
         let own = (!task.own.is_empty()).then(|| (&task.own, executor.partial(task.segment)));
         let mut operands: Vec<_> = own.into_iter().collect();
         operands.extend(task.sources.iter().map(|source| (&source.path, self.read(source, task.segment))));
-        if !spec.commutative {
-            operands.sort_by_key(|(path, _)| path.first());
-        }
-        let mut folded = Vec::new();
-        for (path, held) in operands {
-            if self.settings.follow && !is_fold_of(path, &held) {
-                folded.push(NONSENSE);
+        for (path, held) in &mut operands {
+            if self.settings.follow && !evidence::is_fold_of(path, held) {
+                held.insert(0, NONSENSE);
             }
-            folded.extend(held);
         }
-        folded
+        match spec.order {
+            Order::Arrival => operands.into_iter().flat_map(|(_, held)| held).collect(),
+            Order::Fixed => {
+                operands.sort_by_key(|(path, _)| path.first());
+                let span =
+                    |path| Span::of(path, &spec.group).expect("a path is a non-empty part of its group");
+                let operands = operands.into_iter().map(|(path, held)| (span(path), held));
+                bracketing::fold(operands, evidence::pair).unwrap_or_default()
+            }
+        }
     }
 
     fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
@@ -169,10 +176,4 @@ impl World {
             (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
         })
     }
-}
-
-/// Whether `held` has every rank of `path` once, and no other.
-fn is_fold_of(path: &Path, held: &[Rank]) -> bool {
-    let set: Path = held.iter().copied().collect();
-    set == *path && set.len() == held.len()
 }

@@ -5,7 +5,8 @@
 //! order, so that a seed is a complete description of a run.
 //!
 //! Bodies are evidence: each rank contributes its own number, a fold concatenates, and the result shows which
-//! contribution was counted, how often, and in which order. After every event the invariants are checked.
+//! contribution was counted, how often, in which order, and, where the order is fixed, what met what. After every event the
+//! invariants are checked.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,6 +18,7 @@
 //! | [`collective`] | static algorithms in the same cluster |
 //! | [`experiment`] | reductions in a modelled cluster, timed |
 //! | `process` | one process: its machine and the data behind it |
+//! | [`evidence`] | what bodies are made of |
 //! | `folding` | what workers do with data |
 //! | `faults` | what goes wrong |
 //! | `oracle` | what has to hold |
@@ -27,6 +29,7 @@
 pub mod check;
 pub mod collective;
 mod events;
+pub mod evidence;
 pub mod experiment;
 mod faults;
 mod folding;

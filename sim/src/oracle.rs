@@ -15,7 +15,7 @@ use crate::{process::Process, world::World};
 pub struct Ended {
     /// How.
     pub end: End,
-    /// The ranks folded into each segment, in order of folding, where this rank was to have the result.
+    /// The [`evidence`](crate::evidence) in each segment, where this rank was to have the result.
     pub value: Option<Vec<Vec<Rank>>>,
     /// When.
     pub at: Timestamp,

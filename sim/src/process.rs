@@ -8,12 +8,10 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::Worker;
 
-use crate::{events::Happening, oracle::Ended};
+use crate::{events::Happening, evidence::NONSENSE, oracle::Ended};
 
 /// Windows from this one on show copies of other ranks' originals.
 pub(crate) const COPIES: u64 = 1000;
-/// Stands for bytes that are not what they should be.
-pub(crate) const NONSENSE: Rank = Rank(u32::MAX - 1);
 
 /// A process, alive or dead: what lies in its memory may outlive it.
 #[derive(Debug)]

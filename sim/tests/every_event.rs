@@ -8,9 +8,9 @@ use std::time::Duration;
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
     report::Refusal,
-    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
 };
-use everfold_sim::{Call, Settings, World};
+use everfold_sim::{Call, Settings, World, evidence::in_fixed_order};
 use everfold_worker::machine::End;
 
 const RANKS: u32 = 4;
@@ -48,7 +48,7 @@ fn specs() -> Vec<(ReductionSpec, bool)> {
                     group: Path::range(0, RANKS),
                     delivery: delivery.clone(),
                     kind: kind.clone(),
-                    commutative: level != Protection::Memory,
+                    order: if level == Protection::Memory { Order::Fixed } else { Order::Arrival },
                     deadline: None,
                     protection: level,
                     allow_missing: !matches!(delivery, Delivery::Root(_)) && index % 2 == 0,
@@ -124,10 +124,14 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
         match &ended.end {
             End::Finished(_) => {}
             End::Received(report) => {
-                let expected: Vec<Rank> = spec.group.difference(&report.missing).iter().collect();
+                let contributors = spec.group.difference(&report.missing);
+                let expected = match spec.order {
+                    Order::Arrival => contributors.iter().collect(),
+                    Order::Fixed => in_fixed_order(&spec.group, &contributors),
+                };
                 for segment in ended.value.as_ref().unwrap() {
                     let mut counted = segment.clone();
-                    if spec.commutative {
+                    if spec.order == Order::Arrival {
                         counted.sort_unstable();
                     }
                     assert_eq!(counted, expected, "{spec:?} {faults:?}, rank {rank}");

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use everfold_sim::{Call, Settings, Step, World};
 use everfold_worker::machine::End;
@@ -16,7 +16,7 @@ fn spec(ranks: u32, delivery: Delivery) -> ReductionSpec {
         group: Path::range(0, ranks),
         delivery,
         kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1000 },
-        commutative: true,
+        order: Order::Arrival,
         deadline: None,
         protection: Protection::default(),
         allow_missing: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use everfold_sim::{
     Call, Settings, World,
@@ -59,7 +59,7 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
         group: Path::range(0, 3),
         delivery: Delivery::All,
         kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1 },
-        commutative: true,
+        order: Order::Arrival,
         deadline: None,
         protection: Protection::default(),
         allow_missing: false,

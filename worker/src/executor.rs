@@ -17,15 +17,16 @@ use std::{
 use bytes::Bytes;
 use everfold_protocol::{
     Path, ProcessId, ReductionId,
+    bracketing::{self, Span},
     message::{ByteRange, Data, Fault, KeepAs, Piece, Source, Task, TaskCounters, WindowRef},
-    spec::{BodyKind, Limits, Operation, ReductionSpec},
+    spec::{BodyKind, Limits, Operation, Order, ReductionSpec},
 };
 use futures::future::try_join_all;
 
 use crate::{
     body::{Body, BodyError, Object},
     keeper::{self, Keeper},
-    kernel::{self, Accumulate, Own},
+    kernel::{self, Accumulate, Bracketing, Own},
     machine::ExecutionError,
     memory::{
         buffer::{Buffer, Memory},
@@ -45,7 +46,7 @@ const ON_THE_SPOT_BYTES: usize = 128 << 10;
 pub struct Share {
     me: ProcessId,
     group: Path,
-    commutative: bool,
+    order: Order,
     /// Whether partials stay in this process: at the root, where the result arrives.
     private: bool,
     /// Whether the result is taking the place of the body. A task that was given up elsewhere may still be under way here:
@@ -196,10 +197,10 @@ impl Share {
                 (Kind::Object(Mutex::new(Some(object))), data)
             }
         };
-        let (group, commutative) = (spec.group.clone(), spec.commutative);
+        let (group, order) = (spec.group.clone(), spec.order);
         let copies = Mutex::default();
         let over = AtomicBool::new(false);
-        Ok((Self { me, group, commutative, private, over, shown, copies, kind }, data))
+        Ok((Self { me, group, order, private, over, shown, copies, kind }, data))
     }
 
     fn folds_swiftly(&self) -> bool {
@@ -256,12 +257,9 @@ impl Share {
         done: impl FnOnce(Result<(Data, TaskCounters), ExecutionError>) + Send + 'static,
     ) {
         let started = Instant::now();
-        let own_first = task.own.first();
-        if !self.commutative {
+        if self.order == Order::Fixed {
             task.sources.sort_by_key(|source| source.path.first());
         }
-        let left = task.sources.iter().filter(|source| source.path.first() < own_first).count();
-        let own_position = if self.commutative || own_first.is_none() { 0 } else { left };
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
         let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
         let fetched = match try_join_all(fetches).await {
@@ -274,7 +272,7 @@ impl Share {
         let fold = move || {
             // Waiting for a free thread is no work: it would make a busy worker look slow.
             let started = Instant::now();
-            let folded = catch_unwind(AssertUnwindSafe(|| self.fold(&task, &fetched, own_position)));
+            let folded = catch_unwind(AssertUnwindSafe(|| self.fold(&task, &fetched)));
             let panicked = |_| {
                 let reason = "combining panicked; the panic's message is in this rank's output";
                 Err(ExecutionError::blame(self.me, reason))
@@ -294,39 +292,67 @@ impl Share {
         }
     }
 
-    fn fold(&self, task: &Task, fetched: &[Fetched], own_position: usize) -> Result<Data, ExecutionError> {
+    /// Which operand of `task`, counted from the left, is this rank's own, and where all of them lie in the group. If it has
+    /// none, the first source takes its place.
+    fn operands(&self, task: &Task) -> (usize, Vec<Span>) {
+        let own = Some(&task.own).filter(|own| !own.is_empty());
+        let is_left = |source: &&Source| own.is_some_and(|own| source.path.first() < own.first());
+        let own_number = task.sources.iter().filter(is_left).count();
+        let mut paths: Vec<&Path> = task.sources.iter().map(|source| &source.path).collect();
+        own.into_iter().for_each(|own| paths.insert(own_number, own));
+        let span = |path| Span::of(path, &self.group).expect("I1: paths are parts of the group");
+        (own_number, paths.into_iter().map(span).collect())
+    }
+
+    fn fold(&self, task: &Task, fetched: &[Fetched]) -> Result<Data, ExecutionError> {
         match &self.kind {
-            Kind::Array(array) => self.fold_array(array, task, fetched, own_position),
+            Kind::Array(array) => self.fold_array(array, task, fetched),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
                 self.check_open()?;
-                let object = object.as_mut().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
-                match (task.sources.split_first(), fetched.split_first()) {
-                    (Some((source, sources)), Some((bytes, fetched))) if task.own.is_empty() => {
-                        let mut afresh = object
-                            .decode(bytes)
-                            .map_err(|error| ExecutionError::blame(source.process, error))?;
-                        fold_object(&mut afresh, sources, fetched, 0)?;
-                        *object = afresh;
-                    }
-                    _ => fold_object(object, &task.sources, fetched, own_position)?,
-                }
+                self.fold_object(&mut object, task, fetched)?;
                 if self.private {
                     return Ok(Data::Private);
                 }
+                let object = object.as_ref().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 let encoded = object.encode().map_err(|error| ExecutionError::blame(self.me, error))?;
                 self.shown.publish_encoded(encoded).map_err(|error| ExecutionError::blame(self.me, error))
             }
         }
     }
 
-    fn fold_array(
+    /// Folds encoded operands into the object in `slot`.
+    ///
+    /// All are decoded before the first is combined, so that a bad one changes nothing (I4).
+    fn fold_object(
         &self,
-        array: &Array,
+        slot: &mut Option<Box<dyn Object>>,
         task: &Task,
         fetched: &[Fetched],
-        own_position: usize,
-    ) -> Result<Data, ExecutionError> {
+    ) -> Result<(), ExecutionError> {
+        let own = slot.as_ref().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
+        let decode = |(source, bytes): (&Source, &Fetched)| {
+            own.decode(bytes).map_err(|error| ExecutionError::blame(source.process, error))
+        };
+        let mut operands: Vec<_> = task.sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
+        let (own_number, spans) = match self.order {
+            Order::Arrival => (0, Vec::new()),
+            Order::Fixed => self.operands(task),
+        };
+        let own = slot.take().filter(|_| !task.own.is_empty());
+        own.into_iter().for_each(|own| operands.insert(own_number, own));
+        let combine = |mut left: Box<dyn Object>, right| {
+            left.combine(right);
+            left
+        };
+        *slot = match self.order {
+            Order::Arrival => operands.into_iter().reduce(combine),
+            Order::Fixed => bracketing::fold(spans.into_iter().zip(operands), combine),
+        };
+        Ok(())
+    }
+
+    fn fold_array(&self, array: &Array, task: &Task, fetched: &[Fetched]) -> Result<Data, ExecutionError> {
         let ByteRange { start, len } = task.range;
         for (source, bytes) in task.sources.iter().zip(fetched) {
             if bytes.len() as u64 != len {
@@ -358,7 +384,25 @@ impl Share {
         };
         let mut target = target.write(start, len).map_err(busy)?;
         self.check_open()?;
-        kernel::fold(&mut target, own, sources, own_position, array.element_bytes, &array.accumulate);
+        match self.order {
+            Order::Arrival => kernel::fold(&mut target, own, sources, array.element_bytes, &array.accumulate),
+            Order::Fixed => {
+                let (own_number, spans) = self.operands(task);
+                let numbered = spans.into_iter().zip((0..).map(Bracketing::Operand));
+                if let Some(bracketing) = bracketing::fold(numbered, Bracketing::pair) {
+                    let (element_bytes, accumulate) = (array.element_bytes, &array.accumulate);
+                    kernel::fold_bracketed(
+                        &mut target,
+                        own,
+                        own_number,
+                        sources,
+                        &bracketing,
+                        element_bytes,
+                        accumulate,
+                    );
+                }
+            }
+        }
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
             let spoils = matches!(own, Own::InPlace) || task.own.is_empty();
             let fault = if spoils { Fault::Torn } else { Fault::Unreachable };
@@ -542,28 +586,4 @@ impl Memory for Words {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
     }
-}
-
-/// Folds encoded operands into `object`; `own_position` of them stand left of it.
-///
-/// All are decoded before the first is combined, so that a bad one changes nothing (I4).
-fn fold_object(
-    object: &mut Box<dyn Object>,
-    sources: &[Source],
-    fetched: &[Fetched],
-    own_position: usize,
-) -> Result<(), ExecutionError> {
-    let decode = |(source, bytes): (&Source, &Fetched)| {
-        object.decode(bytes).map_err(|error| ExecutionError::blame(source.process, error))
-    };
-    let mut left: Vec<_> = sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
-    let right = left.split_off(own_position);
-    for operand in left.into_iter().rev() {
-        let own = std::mem::replace(object, operand);
-        object.combine(own);
-    }
-    for operand in right {
-        object.combine(operand);
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use std::{
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId,
     message::{ByteRange, Data, Peer, Piece, Source, Task},
-    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
 };
 use everfold_worker::{
     body::{Body, BodyError, Object},
@@ -47,7 +47,7 @@ fn spec(kind: BodyKind) -> ReductionSpec {
         group: Path::range(0, 3),
         delivery: Delivery::All,
         kind,
-        commutative: true,
+        order: Order::Arrival,
         deadline: None,
         protection: Protection::None,
         allow_missing: false,

@@ -23,6 +23,9 @@ pub struct RankArguments {
     /// Contribute a `Vec` instead of an array in shared memory.
     #[arg(long)]
     vec: bool,
+    /// Reduce in the fixed order.
+    #[arg(long)]
+    fixed: bool,
     /// How contributions are protected.
     #[arg(long)]
     protection: Protection,
@@ -120,12 +123,13 @@ impl RankArguments {
         trace: bool,
     ) -> everfold::Result<(f64, Report)> {
         let mine = f32::from(session.rank().0 as u16 + 1);
+        let order = if self.fixed { Order::Fixed } else { Order::Arrival };
         let body = Elements::filled(session, self.vec, elements, mine);
         barrier(session).await?;
         let started = Instant::now();
         let (value, report) = match (body, self.allreduce) {
             (Elements::Shared(array), false) => {
-                let mut reduction = session.reduce("measured", Sum(array)).protection(level);
+                let mut reduction = session.reduce("measured", Sum(array)).order(order).protection(level);
                 if trace {
                     reduction = reduction.trace();
                 }
@@ -133,15 +137,17 @@ impl RankArguments {
                 (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Shared(array), true) => {
-                let outcome = session.allreduce("measured", Sum(array)).protection(level).await?;
+                let outcome =
+                    session.allreduce("measured", Sum(array)).order(order).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Private(array), false) => {
-                let outcome = session.reduce("measured", Sum(array)).protection(level).await?;
+                let outcome = session.reduce("measured", Sum(array)).order(order).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
             (Elements::Private(array), true) => {
-                let outcome = session.allreduce("measured", Sum(array)).protection(level).await?;
+                let outcome =
+                    session.allreduce("measured", Sum(array)).order(order).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
         };

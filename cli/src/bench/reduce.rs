@@ -36,6 +36,9 @@ pub struct Reduce {
     /// Contribute a `Vec` instead of an array in shared memory.
     #[arg(long)]
     vec: bool,
+    /// Reduce in the fixed order, which gives the same bits in every run.
+    #[arg(long)]
+    fixed: bool,
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value = "disk")]
     protection: Protection,
@@ -106,7 +109,12 @@ impl Reduce {
         println!("{}", self.table(&rows));
         if let Some(path) = &self.json {
             let transport = format!("{:?}", self.transport).to_lowercase();
-            let operation = if self.allreduce { "allreduce sum of f32" } else { "reduce sum of f32" };
+            let operation = match (self.allreduce, self.fixed) {
+                (false, false) => "reduce sum of f32",
+                (true, false) => "allreduce sum of f32",
+                (false, true) => "reduce sum of f32, fixed order",
+                (true, true) => "allreduce sum of f32, fixed order",
+            };
             let document = Document { machine: &machine, transport, operation, rows: &rows };
             std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
             println!("figures: {}", path.display());
@@ -132,9 +140,12 @@ impl Reduce {
         if let Some(against) = self.against {
             arguments.extend(["--against".to_owned(), against.to_string()]);
         }
-        for (flag, set) in
-            [("--allreduce", self.allreduce), ("--vec", self.vec), ("--trace", self.timeline.is_some())]
-        {
+        for (flag, set) in [
+            ("--allreduce", self.allreduce),
+            ("--vec", self.vec),
+            ("--fixed", self.fixed),
+            ("--trace", self.timeline.is_some()),
+        ] {
             arguments.extend(set.then(|| flag.to_owned()));
         }
         local.arguments = arguments.into_iter().map(Into::into).collect();

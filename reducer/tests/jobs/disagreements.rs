@@ -3,7 +3,7 @@
 use std::{any::type_name, collections::BTreeSet, time::Duration};
 
 use everfold::{
-    Aspect, Body, ElementWise, Group, Max, ReduceError, ReducerBody, Reduction, Refusal, Session, Sum,
+    Aspect, Body, ElementWise, Group, Max, Order, ReduceError, ReducerBody, Reduction, Refusal, Session, Sum,
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
@@ -120,9 +120,13 @@ fn cases() -> Vec<Case> {
             let group = if odd { Group::of([0, 2, 3]) } else { session.world() };
             start(session.reduce(name, ones(10)).group(group))
         }),
-        case(Aspect::Commutativity, "true", "false", |session, name, odd| {
+        case(Aspect::Order, "arrival", "fixed", |session, name, odd| {
             let body = pairs("pairs");
             start(session.reduce(name, if odd { body.non_commutative() } else { body }))
+        }),
+        case(Aspect::Order, "fixed", "arrival", |session, name, odd| {
+            let call = session.allreduce(name, ones(20_000));
+            start(if odd { call } else { call.order(Order::Fixed) })
         }),
         case(Aspect::Deadline, "none", "3600s", |session, name, odd| {
             let call = session.reduce(name, ones(10));

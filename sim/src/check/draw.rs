@@ -1,6 +1,6 @@
 //! Schedules from seeds.
 
-use everfold_protocol::spec::Protection;
+use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
@@ -121,7 +121,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
         allow_missing: !matches!(receiver, Receiver::Root(_)) && random.random_bool(0.4),
         receiver,
         body,
-        commutative: random.random_bool(0.6),
+        order: if random.random_bool(0.6) { Order::Arrival } else { Order::Fixed },
         inline,
         protection: pick(random, levels),
         trace: random.random_bool(0.3),

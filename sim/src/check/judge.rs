@@ -3,7 +3,7 @@
 use everfold_protocol::{
     Path, Rank,
     report::{Refusal, Report},
-    spec::{Delivery, Protection, ReductionSpec},
+    spec::{Delivery, Order, Protection, ReductionSpec},
 };
 use everfold_worker::machine::End;
 
@@ -13,7 +13,7 @@ use super::{
     suspects::{Suspects, join},
     tally::Tally,
 };
-use crate::{Ended, World};
+use crate::{Ended, World, evidence};
 
 pub(crate) const AT_REST: &str = "a world comes to rest";
 const ENDS: &str = "every future ends";
@@ -170,14 +170,18 @@ impl Judgement<'_> {
         if !honest {
             return Err(case.broken(VALUE, format!("{report:?}")));
         }
-        let contributors: Vec<Rank> = report.contributors.iter().collect();
+        let expected = match spec.order {
+            Order::Arrival => report.contributors.iter().collect(),
+            Order::Fixed => evidence::in_fixed_order(&spec.group, &report.contributors),
+        };
         for (index, segment) in ended.value.iter().flatten().enumerate() {
             let mut counted = segment.clone();
-            if spec.commutative {
+            if spec.order == Order::Arrival {
                 counted.sort_unstable();
             }
-            if counted != contributors {
-                let found = format!("segment {index} holds {segment:?}, the report claims {contributors:?}");
+            if counted != expected {
+                let [segment, expected] = [segment, &expected].map(|it| evidence::text(it));
+                let found = format!("segment {index} holds {segment}, the report claims {expected}");
                 return Err(case.broken(VALUE, found));
             }
         }

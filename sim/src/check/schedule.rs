@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
-    spec::{BodyKind, Delivery, ElementType, Operation, Protection},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,8 @@ pub struct Planned {
     pub receiver: Receiver,
     /// What is reduced.
     pub body: Body,
-    /// Whether operands may change places.
-    pub commutative: bool,
+    /// Which operands meet.
+    pub order: Order,
     /// Whether bodies travel in messages.
     pub inline: bool,
     /// What of an original outlives its owner.
@@ -242,7 +242,7 @@ impl Planned {
                 }
                 Body::Object => BodyKind::Object { type_name: "evidence".to_owned() },
             },
-            commutative: self.commutative,
+            order: self.order,
             deadline: self.deadline_us.map(Duration::from_micros),
             protection,
             allow_missing: self.allow_missing,

@@ -3,7 +3,7 @@
 //! Delta debugging: faults, reductions, ranks and complications are taken away as long as the failure stays, in large
 //! parts first. Fewer events draw other delays, so that each smaller schedule is tried with several seeds.
 
-use everfold_protocol::spec::Protection;
+use everfold_protocol::spec::{Order, Protection};
 
 use super::{
     execute::Violation,
@@ -195,7 +195,7 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 11] = [
     |planned| planned.trace = false,
     |planned| planned.allow_missing = false,
     |planned| planned.protection = Protection::None,
-    |planned| planned.commutative = true,
+    |planned| planned.order = Order::Arrival,
     |planned| planned.receiver = Receiver::All,
     |planned| planned.body = Body::Array(1),
     |planned| {

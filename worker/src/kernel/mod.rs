@@ -7,7 +7,7 @@
 
 mod operation;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytemuck::Pod;
 use everfold_protocol::spec::{ElementType, Operation};
@@ -29,6 +29,9 @@ pub fn predefined(element: &ElementType, operation: &Operation) -> Option<Accumu
 /// Bytes of one block: what is being folded into stays in the cache while more sources than one pass takes go by.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// Bytes of one block where some results have to wait for others: those of all levels stay in the cache.
+const NESTED_BLOCK_BYTES: usize = 16 << 10;
+
 /// What a fold starts from.
 #[derive(Clone, Copy, Debug)]
 pub enum Own<'a> {
@@ -38,10 +41,63 @@ pub enum Own<'a> {
     From(&'a [u8]),
 }
 
-/// Folds this rank's partial and all `sources` into `target`, reading each byte once.
-///
-/// `own_position` is the number of sources whose operands stand left of this rank's; the sources are in that order.
-/// Commutative operations may pass 0. Blocks of `element_bytes` are never cut.
+/// Which operands of a fold meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bracketing {
+    /// The operand of this number.
+    Operand(usize),
+    /// What two others yield.
+    Pair(Box<Self>, Box<Self>),
+}
+
+impl Bracketing {
+    /// What `left` and `right` yield.
+    pub fn pair(left: Self, right: Self) -> Self {
+        Self::Pair(Box::new(left), Box::new(right))
+    }
+
+    /// Results that wait for others at a time, besides the one that grows in the target.
+    fn depth(&self) -> usize {
+        match self {
+            Self::Operand(_) => 0,
+            Self::Pair(left, right) => left.depth().max(right.depth() + usize::from(right.is_pair())),
+        }
+    }
+
+    fn is_pair(&self) -> bool {
+        matches!(self, Self::Pair(..))
+    }
+
+    /// Evaluates into `target`, with room for other results in `scratch`. The operand that is `None` is in `target` already;
+    /// it is the leftmost.
+    fn evaluate(
+        &self,
+        operands: &[Option<&[u8]>],
+        target: &mut [u8],
+        scratch: &mut [u8],
+        accumulate: &Accumulate,
+    ) {
+        match self {
+            Self::Operand(number) => operands[*number].into_iter().for_each(|it| target.copy_from_slice(it)),
+            Self::Pair(left, right) => {
+                left.evaluate(operands, target, scratch, accumulate);
+                match **right {
+                    Self::Operand(number) => {
+                        accumulate(target, &[operands[number].expect("only the leftmost is in the target")]);
+                    }
+                    Self::Pair(..) => {
+                        let (result, scratch) = scratch.split_at_mut(target.len());
+                        right.evaluate(operands, result, scratch, accumulate);
+                        accumulate(target, &[result]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Folds this rank's partial and all `sources` into `target`, one after the other, reading each byte once. Blocks of
+/// `element_bytes` are never cut.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -49,67 +105,138 @@ pub fn fold(
     target: &mut [u8],
     own: Own<'_>,
     sources: &[&[u8]],
-    own_position: usize,
     element_bytes: usize,
     accumulate: &Accumulate,
 ) {
+    check_lengths(target, sources);
+    let mut operands = Vec::with_capacity(sources.len());
+    for block in blocks(target.len(), BLOCK_BYTES, element_bytes) {
+        let target = &mut target[block.clone()];
+        if let Own::From(own) = own {
+            target.copy_from_slice(&own[block.clone()]);
+        }
+        operands.clear();
+        operands.extend(sources.iter().map(|source| &source[block.clone()]));
+        accumulate(target, &operands);
+    }
+}
+
+/// Folds this rank's partial and all `sources` into `target` as `bracketing` says, reading each byte once. Operands are
+/// numbered from left to right; `own_number` is that of this rank's. Blocks of `element_bytes` are never cut.
+///
+/// # Panics
+/// If the lengths differ, or if an operand is named that does not exist.
+pub fn fold_bracketed(
+    target: &mut [u8],
+    own: Own<'_>,
+    own_number: usize,
+    sources: &[&[u8]],
+    bracketing: &Bracketing,
+    element_bytes: usize,
+    accumulate: &Accumulate,
+) {
+    check_lengths(target, sources);
+    let mut scratch = vec![0; bracketing.depth() * block_bytes(NESTED_BLOCK_BYTES, element_bytes)];
+    let mut aside = Vec::new();
+    for block in blocks(target.len(), NESTED_BLOCK_BYTES, element_bytes) {
+        let target = &mut target[block.clone()];
+        let mut operands: Vec<_> = sources.iter().map(|source| Some(&source[block.clone()])).collect();
+        let own = match own {
+            Own::From(own) => Some(&own[block]),
+            Own::InPlace if own_number == 0 => None,
+            Own::InPlace => {
+                // Others stand left of it: they go first.
+                aside.clear();
+                aside.extend_from_slice(target);
+                Some(&aside[..])
+            }
+        };
+        operands.insert(own_number, own);
+        bracketing.evaluate(&operands, target, &mut scratch, accumulate);
+    }
+}
+
+fn check_lengths(target: &[u8], sources: &[&[u8]]) {
     for source in sources {
         assert_eq!(source.len(), target.len(), "all operands have the length of the segment");
     }
-    let block_bytes = (BLOCK_BYTES / element_bytes).max(1) * element_bytes;
-    let mut scratch = Vec::new();
-    let mut operands = Vec::with_capacity(sources.len());
-    for start in (0..target.len()).step_by(block_bytes) {
-        let block = start..target.len().min(start + block_bytes);
-        let target = &mut target[block.clone()];
-        operands.clear();
-        operands.extend(sources.iter().map(|source| &source[block.clone()]));
-        if own_position == 0 {
-            if let Own::From(own) = own {
-                target.copy_from_slice(&own[block]);
-            }
-            accumulate(target, &operands);
-        } else {
-            // The leftmost operand is a source: this rank's own goes in when its turn comes.
-            scratch.clear();
-            scratch.extend_from_slice(match own {
-                Own::InPlace => target,
-                Own::From(own) => &own[block],
-            });
-            target.copy_from_slice(operands[0]);
-            accumulate(target, &operands[1..own_position]);
-            accumulate(target, &[&scratch]);
-            accumulate(target, &operands[own_position..]);
-        }
-    }
+}
+
+/// Bytes of a block of whole elements, about `bytes`.
+fn block_bytes(bytes: usize, element_bytes: usize) -> usize {
+    (bytes / element_bytes).max(1) * element_bytes
+}
+
+fn blocks(len: usize, bytes: usize, element_bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let bytes = block_bytes(bytes, element_bytes);
+    (0..len).step_by(bytes).map(move |start| start..len.min(start + bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Not commutative, on bytes: keeps the left operand unless it is zero.
-    fn leftmost() -> Accumulate {
-        element_wise(|left: u8, right| if left == 0 { right } else { left })
+    /// Neither commutative nor associative.
+    fn digest(left: u64, right: u64) -> u64 {
+        (left.rotate_left(7) ^ right).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Evaluates one element of each operand.
+    fn evaluate(bracketing: &Bracketing, operands: &[u64]) -> u64 {
+        match bracketing {
+            Bracketing::Operand(number) => operands[*number],
+            Bracketing::Pair(left, right) => digest(evaluate(left, operands), evaluate(right, operands)),
+        }
+    }
+
+    /// Brackets over these operands; there are some of every shape.
+    fn shape(operands: Range<usize>, seed: usize) -> Bracketing {
+        if operands.len() == 1 {
+            return Bracketing::Operand(operands.start);
+        }
+        let middle = operands.start + 1 + seed % (operands.len() - 1);
+        Bracketing::pair(
+            shape(operands.start..middle, seed * 3 + 1),
+            shape(middle..operands.end, seed * 5 + 2),
+        )
     }
 
     #[test]
-    fn operands_keep_their_order_wherever_the_own_one_stands() {
-        let len = 2 * BLOCK_BYTES + 7;
-        let operand = |rank: usize| -> Vec<u8> {
-            // Byte `i` is zero on the first `i % 4` ranks, so that every rank is the leftmost somewhere.
-            (0..len).map(|i| if rank < i % 4 { 0 } else { rank as u8 + 1 }).collect()
-        };
-        let all: Vec<_> = (0..4).map(operand).collect();
-        let expected: Vec<u8> = (0..len).map(|i| (i % 4) as u8 + 1).collect();
-        for own in 0..4 {
-            let sources: Vec<&[u8]> = (0..4).filter(|&r| r != own).map(|r| all[r].as_slice()).collect();
-            let mut in_place = all[own].clone();
-            fold(&mut in_place, Own::InPlace, &sources, own, 1, &leftmost());
-            assert_eq!(in_place, expected, "in place at {own}");
-            let mut fresh = vec![99; len];
-            fold(&mut fresh, Own::From(&all[own]), &sources, own, 1, &leftmost());
-            assert_eq!(fresh, expected, "fresh at {own}");
+    fn operands_meet_as_they_are_bracketed_wherever_the_own_one_stands() {
+        let len = 2 * NESTED_BLOCK_BYTES / 8 + 7;
+        let all: Vec<Vec<u64>> =
+            (0..6u64).map(|rank| (0..len as u64).map(|i| i << 8 | rank).collect()).collect();
+        let blocks: Vec<&[u8]> = all.iter().map(|operand| bytemuck::cast_slice(operand)).collect();
+        let accumulate = element_wise(digest);
+        for seed in 0..20 {
+            let bracketing = shape(0..6, seed);
+            let column = |index: usize| all.iter().map(|operand| operand[index]).collect::<Vec<_>>();
+            let expected: Vec<u64> = (0..len).map(|index| evaluate(&bracketing, &column(index))).collect();
+            for own in 0..6 {
+                let sources: Vec<&[u8]> = (0..6).filter(|&r| r != own).map(|r| blocks[r]).collect();
+                let fold = |target: &mut [u64], from| {
+                    let target = bytemuck::cast_slice_mut(target);
+                    fold_bracketed(target, from, own, &sources, &bracketing, 8, &accumulate);
+                };
+                let mut in_place = all[own].clone();
+                fold(&mut in_place, Own::InPlace);
+                assert!(in_place == expected, "{bracketing:?}, in place at {own}");
+                let mut fresh = vec![99; len];
+                fold(&mut fresh, Own::From(blocks[own]));
+                assert!(fresh == expected, "{bracketing:?}, fresh at {own}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_length_is_folded() {
+        let add = element_wise(|left: [u8; 3], right: [u8; 3]| std::array::from_fn(|i| left[i] ^ right[i]));
+        for elements in [1, BLOCK_BYTES / 3, BLOCK_BYTES / 3 + 1] {
+            let (own, source) = (vec![1; elements * 3], vec![2; elements * 3]);
+            let mut target = vec![0; elements * 3];
+            fold(&mut target, Own::From(&own), &[&source, &own], 3, &add);
+            fold(&mut target, Own::InPlace, &[&own], 3, &add);
+            assert_eq!(target, vec![3; elements * 3], "{elements} elements");
         }
     }
 }
