@@ -4,8 +4,11 @@
 //! second. In the cache a kernel that is not vectorised falls far behind; in memory all of them are bound by traffic.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use everfold_protocol::spec::{ElementType, Operation};
-use everfold_worker::kernel::{Own, fold, predefined};
+use everfold_protocol::{
+    bracketing::{self, Span},
+    spec::{ElementType, Operation},
+};
+use everfold_worker::kernel::{Bracketing, Own, Pass, fold, fold_bracketed, predefined};
 
 const SIZES: [(&str, usize); 2] = [("32 KiB in cache", 32 << 10), ("32 MiB in memory", 32 << 20)];
 
@@ -28,7 +31,7 @@ fn kernels(criterion: &mut Criterion) {
             group.bench_function(format!("{operation} {element}"), |bencher| {
                 let left: &mut [u8] = bytemuck::cast_slice_mut(&mut left_words);
                 left.copy_from_slice(right);
-                bencher.iter(|| accumulate(left, &[right]));
+                bencher.iter(|| accumulate(left, &[right], Pass::InTurn));
             });
         }
     }
@@ -69,6 +72,14 @@ fn folds(criterion: &mut Criterion) {
         group.bench_function(format!("{} operands", sources.len() + 1), |bencher| {
             bencher.iter(|| {
                 fold(bytemuck::cast_slice_mut(&mut target), Own::From(source), &sources, 4, &accumulate)
+            });
+        });
+        let leaves = (0..=sources.len()).map(|at| (Span { first: at, last: at }, Bracketing::operand(at)));
+        let bracketing = bracketing::fold(leaves, Bracketing::pair).expect("there are operands");
+        group.bench_function(format!("{} operands, fixed order", sources.len() + 1), |bencher| {
+            bencher.iter(|| {
+                let (target, own) = (bytemuck::cast_slice_mut(&mut target), Own::From(source));
+                fold_bracketed(target, own, 0, &sources, &bracketing, 4, &accumulate);
             });
         });
     }

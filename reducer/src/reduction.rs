@@ -22,6 +22,9 @@ use futures::{FutureExt, future::BoxFuture};
 
 use crate::{body::Body, error::ReduceError, group::Group, session::Session};
 
+/// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
+const LARGE: (usize, u64) = (8, 256 << 10);
+
 /// Marks a reduction whose result goes to one rank.
 #[derive(Debug)]
 pub enum ToRoot {}
@@ -154,17 +157,22 @@ impl<B: Body, D> Reduction<B, D> {
             trace,
             ..
         } = self;
-        // A root that folds into its own contribution could not take others' out again.
-        let delivery = match delivery {
-            Delivery::Root(rank) if allow_missing => Delivery::FirstOf(vec![rank]),
-            delivery => delivery,
-        };
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
+        let order = if contribution.commutative { order } else { Order::Fixed };
+        // A root that folds into its own contribution could not take others' out again; and in the fixed order its link
+        // would carry a partial of every level of the tree.
+        let bytes = contribution.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let is_large = group.len() > LARGE.0 && bytes > LARGE.1;
+        let apart = order == Order::Fixed && is_large && !on_one_host(&session, group.path());
+        let delivery = match delivery {
+            Delivery::Root(rank) if allow_missing || apart => Delivery::FirstOf(vec![rank]),
+            delivery => delivery,
+        };
         let spec = ReductionSpec {
             group: group.path().clone(),
             delivery,
-            order: if contribution.commutative { order } else { Order::Fixed },
+            order,
             kind: contribution.kind,
             deadline,
             protection,
@@ -183,6 +191,13 @@ impl<B: Body, D> Reduction<B, D> {
         })?;
         Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting() })
     }
+}
+
+fn on_one_host(session: &Session, group: &Path) -> bool {
+    let peers = session.handle().peers();
+    let mut hosts = group.iter().filter_map(|rank| peers.get(rank.index())).map(|peer| peer.host);
+    let first = hosts.next();
+    hosts.all(|host| Some(host) == first)
 }
 
 /// Refuses what makes no sense whatever the other ranks say.

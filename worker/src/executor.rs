@@ -388,7 +388,7 @@ impl Share {
             Order::Arrival => kernel::fold(&mut target, own, sources, array.element_bytes, &array.accumulate),
             Order::Fixed => {
                 let (own_number, spans) = self.operands(task);
-                let numbered = spans.into_iter().zip((0..).map(Bracketing::Operand));
+                let numbered = spans.into_iter().zip((0..).map(Bracketing::operand));
                 if let Some(bracketing) = bracketing::fold(numbered, Bracketing::pair) {
                     let (element_bytes, accumulate) = (array.element_bytes, &array.accumulate);
                     kernel::fold_bracketed(

@@ -25,6 +25,7 @@ mod concurrent;
 mod death;
 mod disagreements;
 mod environment;
+mod fixed;
 mod leftovers;
 mod process;
 mod refusals;
@@ -43,6 +44,7 @@ use crate::suite::Suite;
 fn suite() -> Suite {
     let mut suite = Suite::default();
     values::add_to(&mut suite);
+    fixed::add_to(&mut suite);
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
     reports::add_to(&mut suite);

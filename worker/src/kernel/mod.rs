@@ -13,12 +13,21 @@ use bytemuck::Pod;
 use everfold_protocol::spec::{ElementType, Operation};
 pub use operation::{Element, Located, Value};
 
-/// Folds blocks into the first: `left = left ∘ right[0] ∘ right[1] ∘ …`. All have the same length and whole elements.
-pub type Accumulate = Arc<dyn Fn(&mut [u8], &[&[u8]]) + Send + Sync>;
+/// Folds blocks into the first, which is the leftmost operand. All have the same length and whole elements.
+pub type Accumulate = Arc<dyn Fn(&mut [u8], &[&[u8]], Pass) + Send + Sync>;
+
+/// Which operands of an [`Accumulate`] meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// One after the other: `((left ∘ right[0]) ∘ right[1]) ∘ …`.
+    InTurn,
+    /// Of two, four or eight operands neighbours, then their results, and so on.
+    InPairs,
+}
 
 /// The kernel that combines elements of type `T` with `combine`.
 pub fn element_wise<T: Pod>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> Accumulate {
-    Arc::new(move |left: &mut [u8], right: &[&[u8]]| operation::each(left, right, &combine))
+    Arc::new(move |left: &mut [u8], right: &[&[u8]], pass| operation::each(left, right, pass, &combine))
 }
 
 /// The kernel for a predefined operation, if it is defined for `element`.
@@ -29,9 +38,6 @@ pub fn predefined(element: &ElementType, operation: &Operation) -> Option<Accumu
 /// Bytes of one block: what is being folded into stays in the cache while more sources than one pass takes go by.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes of one block where some results have to wait for others: those of all levels stay in the cache.
-const NESTED_BLOCK_BYTES: usize = 16 << 10;
-
 /// What a fold starts from.
 #[derive(Clone, Copy, Debug)]
 pub enum Own<'a> {
@@ -41,31 +47,57 @@ pub enum Own<'a> {
     From(&'a [u8]),
 }
 
+/// Most operands that meet in one pass.
+const PASS_MAX: usize = 8;
+
 /// Which operands of a fold meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bracketing {
-    /// The operand of this number.
-    Operand(usize),
+    /// Neighbours, then their results, and so on.
+    Even {
+        /// Number of the first operand.
+        first: usize,
+        /// How many there are: 1, 2, 4 or 8.
+        count: usize,
+    },
     /// What two others yield.
     Pair(Box<Self>, Box<Self>),
 }
 
 impl Bracketing {
+    /// The operand of this number.
+    pub fn operand(number: usize) -> Self {
+        Self::Even { first: number, count: 1 }
+    }
+
     /// What `left` and `right` yield.
     pub fn pair(left: Self, right: Self) -> Self {
-        Self::Pair(Box::new(left), Box::new(right))
+        match (&left, &right) {
+            (&Self::Even { first, count }, &Self::Even { first: second, count: others })
+                if first + count == second && count == others && count < PASS_MAX =>
+            {
+                Self::Even { first, count: 2 * count }
+            }
+            _ => Self::Pair(Box::new(left), Box::new(right)),
+        }
+    }
+
+    /// Its number, if it is one operand.
+    fn single(&self) -> Option<usize> {
+        match self {
+            Self::Even { first, count: 1 } => Some(*first),
+            _ => None,
+        }
     }
 
     /// Results that wait for others at a time, besides the one that grows in the target.
     fn depth(&self) -> usize {
         match self {
-            Self::Operand(_) => 0,
-            Self::Pair(left, right) => left.depth().max(right.depth() + usize::from(right.is_pair())),
+            Self::Even { .. } => 0,
+            Self::Pair(left, right) => {
+                left.depth().max(right.depth() + usize::from(right.single().is_none()))
+            }
         }
-    }
-
-    fn is_pair(&self) -> bool {
-        matches!(self, Self::Pair(..))
     }
 
     /// Evaluates into `target`, with room for other results in `scratch`. The operand that is `None` is in `target` already;
@@ -77,19 +109,23 @@ impl Bracketing {
         scratch: &mut [u8],
         accumulate: &Accumulate,
     ) {
+        let operand = |number: usize| operands[number].expect("only the leftmost is in the target");
         match self {
-            Self::Operand(number) => operands[*number].into_iter().for_each(|it| target.copy_from_slice(it)),
+            Self::Even { first, count } => {
+                operands[*first].into_iter().for_each(|first| target.copy_from_slice(first));
+                let mut others: [&[u8]; PASS_MAX] = Default::default();
+                let others = &mut others[1..*count];
+                others.iter_mut().zip(first + 1..).for_each(|(other, number)| *other = operand(number));
+                accumulate(target, others, Pass::InPairs);
+            }
             Self::Pair(left, right) => {
                 left.evaluate(operands, target, scratch, accumulate);
-                match **right {
-                    Self::Operand(number) => {
-                        accumulate(target, &[operands[number].expect("only the leftmost is in the target")]);
-                    }
-                    Self::Pair(..) => {
-                        let (result, scratch) = scratch.split_at_mut(target.len());
-                        right.evaluate(operands, result, scratch, accumulate);
-                        accumulate(target, &[result]);
-                    }
+                if let Some(number) = right.single() {
+                    accumulate(target, &[operand(number)], Pass::InTurn);
+                } else {
+                    let (result, scratch) = scratch.split_at_mut(target.len());
+                    right.evaluate(operands, result, scratch, accumulate);
+                    accumulate(target, &[result], Pass::InTurn);
                 }
             }
         }
@@ -117,7 +153,7 @@ pub fn fold(
         }
         operands.clear();
         operands.extend(sources.iter().map(|source| &source[block.clone()]));
-        accumulate(target, &operands);
+        accumulate(target, &operands, Pass::InTurn);
     }
 }
 
@@ -136,9 +172,11 @@ pub fn fold_bracketed(
     accumulate: &Accumulate,
 ) {
     check_lengths(target, sources);
-    let mut scratch = vec![0; bracketing.depth() * block_bytes(NESTED_BLOCK_BYTES, element_bytes)];
+    // Results that wait stay in the cache, too.
+    let bytes = BLOCK_BYTES / (1 + bracketing.depth());
+    let mut scratch = vec![0; bracketing.depth() * block_bytes(bytes, element_bytes)];
     let mut aside = Vec::new();
-    for block in blocks(target.len(), NESTED_BLOCK_BYTES, element_bytes) {
+    for block in blocks(target.len(), bytes, element_bytes) {
         let target = &mut target[block.clone()];
         let mut operands: Vec<_> = sources.iter().map(|source| Some(&source[block.clone()])).collect();
         let own = match own {
@@ -181,39 +219,36 @@ mod tests {
         (left.rotate_left(7) ^ right).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Evaluates one element of each operand.
-    fn evaluate(bracketing: &Bracketing, operands: &[u64]) -> u64 {
-        match bracketing {
-            Bracketing::Operand(number) => operands[*number],
-            Bracketing::Pair(left, right) => digest(evaluate(left, operands), evaluate(right, operands)),
+    /// Brackets over these operands, and what they make of one element of each; there are some of every shape.
+    fn shape(operands: Range<usize>, seed: usize, elements: &[u64]) -> (Bracketing, u64) {
+        let count = operands.len();
+        if count == 1 {
+            return (Bracketing::operand(operands.start), elements[operands.start]);
         }
-    }
-
-    /// Brackets over these operands; there are some of every shape.
-    fn shape(operands: Range<usize>, seed: usize) -> Bracketing {
-        if operands.len() == 1 {
-            return Bracketing::Operand(operands.start);
-        }
-        let middle = operands.start + 1 + seed % (operands.len() - 1);
-        Bracketing::pair(
-            shape(operands.start..middle, seed * 3 + 1),
-            shape(middle..operands.end, seed * 5 + 2),
-        )
+        let even = count.is_power_of_two() && !seed.is_multiple_of(3);
+        let middle = operands.start + if even { count / 2 } else { 1 + seed % (count - 1) };
+        let (left, one) = shape(operands.start..middle, seed + seed / 2, elements);
+        let (right, other) = shape(middle..operands.end, seed + seed / 3, elements);
+        (Bracketing::pair(left, right), digest(one, other))
     }
 
     #[test]
     fn operands_meet_as_they_are_bracketed_wherever_the_own_one_stands() {
-        let len = 2 * NESTED_BLOCK_BYTES / 8 + 7;
-        let all: Vec<Vec<u64>> =
-            (0..6u64).map(|rank| (0..len as u64).map(|i| i << 8 | rank).collect()).collect();
+        const OPERANDS: usize = 11;
+        let len = BLOCK_BYTES / 8 + 7;
+        let operand = |rank| (0..len as u64).map(|index| index << 8 | rank).collect();
+        let all: Vec<Vec<u64>> = (0..OPERANDS as u64).map(operand).collect();
         let blocks: Vec<&[u8]> = all.iter().map(|operand| bytemuck::cast_slice(operand)).collect();
         let accumulate = element_wise(digest);
-        for seed in 0..20 {
-            let bracketing = shape(0..6, seed);
-            let column = |index: usize| all.iter().map(|operand| operand[index]).collect::<Vec<_>>();
-            let expected: Vec<u64> = (0..len).map(|index| evaluate(&bracketing, &column(index))).collect();
-            for own in 0..6 {
-                let sources: Vec<&[u8]> = (0..6).filter(|&r| r != own).map(|r| blocks[r]).collect();
+        for seed in 0..40 {
+            let at = |index: usize| {
+                let elements: Vec<u64> = all.iter().map(|operand| operand[index]).collect();
+                shape(0..OPERANDS, seed, &elements)
+            };
+            let bracketing = at(0).0;
+            let expected: Vec<u64> = (0..len).map(|index| at(index).1).collect();
+            for own in 0..OPERANDS {
+                let sources: Vec<&[u8]> = (0..OPERANDS).filter(|&r| r != own).map(|r| blocks[r]).collect();
                 let fold = |target: &mut [u64], from| {
                     let target = bytemuck::cast_slice_mut(target);
                     fold_bracketed(target, from, own, &sources, &bracketing, 8, &accumulate);

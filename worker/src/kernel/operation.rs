@@ -3,6 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use everfold_protocol::spec::{ElementType, Operation};
 
+use super::Pass;
+
 /// A type that arrays may have as elements and that predefined operations know.
 pub trait Element: Pod + Send + Sync {
     /// Its name on the wire.
@@ -60,9 +62,18 @@ macro_rules! located {
 
 located!(f32, u32; f64, u64; i32, u32; i64, u64; u32, u32; u64, u64);
 
-/// Folds the elements of `right`, block after block, into those of `left`: seven, three or one of them at once.
+/// Folds the elements of `right` into those of `left`, several blocks at once.
 #[inline(always)]
-pub(super) fn each<T: Pod>(left: &mut [u8], mut right: &[&[u8]], combine: impl Fn(T, T) -> T) {
+pub(super) fn each<T: Pod>(left: &mut [u8], right: &[&[u8]], pass: Pass, combine: impl Fn(T, T) -> T) {
+    match pass {
+        Pass::InTurn => in_turn(left, right, combine),
+        Pass::InPairs => in_pairs(left, right, combine),
+    }
+}
+
+/// Block after block: seven, three or one of them at once.
+#[inline(always)]
+fn in_turn<T: Pod>(left: &mut [u8], mut right: &[&[u8]], combine: impl Fn(T, T) -> T) {
     let Ok(left) = bytemuck::try_cast_slice_mut::<u8, T>(left) else {
         // A type of the application's that asks for more alignment than memory for partials has.
         for right in right {
@@ -88,6 +99,37 @@ pub(super) fn each<T: Pod>(left: &mut [u8], mut right: &[&[u8]], combine: impl F
             1
         };
         right = &right[passed..];
+    }
+}
+
+/// One, three or seven blocks: neighbours meet, then their results, and so on.
+#[inline(always)]
+fn in_pairs<T: Pod>(left: &mut [u8], right: &[&[u8]], combine: impl Fn(T, T) -> T) {
+    if let Ok(left) = bytemuck::try_cast_slice_mut::<u8, T>(left) {
+        if let Some(seven) = aligned(right) {
+            return fused_eight(left, seven, &combine);
+        } else if right.len() == 3
+            && let Some(three) = aligned(right)
+        {
+            return fused_four(left, three, &combine);
+        } else if right.len() == 1
+            && let Some(one) = aligned::<T, 1>(right)
+        {
+            return fused(left, one, &combine);
+        }
+    }
+    let size = size_of::<T>();
+    for at in (0..left.len()).step_by(size) {
+        let element = |block: &[u8]| bytemuck::pod_read_unaligned(&block[at..at + size]);
+        let mut results = [T::zeroed(); 8];
+        results[0] = element(left);
+        results[1..].iter_mut().zip(right).for_each(|(result, block)| *result = element(block));
+        let mut count = right.len() + 1;
+        while count > 1 {
+            count /= 2;
+            (0..count).for_each(|i| results[i] = combine(results[2 * i], results[2 * i + 1]));
+        }
+        left[at..at + size].copy_from_slice(bytemuck::bytes_of(&results[0]));
     }
 }
 
@@ -124,9 +166,31 @@ fn fused<T: Pod, const N: usize>(left: &mut [T], right: [&[T]; N], combine: &imp
     }
 }
 
+/// The same over four blocks in pairs.
+#[inline(always)]
+fn fused_four<T: Pod>(left: &mut [T], right: [&[T]; 3], combine: &impl Fn(T, T) -> T) {
+    let len = left.len();
+    let [b, c, d] = right.map(|block| &block[..len]);
+    for i in 0..len {
+        left[i] = combine(combine(left[i], b[i]), combine(c[i], d[i]));
+    }
+}
+
+/// The same over eight blocks in pairs.
+#[inline(always)]
+fn fused_eight<T: Pod>(left: &mut [T], right: [&[T]; 7], combine: &impl Fn(T, T) -> T) {
+    let len = left.len();
+    let [b, c, d, e, f, g, h] = right.map(|block| &block[..len]);
+    for i in 0..len {
+        let one = combine(combine(left[i], b[i]), combine(c[i], d[i]));
+        let other = combine(combine(e[i], f[i]), combine(g[i], h[i]));
+        left[i] = combine(one, other);
+    }
+}
+
 macro_rules! kernel {
     ($type:ty, $combine:expr) => {
-        Some(|left: &mut [u8], right: &[&[u8]]| each::<$type>(left, right, $combine))
+        Some(|left: &mut [u8], right: &[&[u8]], pass: Pass| each::<$type>(left, right, pass, $combine))
     };
 }
 
@@ -177,7 +241,7 @@ macro_rules! locate {
 }
 
 /// A kernel as a plain function.
-pub(super) type Kernel = fn(&mut [u8], &[&[u8]]);
+pub(super) type Kernel = fn(&mut [u8], &[&[u8]], Pass);
 
 /// The kernel for `operation` on elements of type `element`, if MPI defines it.
 pub(super) fn lookup(element: &ElementType, operation: &Operation) -> Option<Kernel> {
@@ -209,7 +273,7 @@ mod tests {
     fn apply<T: Element>(operation: Operation, left: &[T], right: &[T]) -> Vec<T> {
         let mut left = left.to_vec();
         let kernel = lookup(&T::element_type(), &operation).expect("defined");
-        kernel(bytemuck::cast_slice_mut(&mut left), &[bytemuck::cast_slice(right)]);
+        kernel(bytemuck::cast_slice_mut(&mut left), &[bytemuck::cast_slice(right)], Pass::InTurn);
         left
     }
 
@@ -247,7 +311,7 @@ mod tests {
             [0u8].into_iter().chain(bytemuck::cast_slice(&[1.0f64, 2.0]).iter().copied()).collect();
         let mut left = [10.0f64, 20.0];
         let kernel = lookup(&ElementType::F64, &Operation::Sum).unwrap();
-        kernel(bytemuck::cast_slice_mut(&mut left), &[&bytes[1..]]);
+        kernel(bytemuck::cast_slice_mut(&mut left), &[&bytes[1..]], Pass::InTurn);
         assert_eq!(left, [11.0, 22.0]);
     }
 
@@ -259,18 +323,46 @@ mod tests {
             let operands: Vec<Vec<u64>> = (1..=count).map(|n| vec![n, n * n, 7]).collect();
             let blocks: Vec<&[u8]> = operands.iter().map(|block| bytemuck::cast_slice(block)).collect();
             let mut left = [5u64, 6, 7];
-            each(bytemuck::cast_slice_mut(&mut left), &blocks, combine);
+            each(bytemuck::cast_slice_mut(&mut left), &blocks, Pass::InTurn, combine);
             let fold = |at: usize, first| operands.iter().fold(first, |sum, block| combine(sum, block[at]));
             let expected = [fold(0, 5), fold(1, 6), fold(2, 7)];
             assert_eq!(left, expected, "{count} operands");
             let mut anywhere = [0u8; 25];
             anywhere[1..].copy_from_slice(bytemuck::cast_slice(&[5u64, 6, 7]));
-            each(&mut anywhere[1..], &blocks, combine);
+            each(&mut anywhere[1..], &blocks, Pass::InTurn, combine);
             assert_eq!(
                 anywhere[1..],
                 *bytemuck::cast_slice::<u64, u8>(&expected),
                 "{count} operands, unaligned"
             );
+        }
+    }
+
+    #[test]
+    fn two_four_and_eight_operands_meet_in_pairs() {
+        let combine = |a: u64, b: u64| (a.rotate_left(7) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bytes = |before: usize, operand: &[u64; 3]| -> Vec<u8> {
+            [vec![0; before], bytemuck::cast_slice(operand).to_vec()].concat()
+        };
+        for count in [2, 4, 8] {
+            let operands: Vec<[u64; 3]> = (1..=count).map(|n| [n, n * n, 7]).collect();
+            let mut expected = operands.clone();
+            while expected.len() > 1 {
+                let met =
+                    expected.chunks(2).map(|pair| [0, 1, 2].map(|at| combine(pair[0][at], pair[1][at])));
+                expected = met.collect();
+            }
+            for (left_at, right_at) in [(0, 0), (1, 0), (0, 1)] {
+                let mut left = bytes(left_at, &operands[0]);
+                let right: Vec<Vec<u8>> = operands[1..].iter().map(|it| bytes(right_at, it)).collect();
+                let right: Vec<&[u8]> = right.iter().map(|block| &block[right_at..]).collect();
+                each(&mut left[left_at..], &right, Pass::InPairs, combine);
+                assert_eq!(
+                    left[left_at..],
+                    bytes(0, &expected[0]),
+                    "{count} operands at {left_at}, {right_at}"
+                );
+            }
         }
     }
 
