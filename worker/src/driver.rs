@@ -85,7 +85,7 @@ struct Local {
 /// What is done when nothing is locked any more.
 enum Deed {
     /// Tells the application an outcome, which wakes it up.
-    Answer(Answer, Result<Completed, CallError>),
+    Answer(Answer, Box<Result<Completed, CallError>>),
     /// Begins with something, and goes on with it on the I/O thread.
     Begin(BoxFuture<'static, ()>),
 }
@@ -331,7 +331,7 @@ impl Driver {
         drop(inner);
         for deed in deeds {
             match deed {
-                Deed::Answer(to, result) => answer(to, result),
+                Deed::Answer(to, result) => answer(to, *result),
                 Deed::Begin(mut future) => {
                     let _runtime = self.runtime.enter();
                     if (&mut future).now_or_never().is_none() {
@@ -481,7 +481,7 @@ fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> 
         End::Closed => Err(CallError::Closed),
         End::ResultLost(error) => Err(CallError::ResultLost(error)),
     };
-    Some(Deed::Answer(to, result))
+    Some(Deed::Answer(to, Box::new(result)))
 }
 
 fn answer(to: Answer, result: Result<Completed, CallError>) {
