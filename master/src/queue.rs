@@ -137,9 +137,7 @@ impl Queue {
     pub fn meets(&self, ready: &Ready, most: usize) -> bool {
         match self {
             Self::Arrival(queue) => queue.partials.len() > 1,
-            Self::Fixed(queue) => {
-                queue.find(ready).is_some_and(|at| queue.around(at, most, |_| true).is_some())
-            }
+            Self::Fixed(queue) => queue.meets(ready, most),
         }
     }
 
@@ -306,6 +304,11 @@ impl Brackets {
 
     fn find(&self, ready: &Ready) -> Option<usize> {
         self.of(ready.process.rank).find(|first| self.partials[first].ready == *ready)
+    }
+
+    fn meets(&self, ready: &Ready, most: usize) -> bool {
+        let bracket = self.find(ready).map(|first| self.partials[&first].at);
+        bracket.is_some_and(|at| self.sibling(at, most - 1, &|_: &Ready| true).is_some())
     }
 
     /// Where the pair begins that a bracket is with its sibling, if that waits in one piece.

@@ -190,14 +190,10 @@ impl Reduction {
             segment.queue.push(root, &self.spec.group, &self.group);
         }
         // Nobody but the root holds the root's contribution.
-        let root = self.spec.delivery.root();
-        let meets = |ready: &Ready| segment.queue.meets(ready, most);
-        match root
-            .filter(|root| segment.queue.of(*root).any(|ready| ready.path.contains(*root) && meets(ready)))
-        {
-            Some(root) => Some(Turn::Root(root)),
-            None => Some(Turn::Owners),
-        }
+        let queue = &segment.queue;
+        let has_own =
+            |root: &Rank| queue.of(*root).any(|ready| ready.path.contains(*root) && queue.meets(ready, most));
+        Some(self.spec.delivery.root().filter(has_own).map_or(Turn::Owners, Turn::Root))
     }
 
     /// Most partials that one task of a segment folds.

@@ -23,7 +23,7 @@ const LATE_FACTOR: u32 = 8;
 /// Who can go on with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Turn {
-    /// The root alone, whose own partial waits there: the result has to arrive at it.
+    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
     Root(Rank),
     /// Whoever owns a partial that waits there.
     Owners,

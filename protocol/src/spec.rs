@@ -33,11 +33,11 @@ pub struct ReductionSpec {
 /// | order | two runs with the same bodies | costs |
 /// |---|---|---|
 /// | `Arrival` | may differ in what operations lose that are not quite associative: the rounding of floating-point sums | nothing |
-/// | `Fixed` | give the same bits, whatever arrives when, is placed where, is cut how, or fails | partials wait for their sibling; arrays are folded in more passes, in the cache |
+/// | `Fixed` | give the same bits, whatever arrives when, is placed where, is cut how, or fails | partials wait for their siblings; between hosts, a root receives a partial per level of the tree, or a copy of the finished result |
 ///
-/// In the fixed order the group's ranks are the leaves of a balanced binary tree ([`bracketing`](crate::bracketing)), lower ranks on
-/// the left. Each of its brackets is computed wherever that is fastest. With missing contributions the others keep their places in the tree.
-/// Operations that do not commute always reduce in this order.
+/// In the fixed order the group's ranks are the leaves of a binary tree ([`bracketing`](crate::bracketing)), lower ranks on the
+/// left. Each of its brackets is computed wherever that is fastest. Missing contributions leave the others where they are in
+/// the tree. Operations that do not commute always reduce in this order.
 ///
 /// The same bits, that is, as long as processes compute alike: with one build of the program, on processors of one kind. Which of
 /// several NaNs comes out, and whether 0 or −0 is the smaller, is the processor's choice.
@@ -341,9 +341,9 @@ impl ReductionSpec {
         }
         let deadline = |d: &Option<Duration>| d.map_or("none".to_owned(), |d| format!("{d:?}"));
         differ(Aspect::Group, &self.group, &other.group, Path::to_string)
+            .or_else(|| differ(Aspect::Order, &self.order, &other.order, Order::to_string))
             .or_else(|| differ(Aspect::Delivery, &self.delivery, &other.delivery, Delivery::to_string))
             .or_else(|| self.kind.disagreement(&other.kind))
-            .or_else(|| differ(Aspect::Order, &self.order, &other.order, Order::to_string))
             .or_else(|| differ(Aspect::Deadline, &self.deadline, &other.deadline, deadline))
             .or_else(|| {
                 differ(Aspect::Protection, &self.protection, &other.protection, Protection::to_string)

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use everfold_protocol::report::{Refusal, Report};
+use everfold_protocol::{
+    report::{Refusal, Report},
+    spec::Order,
+};
 use everfold_worker::machine::End;
 
 use super::schedule::{Schedule, Trouble};
@@ -31,6 +34,7 @@ impl Tally {
             count("calls", planned.calls.len() as u64);
             count("late calls", u64::from(planned.sequence > 0) * planned.calls.len() as u64);
             count("calls that never come", planned.absent.len() as u64);
+            count("reductions in a fixed order", u64::from(planned.order == Order::Fixed));
             count("disagreements", u64::from(planned.disagrees.is_some()));
             count("deadlines", u64::from(planned.deadline_us.is_some()));
         }
