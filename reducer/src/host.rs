@@ -122,6 +122,9 @@ async fn host(
     }
 }
 
+/// Messages after which the master says what it has decided so far, however many more there are.
+const TURN_MESSAGES: u64 = 2048;
+
 /// How long a last message to a worker may take.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -140,6 +143,10 @@ struct Driver {
     frame_bytes_max: u64,
     machine: Master,
     connections: BTreeMap<ProcessId, Connection>,
+    /// Messages so far.
+    heard: u64,
+    /// Whether the machine wants nothing more, ever.
+    done: bool,
 }
 
 impl Driver {
@@ -153,38 +160,46 @@ impl Driver {
             frame_bytes_max: config.policy.limits.frame_bytes_max,
             machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
             connections: BTreeMap::new(),
+            heard: 0,
+            done: false,
         }
     }
 
     /// Runs until the machine is done; returns the connections that are left.
     async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
         let mut batch = Vec::new();
-        loop {
-            if self.act() {
-                return self.connections;
-            }
+        while !self.act() {
             let due = self.machine.poll_timeout();
             let until = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
             });
             let received = match until {
-                Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await,
-                None => Ok(inputs.recv_many(&mut batch, 1024).await),
+                Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
+                None => Some(inputs.recv_many(&mut batch, 1024).await),
             };
-            if received.is_err() {
-                self.machine.handle_timeout(timestamp(self.origin));
+            if received == Some(0) {
+                break;
             }
             if batch.iter().any(|input| matches!(input, Input::Abandon)) {
                 return BTreeMap::new();
             }
             for input in batch.drain(..) {
-                self.take(input);
+                self.take(input).await;
             }
+            self.let_time_pass();
+        }
+        self.connections
+    }
+
+    /// However much there is to hear, time passes: whoever hears no pings gives the master up.
+    fn let_time_pass(&mut self) {
+        let now = timestamp(self.origin);
+        if self.machine.poll_timeout().is_some_and(|due| due <= now) {
+            self.machine.handle_timeout(now);
         }
     }
 
-    fn take(&mut self, input: Input) {
-        let now = timestamp(self.origin);
+    async fn take(&mut self, input: Input) {
         match input {
             Input::Connected { process, writer, answer } => {
                 let refused = match self.connections.entry(process) {
@@ -202,12 +217,18 @@ impl Driver {
                     if let ToMaster::Join(peer) = &message {
                         self.watch(peer);
                     }
-                    self.machine.handle_event(now, Event::Message { header, message });
+                    self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
+                    self.heard += 1;
+                    if self.heard.is_multiple_of(TURN_MESSAGES) {
+                        self.let_time_pass();
+                        self.act();
+                        tokio::task::yield_now().await;
+                    }
                 }
             }
             Input::Disconnected(process) => {
                 self.connections.remove(&process);
-                self.machine.handle_event(now, Event::Disconnected(process));
+                self.machine.handle_event(timestamp(self.origin), Event::Disconnected(process));
             }
             Input::Abandon => {}
         }
@@ -231,7 +252,6 @@ impl Driver {
 
     /// Does what the machine wants done. Returns true when it wants nothing more, ever.
     fn act(&mut self) -> bool {
-        let mut done = false;
         let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
         let mut refused = Vec::new();
         while let Some(action) = self.machine.poll_action() {
@@ -239,7 +259,7 @@ impl Driver {
                 Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
                 Action::Disconnect(process) => refused.push(process),
                 Action::Notice(notice) => tell(&notice),
-                Action::Done => done = true,
+                Action::Done => self.done = true,
             }
         }
         let sender = ProcessId::first(MASTER_RANK);
@@ -262,7 +282,7 @@ impl Driver {
             // Its writer ends, and the worker sees that nobody listens any more.
             self.connections.remove(&process);
         }
-        done
+        self.done
     }
 }
 
