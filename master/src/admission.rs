@@ -99,7 +99,7 @@ impl Master {
         if !failed.is_empty() {
             return Some(Refusal::ProcessFailed { ranks: failed });
         }
-        let left = of_group(|state| *state == State::Left);
+        let left = of_group(|state| matches!(state, State::Left | State::Closing(_)));
         (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 

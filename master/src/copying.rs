@@ -20,7 +20,7 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
-    message::{Data, Keep, KeepAs, Kept, Medium, Place, Source},
+    message::{Data, Keep, KeepAs, Kept, Place, Source, Writing},
     spec::Protection,
 };
 
@@ -77,10 +77,10 @@ impl Reduction {
     fn keep_as(&self) -> KeepAs {
         KeepAs {
             segment_bytes: if self.body_bytes == 0 { 0 } else { self.segment_bytes },
-            medium: match self.spec.protection {
-                Protection::None | Protection::Memory => Medium::Memory,
-                Protection::Disk => Medium::WriteBehind,
-                Protection::CommitFirst => Medium::WriteThrough,
+            writing: match self.spec.protection {
+                Protection::None | Protection::Memory => Writing::Never,
+                Protection::Disk => Writing::Behind,
+                Protection::CommitFirst => Writing::Through,
             },
         }
     }
@@ -92,9 +92,11 @@ impl Reduction {
         (!self.copying.begun).then_some(later)
     }
 
-    /// Orders no more copies for the time being if it is the last rank that has come.
-    pub(crate) fn pause_copies(&mut self) {
-        self.copying.begun &= !self.is_folding();
+    /// Orders no more copies for the time being if folding goes on. Returns whether it did before.
+    pub(crate) fn pause_copies(&mut self) -> bool {
+        let pauses = self.copying.begun && self.is_folding();
+        self.copying.begun &= !pauses;
+        pauses
     }
 
     /// Whether links have better to carry than copies.
@@ -224,5 +226,61 @@ impl Reduction {
     pub(crate) fn protected(&self) -> Path {
         let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(Ready::is_inline);
         self.group.iter().filter(|rank| inlined(rank) || self.is_protected(*rank)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{
+        Generation, ReductionSpec, RegionOffset, SegmentId, SegmentIndex, TaskId, WindowId,
+        message::{Contribution, PartialReady, TaskCounters, WindowRef},
+        spec::{BodyKind, Delivery, ElementType, Operation},
+    };
+
+    use super::*;
+    use crate::lane::Load;
+
+    fn window() -> Data {
+        let place = Place::Region(RegionOffset(0));
+        let (window, generation) = (WindowId(0), Generation(1));
+        Data::Window(WindowRef { window, generation, bytes: 1 << 20, checksum: None, place })
+    }
+
+    #[test]
+    fn what_goes_on_is_not_copied() {
+        let interval = Duration::from_millis(500);
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        let spec = ReductionSpec {
+            group: Path::range(0, 2),
+            delivery: Delivery::All,
+            kind: BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 1 << 20 },
+            order: everfold_protocol::spec::Order::Arrival,
+            deadline: None,
+            protection: Protection::Disk,
+            allow_missing: false,
+            trace: false,
+        };
+        let id = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
+        let policy = Policy { segment_bytes: 1 << 19, ..Policy::default() };
+        let mut reduction = Reduction::new(at(0), Rank(0), &contribution, &policy, true);
+        for rank in [0, 1] {
+            reduction.arrive(at(0), ProcessId::first(rank), window(), false);
+        }
+        assert_eq!(reduction.begin_copies(at(100), interval), Some(at(500)));
+        assert_eq!(reduction.begin_copies(at(500), interval), None, "it has stood still");
+        let (index, task) = (SegmentIndex(0), TaskId(0));
+        let partials = reduction.take_partners(index, None, |_| true).unwrap();
+        let executor = partials[0].process;
+        let (own, sources) = (Some(&partials[0]), &partials[1..]);
+        reduction.start(index, task, executor, own, sources, (Load::default(), at(9000)));
+        let segment = SegmentId { reduction: id, index };
+        let (path, counters) = (Path::range(0, 2), TaskCounters::default());
+        let done = PartialReady { task, segment, path, data: window(), counters };
+        assert!(reduction.complete(at(600), executor, done).is_some());
+        assert!(reduction.pause_copies());
+        assert!(!reduction.pause_copies(), "it pauses once");
+        assert_eq!(reduction.begin_copies(at(700), interval), Some(at(1100)));
+        assert_eq!(reduction.begin_copies(at(1100), interval), None, "it stands still again");
     }
 }

@@ -1,7 +1,7 @@
 //! How a reduction ends: well, or refused.
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
+    Path, ProcessId, ReductionId, Timestamp,
     message::{Data, Finished, ToWorker},
     report::Refusal,
     spec::Delivery,
@@ -26,70 +26,30 @@ impl Master {
         }
         if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
             let candidates = candidates.clone();
-            return self.deliver(now, id, &candidates);
+            return self.deliver(id, &candidates);
         }
         let root = reduction.spec.delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
         let report = reduction.report(now);
-        let group = reduction.spec.group.clone();
+        let (group, have_it) = (reduction.spec.group.clone(), reduction.collected.clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        let lend = in_windows && reduction.lends(&result);
         if in_windows {
-            let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_)));
-            reduction.collecting = Some(group.difference(&gone));
+            let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_) | State::Closing(_)));
+            reduction.hand_out(reduction.callers().difference(&gone).difference(&have_it));
         } else {
             self.reductions.remove(&id);
         }
         self.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        for peer in self.peers_of(&group) {
+        for peer in self.peers_of(&group.difference(&have_it)) {
             let report = if receives(peer) { report.clone() } else { brief.clone() };
-            self.send(peer, ToWorker::Finished(Finished { reduction: id, result: result.clone(), report }));
+            let finished = Finished { reduction: id, result: result.clone(), lend, report };
+            self.send(peer, ToWorker::Finished(Box::new(finished)));
         }
-    }
-
-    /// Hands a result to the first of `candidates` that lives. The others hear of it when it is there.
-    pub(crate) fn deliver(&mut self, now: Timestamp, id: ReductionId, candidates: &[Rank]) {
-        let receiver = candidates.iter().find_map(|rank| self.membership.alive(*rank));
-        let Some(receiver) = receiver.map(|peer| peer.process) else {
-            let ranks = candidates.iter().copied().collect();
-            return self.refuse(id, Refusal::ProcessFailed { ranks });
-        };
-        let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
-        reduction.collecting = Some(Path::single(receiver.rank));
-        let finished = Finished { reduction: id, result: reduction.pieces(), report: reduction.report(now) };
-        reduction.told = Some(finished.report.clone());
-        self.send(receiver, ToWorker::Finished(finished));
-    }
-
-    pub(crate) fn collected(&mut self, sender: ProcessId, id: ReductionId) {
-        let collecting = self.reductions.get_mut(&id).and_then(|reduction| reduction.collecting.as_mut());
-        match collecting {
-            Some(waiting) => *waiting = waiting.difference(&Path::single(sender.rank)),
-            None => self.stale(sender, "collected a result that nobody waits for"),
-        }
-        self.release_collected(id);
-    }
-
-    pub(crate) fn release_collected(&mut self, id: ReductionId) {
-        let Some(reduction) = self.reductions.get(&id) else {
-            return;
-        };
-        if !reduction.collecting.as_ref().is_some_and(Path::is_empty) {
-            return;
-        }
-        let group = reduction.spec.group.clone();
-        let report = self.reductions.remove(&id).and_then(|reduction| reduction.told);
-        if let Some(report) = report.map(|report| report.brief()) {
-            // A result for one rank: that one has it already.
-            self.notice(Notice::Finished(id));
-            for to in self.peers_of(&group) {
-                let finished = Finished { reduction: id, result: Vec::new(), report: report.clone() };
-                self.send(to, ToWorker::Finished(finished));
-            }
-        }
-        for to in self.peers_of(&group) {
-            self.send(to, ToWorker::Release { reduction: id });
+        for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {
+            self.send(peer, ToWorker::Release { reduction: id });
         }
     }
 
@@ -108,7 +68,7 @@ impl Master {
             let oldest = self.refused_order.pop_front().expect("not empty");
             self.refused.remove(&oldest);
         }
-        self.tell_refused(id, reduction.arrived, refusal);
+        self.tell_refused(id, reduction.callers(), refusal);
     }
 
     pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {

@@ -6,7 +6,6 @@ use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
     message::{Evidence, Kept, MASTER_RANK, News, NotKept, ToWorker},
     report::Refusal,
-    spec::Delivery,
     watch::{Alarm, Watch},
 };
 
@@ -101,6 +100,11 @@ impl Master {
         }
     }
 
+    pub(crate) fn close(&mut self, now: Timestamp, sender: ProcessId) {
+        self.membership.close(sender.rank);
+        self.end_what_cannot_complete(now);
+    }
+
     pub(crate) fn leave(&mut self, now: Timestamp, sender: ProcessId) {
         if self.membership.alive(sender.rank).is_none() {
             self.stale(sender, "leave of a process that has not joined");
@@ -151,29 +155,26 @@ impl Master {
         let members = &self.membership;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
-            if !reduction.group.contains(dead.rank) {
-                continue;
-            }
-            if let Some(waiting) = &mut reduction.collecting {
-                // The value is final: whoever can still read it shall have it.
-                *waiting = waiting.difference(&Path::single(dead.rank));
-                collecting.push((id, waiting.is_empty()));
-                continue;
-            }
+            let counts = reduction.group.contains(dead.rank);
             reduction.lose_keeper(dead);
+            if reduction.collecting.is_some() {
+                reduction.stop_collecting(dead.rank);
+                if counts {
+                    reduction.mourn(now, dead);
+                }
+                collecting.push(id);
+                continue;
+            }
+            if !counts {
+                continue;
+            }
             match reduction.bereave(now, dead, members) {
                 Ok(()) => repaired.push(id),
                 Err(refusal) => hopeless.push((id, refusal)),
             }
         }
-        for (id, nobody_waits) in collecting {
-            match &self.reductions[&id].spec.delivery {
-                Delivery::FirstOf(candidates) if nobody_waits => {
-                    let candidates = candidates.clone();
-                    self.deliver(now, id, &candidates);
-                }
-                _ => self.release_collected(id),
-            }
+        for id in collecting {
+            self.go_on_collecting(now, id);
         }
         for (id, refusal) in hopeless {
             self.do_without(now, id, refusal);
@@ -188,9 +189,19 @@ impl Master {
     pub(crate) fn do_without(&mut self, now: Timestamp, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
+            if let Some(ranks) = refusal.absent().filter(|_| !reduction.half_bodies.is_empty()) {
+                // Parts of the result with these contributions lie where others have lain, and some ranks may have all of it.
+                let has_it = reduction.collected.iter().any(|rank| self.membership.alive(rank).is_some());
+                let lost = Refusal::ResultLost { ranks: ranks.clone() };
+                return self.refuse(id, if has_it { lost } else { refusal });
+            }
+            let callers = reduction.callers();
+            let members = &self.membership;
+            let receives = |rank: &Rank| {
+                members.alive(*rank).is_some() && (callers.contains(*rank) || !members.is_closing(*rank))
+            };
             let candidates = reduction.spec.delivery.candidates();
-            let receives =
-                candidates.is_empty() || candidates.iter().any(|rank| self.membership.alive(*rank).is_some());
+            let receives = candidates.is_empty() || candidates.iter().any(receives);
             let done = match refusal.absent().filter(|_| receives) {
                 Some(ranks) => reduction.do_without(ranks, &self.membership),
                 None => Ok(false),

@@ -24,6 +24,7 @@
 
 mod admission;
 mod copying;
+mod delivery;
 mod ending;
 pub mod event;
 mod failure;

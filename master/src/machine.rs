@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     Deadline(ReductionId),
     /// Partials that could not be reached are tried again.
     Retry(SegmentId),
+    /// A result that could not be copied as a whole is tried again.
+    Collect(ReductionId),
     /// A reduction has lasted so long that its originals are worth a copy.
     Copy(ReductionId),
     /// Pings are sent, silence and late tasks are looked for.
@@ -155,6 +157,7 @@ impl Master {
                         self.proceed(now, id.reduction);
                     }
                 }
+                Timer::Collect(id) => self.collect_again(now, id),
                 Timer::Copy(id) => {
                     let interval = self.policy.limits.ping_interval;
                     let reduction = self.reductions.get_mut(&id);
@@ -185,9 +188,11 @@ impl Master {
             ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
             ToMaster::PartialReady(done) => self.partial_ready(now, sender, done),
             ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
-            ToMaster::Collected { reduction } => self.collected(sender, reduction),
+            ToMaster::Collected { reduction, body } => self.collected(now, sender, reduction, body),
+            ToMaster::NotCollected(part) => self.not_collected(now, sender, part),
             ToMaster::Kept(kept) => self.kept(now, sender, kept),
             ToMaster::Pong { .. } => {}
+            ToMaster::Closing => self.close(now, sender),
             ToMaster::Leave => self.leave(now, sender),
         }
     }
@@ -226,11 +231,14 @@ impl Master {
         lane.complete(load);
         lane.observe(load.bytes, &counters);
         self.schedule.touch(sender.rank);
-        if self.reductions[&id].unfinished == 0 {
-            self.finish(now, id);
-        } else {
-            self.schedule.change(segment);
+        let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
+        if reduction.unfinished == 0 {
+            return self.finish(now, id);
         }
+        if matches!(completed, Some(Completed::Counts(_))) && reduction.pause_copies() {
+            self.timers.insert((now + self.policy.limits.ping_interval, Timer::Copy(id)));
+        }
+        self.schedule.change(segment);
     }
 
     fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
@@ -253,7 +261,10 @@ impl Master {
                 reduction.segments[id.index.0 as usize].spoil(sender.rank);
                 Ok(false)
             }
-            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, members),
+            Fault::Unreachable => {
+                let members = (members, self.policy.attempts_max());
+                reduction.unreachable(id.index, running, culprit, reason, members)
+            }
             Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
             Fault::Torn if reduction.spec.delivery.root() != Some(sender.rank) => {
                 reduction.torn(id.index, &running, members).map(|()| false)

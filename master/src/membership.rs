@@ -17,6 +17,8 @@ pub enum State {
     Expected,
     /// Takes part.
     Alive(Peer),
+    /// Takes part in what it has called, and calls nothing more.
+    Closing(Peer),
     /// Left in good order.
     Left,
     /// Declared failed. Fenced: nothing it says counts any more (I2).
@@ -42,14 +44,15 @@ pub struct Membership {
     states: Vec<State>,
     /// Where each rank's process runs or ran.
     hosts: Vec<Option<u64>>,
-    alive: u32,
+    /// How many are in [`State::Alive`].
+    open: u32,
 }
 
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
         let size = size as usize;
-        Self { job, epoch: Epoch(0), states: vec![State::Expected; size], hosts: vec![None; size], alive: 0 }
+        Self { job, epoch: Epoch(0), states: vec![State::Expected; size], hosts: vec![None; size], open: 0 }
     }
 
     /// Number of the current view.
@@ -69,7 +72,9 @@ impl Membership {
         }
         match self.states.get(header.sender.rank.index()) {
             None => Freshness::Impossible,
-            Some(State::Alive(peer)) if peer.process == header.sender => Freshness::Current,
+            Some(State::Alive(peer) | State::Closing(peer)) if peer.process == header.sender => {
+                Freshness::Current
+            }
             Some(State::Expected) => Freshness::Current,
             Some(_) => Freshness::Stale,
         }
@@ -84,13 +89,13 @@ impl Membership {
             }
             _ => return false,
         }
-        self.alive += 1;
+        self.open += 1;
         true
     }
 
-    /// Whether every rank takes part: none is missing yet, none has failed or left.
+    /// Whether every rank takes part: none is missing yet, none has failed, left or closed its session.
     pub fn everyone_here(&self) -> bool {
-        self.alive == self.size()
+        self.open == self.size()
     }
 
     /// Whether all processes of `group` can read each other's memory.
@@ -104,23 +109,38 @@ impl Membership {
     pub fn fail(&mut self, process: ProcessId, evidence: Evidence) -> bool {
         let taking_part = self.alive(process.rank).is_some_and(|peer| peer.process == process);
         if taking_part {
-            self.states[process.rank.index()] = State::Failed(evidence);
-            self.alive -= 1;
+            self.change(process.rank, State::Failed(evidence));
             self.epoch = self.epoch.next();
         }
         taking_part
     }
 
+    /// Expects no more calls of `rank`.
+    pub fn close(&mut self, rank: Rank) {
+        if let State::Alive(peer) = &self.states[rank.index()] {
+            self.change(rank, State::Closing(peer.clone()));
+        }
+    }
+
+    /// Whether `rank` takes part, but calls nothing more.
+    pub fn is_closing(&self, rank: Rank) -> bool {
+        matches!(self.states.get(rank.index()), Some(State::Closing(_)))
+    }
+
     /// Lets `rank`, which takes part, go.
     pub fn leave(&mut self, rank: Rank) {
-        self.states[rank.index()] = State::Left;
-        self.alive -= 1;
+        self.change(rank, State::Left);
+    }
+
+    fn change(&mut self, rank: Rank, state: State) {
+        let before = std::mem::replace(&mut self.states[rank.index()], state);
+        self.open -= u32::from(matches!(before, State::Alive(_)));
     }
 
     /// The process of `rank`, if it takes part.
     pub fn alive(&self, rank: Rank) -> Option<&Peer> {
         match self.states.get(rank.index()) {
-            Some(State::Alive(peer)) => Some(peer),
+            Some(State::Alive(peer) | State::Closing(peer)) => Some(peer),
             _ => None,
         }
     }
@@ -128,7 +148,7 @@ impl Membership {
     /// All processes that take part, by rank.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.states.iter().filter_map(|state| match state {
-            State::Alive(peer) => Some(peer),
+            State::Alive(peer) | State::Closing(peer) => Some(peer),
             _ => None,
         })
     }

@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use everfold_protocol::spec::{BodyKind, Limits};
+use everfold_protocol::{
+    spec::{BodyKind, Limits},
+    watch::INTERVALS_MOST,
+};
+
+use crate::machine::RETRY_PAUSE;
+
+/// Attempts to reach a process that lives before a reduction gives up, however soon its silence would be noticed.
+const ATTEMPTS_MIN: u32 = 1000;
 
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
 /// `bench compare`, and for large groups with `everfold sim scale`.
@@ -80,6 +88,13 @@ impl Policy {
         elements * element
     }
 
+    /// Attempts to reach a process that lives, one per pause, before a reduction gives up: longer than it takes to notice
+    /// that a process is silent.
+    pub(crate) fn attempts_max(&self) -> u32 {
+        let silence = self.limits.ping_interval * (INTERVALS_MOST + 2);
+        ATTEMPTS_MIN.max((silence.as_millis() / RETRY_PAUSE.as_millis()) as u32)
+    }
+
     /// Most partials that a task folds in a reduction of so many segments.
     ///
     /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many sources keeps
@@ -87,5 +102,21 @@ impl Policy {
     /// tasks to share out: that is made up for where there are many segments.
     pub fn fan_in(&self, segments: usize, share_memory: bool) -> usize {
         if share_memory { self.fan_in_max } else { (segments / 8 + 1).clamp(2, self.fan_in_max.max(2)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_last_longer_than_any_silence() {
+        for interval in [10, 500, 1500, 60_000].map(Duration::from_millis) {
+            let policy = Policy {
+                limits: Limits { ping_interval: interval, ..Limits::default() },
+                ..Policy::default()
+            };
+            assert!(RETRY_PAUSE * policy.attempts_max() > interval * INTERVALS_MOST, "{interval:?}");
+        }
     }
 }

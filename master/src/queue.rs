@@ -34,6 +34,11 @@ impl Ready {
     pub fn is_inline(&self) -> bool {
         matches!(self.data, Data::Inline(_))
     }
+
+    /// Whether it is still there when the memory of `gone` is not.
+    pub(crate) fn outlasts(&self, gone: &Path) -> bool {
+        self.is_inline() || !gone.contains(self.process.rank)
+    }
 }
 
 /// The waiting partials of one segment.

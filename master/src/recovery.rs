@@ -32,36 +32,51 @@ use crate::{
     segment::{Abandoned, Running},
 };
 
-/// Attempts to reach a process that lives, in one segment, before the reduction gives up: longer than it takes to notice
-/// that a process is silent.
-const ATTEMPTS_MAX: u32 = 1000;
-
 impl Reduction {
     /// Takes in that `dead` died.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
     pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
-        let path = Path::single(dead.rank);
-        let candidates = self.spec.delivery.candidates();
-        if !candidates.is_empty() && candidates.iter().all(|rank| members.alive(*rank).is_none()) {
-            return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
-        }
-        if self.group.iter().all(|rank| members.alive(rank).is_none()) {
-            // Nobody is left to fold it for, or who could.
-            return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
-        }
+        self.somebody_is_left(members)?;
         let uncommitted = self.uncommitted.get(&dead.rank);
         let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
         if gone || !self.arrived.contains(dead.rank) {
-            return Err(Refusal::ProcessFailed { ranks: path });
+            return Err(Refusal::ProcessFailed { ranks: Path::single(dead.rank) });
         }
         // What outlived its process in shared memory is as safe as a copy.
         self.commit(dead.rank);
-        self.survived = self.survived.union(&path).expect("a process dies once");
+        self.mourn(now, dead);
+        self.repair_all(members)
+    }
+
+    /// Notes that `dead`, whose contribution counts, died.
+    pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId) {
+        self.survived = self.survived.union(&Path::single(dead.rank)).expect("a process dies once");
         let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
         self.failures.push((now, failure));
+    }
+
+    /// Takes it up again whoever has died meanwhile.
+    ///
+    /// # Errors
+    /// Why the reduction cannot complete as it is.
+    pub(crate) fn restore(&mut self, members: &Membership) -> Result<(), Refusal> {
+        self.somebody_is_left(members)?;
         self.repair_all(members)
+    }
+
+    fn somebody_is_left(&self, members: &Membership) -> Result<(), Refusal> {
+        let is_dead = |rank: Rank| members.alive(rank).is_none();
+        let candidates = self.spec.delivery.candidates();
+        if !candidates.is_empty() && candidates.iter().copied().all(is_dead) {
+            return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
+        }
+        if self.group.iter().all(is_dead) {
+            // Nobody is left to fold it for, or who could.
+            return Err(Refusal::ProcessFailed { ranks: self.group.clone() });
+        }
+        Ok(())
     }
 
     /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would be left.
@@ -104,10 +119,12 @@ impl Reduction {
         undone: Option<&Running>,
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let (group, share_memory) = (self.group.clone(), self.share_memory);
+        let (group, gone, share_memory) = (self.group.clone(), self.gone.clone(), self.share_memory);
         let belongs = |path: &Path| path.is_subset(&group);
         let is_alive = |process: ProcessId| members.alive(process.rank).is_some();
-        let usable = |ready: &Ready| belongs(&ready.path) && members.readable(ready, share_memory);
+        let usable = |ready: &Ready| {
+            belongs(&ready.path) && members.readable(ready, share_memory) && ready.outlasts(&gone)
+        };
         // Partials that are gone, or that nobody folds any more.
         let mut loose = undone.map_or(0, Running::partials);
         let segment = &mut self.segments[index.0 as usize];
@@ -179,7 +196,7 @@ impl Reduction {
         running: Running,
         culprit: ProcessId,
         reason: String,
-        members: &Membership,
+        (members, attempts_max): (&Membership, u32),
     ) -> Result<bool, Refusal> {
         if members.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
@@ -189,7 +206,7 @@ impl Reduction {
         // What waits already is about to be tried again, and this together with it.
         let begins = segment.suspended.is_empty();
         segment.attempts += u32::from(begins);
-        if segment.attempts > ATTEMPTS_MAX {
+        if segment.attempts > attempts_max {
             let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
             let path = of_culprit.map_or(running.own, |(_, path)| path);
             return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
@@ -263,7 +280,7 @@ impl Reduction {
         };
         let can_help =
             |rank: Rank| rank != executor && members.alive(rank).is_some() && !segment.is_busy_in_vain(rank);
-        let somebody = self.arrived.iter().any(can_help);
+        let somebody = self.arrived.difference(&self.collected).iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
         let own = self.segments[index.0 as usize].held.remove(&executor);
         let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {
@@ -283,9 +300,12 @@ impl Reduction {
         let segment = &self.segments[index.0 as usize];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
         let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank));
-        let copies = segment.folded().chain(originals).chain(replicas);
-        let usable =
-            |ready: &&Ready| ready.path.is_subset(lost) && members.readable(ready, self.share_memory);
+        let half_filled: Vec<Ready> = self.half_filled(index).collect();
+        let copies = segment.folded().chain(&half_filled).chain(originals).chain(replicas);
+        let usable = |ready: &&Ready| {
+            let is_there = members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
+            is_there && ready.path.is_subset(lost)
+        };
         let mut copies: Vec<&Ready> = copies.filter(usable).collect();
         copies.sort_by_key(|ready| Reverse(ready.path.len()));
         let mut missing = lost.clone();

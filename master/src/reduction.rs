@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{ByteRange, Contribution, Data, PartialReady, Piece},
+    message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece},
     report::{FailureRecord, Phases, Report, TaskRecord},
     spec::{Order, Protection},
 };
@@ -56,6 +56,16 @@ pub struct Reduction {
     pub(crate) fan_in: usize,
     /// Ranks that still copy the result out of other ranks' windows.
     pub collecting: Option<Path>,
+    /// Of these, those that could not reach all of it and wait to be told more.
+    pub(crate) returned: Path,
+    /// Ranks that have the result. They fold nothing any more.
+    pub(crate) collected: Path,
+    /// Dead ranks whose memory did not outlive them, although it could have.
+    pub(crate) gone: Path,
+    /// How often ranks could not reach all of the result.
+    pub(crate) returns: u32,
+    /// What the bodies of ranks hold that could not copy the whole result.
+    pub(crate) half_bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
     /// Whether all processes of the group can read each other's memory.
     pub share_memory: bool,
     /// Whether all bodies came inlined so far.
@@ -71,8 +81,6 @@ pub struct Reduction {
     /// Originals that wait for their second copy before they count.
     pub(crate) uncommitted: BTreeMap<Rank, Ready>,
     pub(crate) copying: Copying,
-    /// What the receiver was told when the result was handed to it.
-    pub(crate) told: Option<Report>,
     pub(crate) segment_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) started: Timestamp,
@@ -127,6 +135,11 @@ impl Reduction {
             unfinished: count as usize,
             fan_in: policy.fan_in(count as usize, share_memory),
             collecting: None,
+            returned: Path::empty(),
+            gone: Path::empty(),
+            returns: 0,
+            collected: Path::empty(),
+            half_bodies: BTreeMap::new(),
             share_memory,
             inline: true,
             held_bytes: 0,
@@ -136,7 +149,6 @@ impl Reduction {
             tasks_doubled: 0,
             uncommitted: BTreeMap::new(),
             copying: Copying::default(),
-            told: None,
             segment_bytes,
             body_bytes,
             started: now,
@@ -152,6 +164,11 @@ impl Reduction {
             tell_trace: false,
             spec,
         }
+    }
+
+    /// Ranks that have called it, whether their contributions count or not.
+    pub(crate) fn callers(&self) -> Path {
+        self.arrivals.iter().map(|(rank, _)| *rank).collect()
     }
 
     /// When its deadline passes.
@@ -271,14 +288,19 @@ impl Reduction {
     pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
         let rank = ready.process.rank;
         let segment = &self.segments[index.0 as usize];
-        is_alive(rank) && self.is_own(index, ready) && !segment.is_busy(rank)
+        is_alive(rank)
+            && !self.collected.contains(rank)
+            && self.is_own(index, ready)
+            && !segment.is_busy(rank)
     }
 
     /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
     /// partial.
     pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
         let segment = &self.segments[index.0 as usize];
-        let takes_part = self.arrived.contains(rank) && self.spec.delivery.root() != Some(rank);
+        let takes_part = self.arrived.contains(rank)
+            && !self.collected.contains(rank)
+            && self.spec.delivery.root() != Some(rank);
         let needed = segment.held.get(&rank).is_some_and(|held| {
             let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
             let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);

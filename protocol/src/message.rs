@@ -121,8 +121,14 @@ pub enum ToMaster {
     Collected {
         /// Of which reduction.
         reduction: ReductionId,
+        /// Where it is readable at the sender, if it was asked to lend it.
+        body: Option<Data>,
     },
-    /// The sender starts no more reductions and no longer serves windows.
+    /// The sender could not copy the whole result.
+    NotCollected(NotCollected),
+    /// The sender starts no more reductions. It goes on with those that it has called.
+    Closing,
+    /// The sender's reductions have ended; it no longer serves windows.
     Leave,
 }
 
@@ -167,6 +173,30 @@ pub struct Kept {
     pub segments: Range<u32>,
     /// Where the copy is readable, or why there is none.
     pub result: Result<Data, NotKept>,
+}
+
+/// The result of a reduction could not be copied as a whole, as whoever holds a piece of it could not be reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotCollected {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// Who could not be reached.
+    pub culprit: ProcessId,
+    /// What went wrong, for people.
+    pub reason: String,
+    /// What the sender has instead, if it is an array.
+    pub body: Option<HalfBody>,
+}
+
+/// An array into which a part of the result was copied. It is readable until the reduction ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HalfBody {
+    /// Where it is readable.
+    pub data: Data,
+    /// The bytes before this one are the result.
+    pub collected: u64,
+    /// The bytes from this one on are still the sender's own contribution.
+    pub untouched: u64,
 }
 
 /// Why there is no copy.
@@ -257,13 +287,18 @@ pub enum ToWorker {
     /// Read those partials and fold them into yours.
     Task(Task),
     /// The reduction ended well.
-    Finished(Finished),
+    Finished(Box<Finished>),
     /// The reduction ended in an error, or this rank's part in it was refused.
     Refused {
         /// Which reduction.
         reduction: ReductionId,
         /// Why.
         refusal: Refusal,
+    },
+    /// Others lend the result: the receiver's application may have the body.
+    HandOver {
+        /// Of which reduction.
+        reduction: ReductionId,
     },
     /// Everyone has collected the result: windows may go.
     Release {
@@ -388,19 +423,19 @@ pub struct Task {
 pub struct KeepAs {
     /// Length of each segment of the original in bytes, of the last one at most; 0 for objects, which are one piece.
     pub segment_bytes: u64,
-    /// Where it is kept when it is acknowledged.
-    pub medium: Medium,
+    /// When it is written to the keeper's disk.
+    pub writing: Writing,
 }
 
-/// Where a copy is kept when it is acknowledged.
+/// When a copy is written to its keeper's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Medium {
-    /// In the keeper's memory.
-    Memory,
-    /// In the keeper's memory, and on its way to the keeper's disk.
-    WriteBehind,
-    /// On the keeper's disk.
-    WriteThrough,
+pub enum Writing {
+    /// Not at all: it stays in memory.
+    Never,
+    /// After it was acknowledged.
+    Behind,
+    /// Before it is acknowledged.
+    Through,
 }
 
 /// A partial to read.
@@ -437,6 +472,8 @@ pub struct Finished {
     pub reduction: ReductionId,
     /// Where the result lies, segment by segment: for those who are to have it and do not hold it.
     pub result: Vec<Piece>,
+    /// Whether those who have copied it lend it to others until they are told otherwise.
+    pub lend: bool,
     /// What happened.
     pub report: Report,
 }

@@ -20,7 +20,8 @@ pub struct Report {
     pub tasks_per_worker: Vec<(Rank, u64)>,
     /// Ranks that died after they had contributed, and whose contributions count nevertheless.
     pub survived: Path,
-    /// Folds of two partials that had to be done again because a process died with their result.
+    /// Folds of two partials that had to be done again because their result was lost: it went with a process that died, or
+    /// was damaged, or its executor spoilt it.
     pub folds_redone: u64,
     /// Folds of two partials that a reduction without failures takes: one less than there are contributors, per
     /// segment.
@@ -160,7 +161,7 @@ impl Refusal {
     }
 }
 
-/// Why a reduction ended without a value. Nothing of it is counted anywhere.
+/// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Two ranks called the same reduction with different arguments. All ranks hear it.
@@ -247,8 +248,15 @@ pub enum Refusal {
         /// Who.
         ranks: Path,
     },
+    /// The result was there, and went with the processes that held it before every rank had copied it. Others may have
+    /// it.
+    #[error("the result cannot be put together again without ranks {ranks}; others may have received it")]
+    ResultLost {
+        /// Whose contributions went with it, or who held it and cannot be reached.
+        ranks: Path,
+    },
     /// Ranks of the group closed their sessions without contributing.
-    #[error("ranks {ranks} left the job without contributing")]
+    #[error("ranks {ranks} closed their sessions without contributing")]
     RanksLeft {
         /// Who.
         ranks: Path,

@@ -69,7 +69,8 @@ pub enum ReduceError {
     /// The session was closed before the call.
     #[error("the session was closed before this call")]
     SessionClosed,
-    /// The result exists, but could not be read from the rank that holds it.
+    /// The result was there, but this rank could not have it: it went with those who held it, or does not fit. Others may
+    /// have received it.
     #[error("the result could not be read: {reason}")]
     ResultLost {
         /// What went wrong, and at whom.
@@ -80,6 +81,9 @@ pub enum ReduceError {
 impl From<CallError> for ReduceError {
     fn from(error: CallError) -> Self {
         match error {
+            CallError::Refused(refusal @ Refusal::ResultLost { .. }) => {
+                Self::ResultLost { reason: refusal.to_string() }
+            }
             CallError::Refused(refusal) => Self::Refused(refusal),
             CallError::Share(error) => Self::Body(error),
             CallError::MasterLost => Self::MasterLost,

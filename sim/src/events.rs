@@ -27,6 +27,8 @@ pub(crate) enum Happening {
     /// Something happens inside of a modelled cluster.
     Tick(Tick),
     Die(ProcessId),
+    /// A process on the master's host dies, and the master hears that before anything that it had sent.
+    LetGo(ProcessId),
     /// A host goes without a word: no connection of its processes breaks.
     LoseHost(u64),
     Freeze(Rank),
@@ -83,8 +85,13 @@ impl Happening {
             Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
-            Self::Tick(_) | Self::Die(_) | Self::LoseHost(_) | Self::Freeze(_) | Self::Thaw(_) => None,
-            Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
+            Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) => None,
+            Self::Freeze(_)
+            | Self::Thaw(_)
+            | Self::Cut(_)
+            | Self::Heal(_)
+            | Self::Limp(..)
+            | Self::Disk(..) => None,
         }
     }
 

@@ -66,6 +66,12 @@ impl World {
         self.schedule(self.now + after, Happening::Die(ProcessId::first(rank)));
     }
 
+    /// Kills a process on the master's host `after` now. As its lifeline tells of its end, the master hears of it before what
+    /// it had sent, and again when the connection breaks.
+    pub fn kill_beside_the_master(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now + after, Happening::LetGo(ProcessId::first(rank)));
+    }
+
     /// Stops a process `after` now, for `time`; messages to it wait.
     pub fn freeze(&mut self, after: Duration, rank: Rank, time: Duration) {
         self.schedule(self.now + after, Happening::Freeze(rank));
@@ -123,6 +129,11 @@ impl World {
             // What it had sent still arrives, and then the end of the connection.
             self.hang_up(process);
         }
+    }
+
+    pub(crate) fn let_go(&mut self, process: ProcessId) {
+        self.die(process);
+        self.schedule(self.now, Happening::Disconnected(process));
     }
 
     pub(crate) fn lost_host(&mut self, host: u64) {

@@ -5,10 +5,12 @@
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
     bracketing::{self, Span},
-    message::{ByteRange, Data, Fault, Keep, Kept, Medium, NotKept, Piece, Place, Source, Task, WindowRef},
+    message::{
+        ByteRange, Data, Fault, HalfBody, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef, Writing,
+    },
     spec::Order,
 };
-use everfold_worker::machine::{Event, ExecutionError};
+use everfold_worker::machine::{Collected, Event, ExecutionError};
 use rand::Rng;
 
 use crate::{
@@ -27,7 +29,7 @@ impl World {
             // What a process was about to do when it died or gave up is not done.
             _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}
             Work::Execute(task) => self.execute(process, task, spent),
-            Work::Collect(reduction, pieces) => self.collect(process, reduction, &pieces),
+            Work::Collect(reduction, pieces) => self.collect(process, reduction, pieces, spent),
             Work::Keep(keep) => self.keep(process, keep, spent),
         }
     }
@@ -113,7 +115,7 @@ impl World {
     /// Makes a copy of an original, or fails to.
     fn keep(&mut self, process: ProcessId, keep: Keep, spent: Spent) {
         let (rank, owner) = (process.rank, keep.source.process);
-        let full = self.process(rank).disk_full && keep.how.medium != Medium::Memory;
+        let full = self.process(rank).disk_full && keep.how.writing != Writing::Never;
         let fails = full || self.random.random_ratio(self.settings.keep_failures, 100);
         let result = match self.reaches(rank, owner, &keep.source.data, keep.reduction) {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
@@ -134,30 +136,41 @@ impl World {
         self.tell_worker(rank, Event::Kept(Kept { reduction, owner, segments, result }));
     }
 
-    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: &[Piece]) {
+    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: Vec<Piece>, spent: Spent) {
         let rank = process.rank;
         let mut at = 0;
-        for piece in pieces {
+        for piece in &pieces {
             assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
             at = piece.range.end();
         }
-        let mut reach = pieces
-            .iter()
-            .map(|piece| (self.reaches(rank, piece.process, &piece.data, reduction), piece.process));
-        if let Some((_, culprit)) = reach.find(|(reach, _)| *reach == Reach::Never) {
-            let reason = "its window is closed".to_owned();
-            let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
-            return self.tell_worker(rank, Event::Collected { reduction, result });
+        let share = &self.process(rank).shares[&reduction];
+        let (spec, is_inline) = (share.spec.clone(), share.inline);
+        let done = share.collected.len();
+        for (index, range) in self.segments(&spec).skip(done) {
+            let piece = pieces.iter().find(|piece| contains(piece.range, range));
+            let piece = piece.expect("each segment has its piece");
+            match self.reaches(rank, piece.process, &piece.data, reduction) {
+                Reach::Now => {}
+                Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces), spent),
+                Reach::Never => {
+                    let is_array = spec.kind.array_bytes().is_some() && !is_inline;
+                    let body = is_array.then(|| {
+                        let data = self.process(rank).window(Shown::Original, at);
+                        HalfBody { data, collected: range.start, untouched: range.start }
+                    });
+                    let reason = "its window is closed".to_owned();
+                    let culprit = piece.process;
+                    let error = ExecutionError { culprit, fault: Fault::Unreachable, reason };
+                    let result = Ok(Collected::Part { body, error });
+                    return self.tell_worker(rank, Event::Collected { reduction, result });
+                }
+            }
+            let value = self.process(piece.process.rank).read(&piece.data, SegmentId { reduction, index });
+            let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
+            share.collected.push(value);
         }
-        let value = self.segments(&self.process(rank).shares[&reduction].spec).map(|(index, range)| {
-            let piece =
-                pieces.iter().find(|piece| contains(piece.range, range)).expect("each segment has its piece");
-            self.process(piece.process.rank).read(&piece.data, SegmentId { reduction, index })
-        });
-        let value = value.collect();
-        let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
-        share.result = Some(value);
-        self.tell_worker(rank, Event::Collected { reduction, result: Ok(()) });
+        let body = self.process(rank).window(Shown::Result, at.max(100_000));
+        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
     }
 
     /// The segments of a body, and where they lie.

@@ -8,7 +8,10 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::End;
 
-use crate::{process::Process, world::World};
+use crate::{
+    process::{Process, Share},
+    world::World,
+};
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +45,7 @@ impl World {
                 let segments = self.segments(&share.spec);
                 Some(segments.map(|(index, _)| process.partial(SegmentId { reduction, index })).collect())
             }
-            End::Received(_) => share.result.clone(),
+            End::Received(_) => Some(share.collected.clone()),
             _ => None,
         };
         let at = self.now;
@@ -57,18 +60,21 @@ impl World {
 
     /// A contribution that is called lost is in no survivor's hands.
     pub(crate) fn check_loss(&self, notice: &master::Notice) {
-        let master::Notice::Refused { reduction, refusal: Refusal::ContributionLost { ranks }, .. } = notice
-        else {
-            return;
-        };
+        let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
+        let (Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }) = refusal else { return };
         let fenced = |rank: Rank| {
             let failed = |notice: &master::Notice| matches!(notice, master::Notice::Failed { process, .. } if process.rank == rank);
             self.notices.iter().any(failed)
         };
         for lost in ranks.iter().filter(|rank| !fenced(*rank)) {
             let process = self.process(lost);
-            let inline = process.shares.get(reduction).is_some_and(|share| share.inline);
-            assert!(process.worker.is_none(), "rank {lost} lives and has its own contribution");
+            let share = process.shares.get(reduction);
+            let inline = share.is_some_and(|share| share.inline);
+            let overwritten = share.is_some_and(Share::is_overwritten);
+            assert!(
+                process.worker.is_none() || overwritten,
+                "rank {lost} lives and has its own contribution"
+            );
             assert!(!inline, "the master has rank {lost}'s contribution");
         }
         let survivors: Vec<&Process> = self
@@ -80,14 +86,21 @@ impl World {
             let segment = SegmentId { reduction: *reduction, index };
             let whole = survivors.iter().filter(|process| process.is_whole(segment));
             let partials = whole.filter_map(|process| process.partials.get(&segment));
-            let held: BTreeSet<Rank> = partials.flatten().copied().collect();
+            // What was copied before the call ended can still be had.
+            let shares = survivors.iter().filter_map(|process| process.shares.get(reduction));
+            let open = shares.filter(|share| share.is_lent() && !share.inline);
+            let copied = open.filter_map(|share| share.collected.get(index.0 as usize));
+            let held: BTreeSet<Rank> = partials.chain(copied).flatten().copied().collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };
         let share = self.processes.iter().find_map(|process| process.shares.get(reduction));
         let lost = share.is_none_or(|share| self.segments(&share.spec).any(|(index, _)| is_lost(index)));
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
         let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
-        let lost = lost || self.notices.iter().any(is_slow);
+        // Nor are those of use that hold what the result was to miss.
+        let misses = share.is_some_and(|share| share.spec.allow_missing);
+        let was_handed_out = matches!(refusal, Refusal::ResultLost { .. });
+        let lost = lost || (misses && was_handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "a survivor holds what is called lost: {ranks}");
     }
 }

@@ -49,9 +49,21 @@ pub(crate) struct Share {
     pub spec: ReductionSpec,
     /// Whether the body travels in messages.
     pub inline: bool,
-    /// The result that was copied here.
-    pub result: Option<Vec<Vec<Rank>>>,
+    /// The segments of the result that were copied here so far.
+    pub collected: Vec<Vec<Rank>>,
     pub ended: Option<Ended>,
+}
+
+impl Share {
+    /// Whether the result that was copied here can be read by others: arrays go to the application in the end.
+    pub fn is_lent(&self) -> bool {
+        self.ended.is_none() || self.spec.kind.array_bytes().is_none()
+    }
+
+    /// Whether the result lies where the contribution has lain.
+    pub fn is_overwritten(&self) -> bool {
+        self.spec.kind.array_bytes().is_some() && !self.collected.is_empty()
+    }
 }
 
 impl Process {
@@ -101,7 +113,19 @@ impl Process {
             return vec![if there { owner } else { NONSENSE }];
         }
         if window == Shown::Original as u64 {
-            return vec![self.id.rank];
+            // The result is copied over an array, and goes to the application with it.
+            let share = self.shares.get(&segment.reduction);
+            let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
+            let result = array.and_then(|share| share.collected.get(segment.index.0 as usize));
+            return match array {
+                Some(share) if share.ended.is_some() => vec![NONSENSE],
+                _ => result.cloned().unwrap_or_else(|| vec![self.id.rank]),
+            };
+        }
+        if window == Shown::Result as u64 {
+            let share = self.shares.get(&segment.reduction).filter(|share| share.is_lent());
+            let result = share.and_then(|share| share.collected.get(segment.index.0 as usize));
+            return result.cloned().unwrap_or_else(|| vec![NONSENSE]);
         }
         self.partials
             .get(&segment)
@@ -127,6 +151,7 @@ impl Process {
 pub(crate) enum Shown {
     Original = 0,
     Partial = 1,
+    Result = 2,
 }
 
 /// Whether `source` is a second copy of an original.

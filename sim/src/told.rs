@@ -137,6 +137,7 @@ impl Teller {
             Happening::Done(process, done) => (of(process.rank), self.work(&done.0)),
             Happening::Tick(_) => (NETWORK.to_owned(), "moves on".to_owned()),
             Happening::Die(process) => (of(process.rank), "DIES".to_owned()),
+            Happening::LetGo(process) => (of(process.rank), "DIES AND LETS GO OF ITS LIFELINE".to_owned()),
             Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),
             Happening::Freeze(rank) => (of(*rank), "STOPS".to_owned()),
             Happening::Thaw(rank) => (of(*rank), "RUNS AGAIN".to_owned()),
@@ -197,7 +198,12 @@ impl Teller {
                 let result = if kept.result.is_ok() { "has" } else { "has no" };
                 format!("{result} copy of rank {}'s {name}{:?}", kept.owner.rank, kept.segments)
             }
-            ToMaster::Collected { reduction } => format!("has collected {}", self.name(*reduction)),
+            ToMaster::Collected { reduction, .. } => format!("has collected {}", self.name(*reduction)),
+            ToMaster::NotCollected(part) => {
+                let name = self.name(part.reduction);
+                format!("cannot collect all of {name} from rank {}: {}", part.culprit.rank, part.reason)
+            }
+            ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
         }
     }
@@ -232,6 +238,7 @@ impl Teller {
             ToWorker::Refused { reduction, refusal } => {
                 format!("{} is refused: {refusal}", self.name(*reduction))
             }
+            ToWorker::HandOver { reduction } => format!("hand {} over", self.name(*reduction)),
             ToWorker::Release { reduction } => format!("release {}", self.name(*reduction)),
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
             ToWorker::Farewell => "farewell".to_owned(),

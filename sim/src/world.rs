@@ -339,6 +339,7 @@ impl World {
                 });
             }
             Happening::Die(process) => self.die(process),
+            Happening::LetGo(process) => self.let_go(process),
             Happening::Freeze(rank) => self.stop(rank),
             Happening::Thaw(rank) => self.wake(rank),
             Happening::LoseHost(host) => self.lost_host(host),
@@ -386,7 +387,7 @@ impl World {
             let bytes = spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes);
             process.window(Shown::Original, bytes)
         };
-        let share = Share { spec: spec.clone(), inline, result: None, ended: None };
+        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), ended: None };
         process.shares.insert(reduction, share);
         if process.worker.is_none() {
             self.calls_ended += 1;

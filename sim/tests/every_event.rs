@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
     report::Refusal,
@@ -89,11 +90,13 @@ fn all_ended(world: &World, except: &Path) -> bool {
 /// Runs with `faults`, each after so many events; tells how many results there were.
 fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)]) -> usize {
     let mut world = world(spec, shares_memory);
-    let mut events = 0;
+    let (mut events, mut complete) = (0, false);
     let mut next = faults.iter();
     let mut fault = next.next();
     loop {
         while let Some(&(_, rank, what)) = fault.filter(|(at, ..)| *at == events) {
+            let is_complete = |notice: &Notice| matches!(notice, Notice::Finished(_));
+            complete |= world.notices().iter().any(is_complete);
             match what {
                 Fault::Death => world.kill(Duration::ZERO, rank),
                 Fault::Pause => world.freeze(Duration::ZERO, rank, PING * 2),
@@ -119,6 +122,7 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
     let left = faults.iter().any(|(_, rank, fault)| *rank == 0 && *fault == Fault::Fence);
     let hit = if left { Path::range(0, RANKS) } else { hit };
     let mut results = 0;
+    let living = RANKS - dead.len() as u32;
     for rank in (0..RANKS).map(Rank).filter(|rank| !dead.contains(*rank)) {
         let ended = world.ended(rank, "x", 0).unwrap();
         match &ended.end {
@@ -139,15 +143,23 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
                 assert!(report.missing.is_subset(&hit), "{spec:?} {faults:?}");
                 results += 1;
             }
-            End::Refused(Refusal::ContributionLost { ranks }) => {
+            End::Refused(Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }) => {
                 assert!(ranks.is_subset(&hit), "{spec:?} {faults:?}: {ranks}");
                 let only_pauses = faults.iter().all(|(.., fault)| *fault == Fault::Pause);
                 assert!(!only_pauses, "{spec:?} {faults:?}: a pause lost something");
             }
-            End::Refused(Refusal::ProcessFailed { .. }) | End::ResultLost(_) => {}
+            End::Refused(Refusal::ProcessFailed { .. }) => {}
             End::Fenced | End::MasterLost if hit.contains(rank) || hit.contains(Rank(0)) => {}
             other => panic!("{spec:?} {faults:?}, rank {rank}: {other:?}"),
         }
+    }
+    if spec.delivery == Delivery::All && faults.len() == 1 && !dead.is_empty() {
+        // What one has, the others can have, too; what was protected before it counted, all have.
+        let all = complete && spec.protection == Protection::CommitFirst;
+        assert!(
+            results == living as usize || (results == 0 && !all),
+            "{spec:?} {faults:?}: {results} results"
+        );
     }
     results
 }

@@ -43,6 +43,7 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     for end in ["with the value", "process failed", "contribution lost", "fenced", "master lost"] {
         met(end, 1000);
     }
+    met("deaths told by lifelines", 100);
     for end in ["ranks left", "deadline exceeded", "mismatch", "closed before"] {
         met(end, 100);
     }

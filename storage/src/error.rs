@@ -38,8 +38,7 @@ pub enum StoreError {
         /// What the database says.
         message: String,
     },
-    /// The directory cannot be written: a read-only file system, no permission, or a store that was opened only to be
-    /// read.
+    /// The directory cannot be written: a read-only file system, or no permission.
     #[error("{} cannot be written{}: {message}", path.display(), about(subject))]
     ReadOnly {
         /// Directory of the store.
@@ -139,12 +138,7 @@ impl StoreError {
             Self::Locked { path, message }
         } else if says(&["No space left on device", "Disk quota exceeded"]) {
             Self::Full { path, subject, message }
-        } else if says(&[
-            "Read-only file system",
-            "Permission denied",
-            "Operation not permitted",
-            "Not supported operation in read only mode",
-        ]) {
+        } else if says(&["Read-only file system", "Permission denied", "Operation not permitted"]) {
             Self::ReadOnly { path, subject, message }
         } else {
             Self::Failed { path, subject, message }

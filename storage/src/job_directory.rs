@@ -129,12 +129,7 @@ impl JobDirectory {
 
     /// Where this process has its [`Store`](crate::Store).
     pub fn store_path(&self) -> PathBuf {
-        self.store_path_of(self.process)
-    }
-
-    /// Where another process on this host has its store, or had it: what it stored can be read there once it is dead.
-    pub fn store_path_of(&self, process: ProcessId) -> PathBuf {
-        self.names.directory.join(format!("{}.{}", process.rank, process.incarnation))
+        self.names.directory.join(format!("{}.{}", self.process.rank, self.process.incarnation))
     }
 
     /// Removes this process's files, and those of the whole job if it is the last one here. The store must be closed.

@@ -90,26 +90,6 @@ impl Store {
         Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new), stall_wait })
     }
 
-    /// Opens the store that a dead process left in the directory `path`, only to read it: what was put with
-    /// [`Durability::Stored`] or better is there, also what stands in the log alone. The records do not change, several
-    /// processes may read them at once, and nobody is kept from opening the store as its owner.
-    ///
-    /// Of a process that lives, it shows what was stored until now and nothing later. Writing gives
-    /// [`StoreError::ReadOnly`]. The log is read into memory, which may take some 64 MiB.
-    ///
-    /// # Errors
-    /// [`StoreError::Corrupted`], or [`StoreError::Failed`], also if there is no store.
-    pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
-        // The database would make the directory, for its messages.
-        fs::metadata(path).map_err(|error| StoreError::from_system(&error, path))?;
-        let mut options = options();
-        options.create_if_missing(false);
-        // Files of the log are expected: a dead process had no time to clear them away.
-        let database = DB::open_cf_descriptors_read_only(&options, path, columns(&options), false)
-            .map_err(|error| StoreError::from_database(error, path, None))?;
-        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(false), stall_wait: STALL_WAIT })
-    }
-
     /// The directory of the store.
     pub fn path(&self) -> &Path {
         &self.path

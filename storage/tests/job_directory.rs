@@ -92,7 +92,7 @@ fn the_kernel_gives_up_a_killed_process_s_files_and_not_before() {
     let here = join(base.path(), 1);
     helper.kill();
     assert_eq!(remove_orphans(base.path()).unwrap().in_use, [JOB]);
-    let store = Store::open(&here.store_path_of(ProcessId::first(0))).unwrap();
+    let store = Store::open(&here.path().join("0.0")).unwrap();
     assert_eq!(store.get(Kind::Original, key(1, 0)).unwrap().unwrap(), b"value");
     drop((store, here));
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use everfold_protocol::{
     ProcessId, ReductionId, SegmentIndex,
-    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, Medium, NotKept},
+    message::{ByteRange, Data, Fault, Keep, KeepAs, Kept, NotKept, Writing},
 };
 use everfold_storage::{Kind, RecordKey};
 
@@ -64,19 +64,17 @@ impl Copier {
         let key = RecordKey { reduction, owner, segment: (how.segment_bytes > 0).then_some(index) };
         let (keeper, kind) = (&self.keeper, Kind::Replica);
         let bytes = Bytes::from_owner(bytes);
-        let kept = match how.medium {
-            Medium::Memory => keeper.keep(kind, key, bytes, keeper::Medium::Memory).await,
-            Medium::WriteThrough => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
-            Medium::WriteBehind => {
-                match keeper.keep(kind, key, bytes.clone(), keeper::Medium::Memory).await {
-                    Ok(()) => {
-                        self.write_behind(index, key, bytes);
-                        Ok(())
-                    }
-                    Err(KeepError::Full { .. }) => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
-                    Err(error) => Err(error),
+        let kept = match how.writing {
+            Writing::Never => keeper.keep(kind, key, bytes, keeper::Medium::Memory).await,
+            Writing::Through => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
+            Writing::Behind => match keeper.keep(kind, key, bytes.clone(), keeper::Medium::Memory).await {
+                Ok(()) => {
+                    self.write_behind(index, key, bytes);
+                    Ok(())
                 }
-            }
+                Err(KeepError::Full { .. }) => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
+                Err(error) => Err(error),
+            },
         };
         kept.map_err(|error| error.to_string())
     }

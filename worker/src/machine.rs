@@ -13,8 +13,8 @@ use std::{
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Evidence, Fault, Finished, Header, Keep, Kept, MASTER_RANK, News, PartialReady,
-        Peer, Piece, Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
+        Contribution, Data, Evidence, Fault, Finished, HalfBody, Header, Keep, Kept, MASTER_RANK, News,
+        NotCollected, PartialReady, Peer, Piece, Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
     spec::{Delivery, Limits, ReductionSpec},
@@ -45,7 +45,7 @@ pub enum Event {
         /// Which reduction.
         reduction: ReductionId,
         /// Whether it worked.
-        result: Result<(), ExecutionError>,
+        result: Result<Collected, ExecutionError>,
     },
     /// A copy of an original is there, or cannot be made.
     Kept(Kept),
@@ -72,6 +72,20 @@ impl ExecutionError {
     pub(crate) fn blame(culprit: ProcessId, reason: impl fmt::Display) -> Self {
         Self { culprit, fault: Fault::Unfit, reason: reason.to_string() }
     }
+}
+
+/// How much of a result was copied here.
+#[derive(Debug)]
+pub enum Collected {
+    /// All of it. Where others can read it here, if they may have to.
+    Whole(Option<Data>),
+    /// What could be reached.
+    Part {
+        /// What became of this rank's body, if it is an array.
+        body: Option<HalfBody>,
+        /// What could not be reached.
+        error: ExecutionError,
+    },
 }
 
 /// Something is to be done.
@@ -173,6 +187,8 @@ struct Local {
     spec: ReductionSpec,
     /// What this rank's partial holds, where that is more than its own original.
     held: BTreeMap<SegmentIndex, Path>,
+    /// Whether others may have to copy the result from here, too.
+    lends: bool,
     state: State,
 }
 
@@ -182,6 +198,8 @@ enum State {
     Running,
     /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
     Collecting { report: Box<Report>, announce: bool },
+    /// The result is here, and stays until nobody copies it any more.
+    Lending { report: Box<Report> },
     /// The future has ended; peers may still read this rank's windows.
     Serving,
 }
@@ -204,7 +222,7 @@ pub struct Worker {
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Leaves once its reductions have ended.
+    /// Starts no more reductions, and leaves once its own have ended.
     Closing,
     /// Waits for the master's farewell.
     Leaving,
@@ -260,7 +278,13 @@ impl Worker {
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
-            Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
+            Event::Close if self.phase == Phase::Open => {
+                self.phase = Phase::Closing;
+                // Whoever waits for a call that will not come hears it now: this rank may be waiting for them.
+                if !self.reductions.is_empty() {
+                    self.send(ToMaster::Closing);
+                }
+            }
             Event::Close => {}
             Event::MasterLost => self.end_all(Gone::MasterLost),
         }
@@ -301,8 +325,8 @@ impl Worker {
             self.refuse_call(reduction, End::Refused(refusal));
         } else {
             let spec = contribution.spec.clone();
-            let local =
-                Local { name: contribution.name.clone(), spec, held: BTreeMap::new(), state: State::Running };
+            let (name, held) = (contribution.name.clone(), BTreeMap::new());
+            let local = Local { name, spec, held, lends: false, state: State::Running };
             let before = self.reductions.insert(reduction, local);
             assert!(before.is_none(), "each call has its own sequence number");
             self.send(ToMaster::Contribute(Box::new(contribution)));
@@ -335,11 +359,21 @@ impl Worker {
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
             ToWorker::Incomplete { missing } => self.actions.push_back(Action::Incomplete { missing }),
             ToWorker::Task(task) => self.task(task),
-            ToWorker::Finished(finished) => self.finished(finished),
+            ToWorker::Finished(finished) => self.finished(*finished),
             ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
+            ToWorker::HandOver { reduction } => {
+                if let Some(local) = self.reductions.get_mut(&reduction)
+                    && let State::Lending { report } = &mut local.state
+                {
+                    let end = End::Received(*std::mem::take(report));
+                    local.state = State::Serving;
+                    self.actions.push_back(Action::Resolve { reduction, end });
+                }
+            }
             ToWorker::Release { reduction } => {
-                if let Some(Local { state: State::Serving, .. }) = self.reductions.get(&reduction) {
-                    self.release(reduction);
+                let local = self.reductions.get(&reduction);
+                if local.is_some_and(|local| matches!(local.state, State::Lending { .. } | State::Serving)) {
+                    self.end(reduction, End::Closed);
                 }
             }
             ToWorker::Departed { process, evidence } => {
@@ -400,7 +434,7 @@ impl Worker {
         self.send(message);
     }
 
-    fn finished(&mut self, Finished { reduction, result, report }: Finished) {
+    fn finished(&mut self, Finished { reduction, result, lend, report }: Finished) {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
@@ -419,11 +453,12 @@ impl Worker {
             Delivery::FirstOf(_) => true,
             _ => in_windows && local.spec.group.len() > 1,
         };
+        local.lends |= lend;
         local.state = State::Collecting { report: Box::new(report), announce };
         self.actions.push_back(Action::Collect { reduction, pieces: result });
     }
 
-    fn collected(&mut self, reduction: ReductionId, result: Result<(), ExecutionError>) {
+    fn collected(&mut self, reduction: ReductionId, result: Result<Collected, ExecutionError>) {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
@@ -432,25 +467,36 @@ impl Worker {
             unreachable!("only a reduction that is being collected is collected");
         };
         let end = match result {
-            Ok(()) => End::Received(*report),
-            Err(error) => End::ResultLost(error),
+            Ok(Collected::Whole(body)) if local.lends => {
+                local.state = State::Lending { report };
+                return self.send(ToMaster::Collected { reduction, body });
+            }
+            Ok(Collected::Whole(_)) => End::Received(*report),
+            Ok(Collected::Part { body, error: ExecutionError { culprit, reason, .. } }) if announce => {
+                local.state = State::Running;
+                local.lends |= body.is_some();
+                let part = NotCollected { reduction, culprit, reason, body };
+                return self.send(ToMaster::NotCollected(part));
+            }
+            Ok(Collected::Part { error, .. }) | Err(error) => End::ResultLost(error),
         };
         self.actions.push_back(Action::Resolve { reduction, end });
         if announce {
-            self.send(ToMaster::Collected { reduction });
+            self.send(ToMaster::Collected { reduction, body: None });
         } else {
             self.release(reduction);
         }
     }
 
-    /// Ends the application's future, if it is still open, and releases the windows.
+    /// Ends the application's future, if it is still open, and releases the windows. Whoever has the result keeps it.
     fn end(&mut self, reduction: ReductionId, end: End) {
-        let Some(local) = self.reductions.get(&reduction) else {
-            return;
+        let end = match self.reductions.get_mut(&reduction).map(|local| &mut local.state) {
+            None => return,
+            Some(State::Serving) => None,
+            Some(State::Lending { report }) => Some(End::Received(*std::mem::take(report))),
+            Some(State::Running | State::Collecting { .. }) => Some(end),
         };
-        if !matches!(local.state, State::Serving) {
-            self.actions.push_back(Action::Resolve { reduction, end });
-        }
+        self.actions.extend(end.map(|end| Action::Resolve { reduction, end }));
         self.release(reduction);
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::sync::Arc;
 
 use everfold_protocol::{
@@ -16,7 +18,7 @@ use everfold_worker::{
         control::{Address, BoxStream, Listener, connect, encode_batch, read_frame, write_frame},
         handshake::{self, HandshakeError, Key, Purpose},
         shm::{self, Shm},
-        tcp::{self, Tcp},
+        tcp::Tcp,
     },
 };
 use tokio::io::AsyncWriteExt;
@@ -46,19 +48,7 @@ async fn shm_conforms() {
 async fn tcp_conforms() {
     for region in [None, Some(Region::new().unwrap())] {
         let windows = Arc::new(Windows::new(region));
-        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = listener.tcp_address().unwrap().unwrap().to_string();
-        let served = windows.clone();
-        tokio::spawn(async move {
-            loop {
-                let mut stream = listener.accept().await.unwrap();
-                let windows = served.clone();
-                tokio::spawn(async move {
-                    handshake::accept(&mut stream, &KEY, JOB).await.unwrap();
-                    tcp::serve(stream, windows).await
-                });
-            }
-        });
+        let address = support::serve(&windows, KEY, JOB).await;
         let reader = Tcp::new(KEY, JOB, ProcessId::first(0));
         conformance::check(&reader, &peer(&windows, address), &windows).await;
         assert!(windows.is_empty());
@@ -103,11 +93,7 @@ async fn pairs() -> Vec<(BoxStream, BoxStream)> {
 async fn control_messages_arrive_whole_and_in_order() {
     for (mut client, mut server) in pairs().await {
         let header = Header { job: JOB, epoch: Epoch(4), sender: ProcessId::first(2) };
-        let sent: Vec<Vec<ToMaster>> = (0..50)
-            .map(|number| {
-                vec![ToMaster::Collected { reduction: everfold_protocol::ReductionId::new("x", number) }; 3]
-            })
-            .collect();
+        let sent: Vec<Vec<ToMaster>> = (0..50).map(|number| vec![ToMaster::Pong { number }; 3]).collect();
         let expected = sent.clone();
         let writing = tokio::spawn(async move {
             for batch in sent {

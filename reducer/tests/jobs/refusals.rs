@@ -265,6 +265,6 @@ async fn a_rank_that_leaves(session: Session) -> everfold::Result<()> {
     assert_eq!(among_the_rest.await?.value.is_some(), session.rank() == 0);
     // Also what is called later.
     assert_eq!(refusal(session.allreduce("after", body()).await), expected);
-    assert_eq!(expected.to_string(), "ranks {3} left the job without contributing");
+    assert_eq!(expected.to_string(), "ranks {3} closed their sessions without contributing");
     works(&session, "the rest", rest).await
 }

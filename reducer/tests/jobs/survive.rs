@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use everfold::{Config, Evidence, News, Outcome, Path, Protection, Rank, ReduceError, Refusal, Session, Sum};
+use everfold::{
+    Config, Evidence, News, Outcome, Path, Protection, Rank, ReduceError, ReducerBody, Refusal, Session, Sum,
+};
 use futures::StreamExt;
 use nix::{
     sys::signal::{Signal, kill, raise},
     unistd::Pid,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     process::{Process, job},
@@ -20,6 +23,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     let quick = || Config::default().ping_interval(PING);
     suite.victim("survive::goes_on_without_what_is_missing", allow_missing);
     suite.victim("survive::another_root_receives", another_root);
+    suite.victim("survive::who_receives_the_result_dies", receiver_dies);
+    suite.job("survive::two_that_have_closed_wait_for_each_other", 2, both_close);
     suite.victim("survive::survivors_and_events", survivors);
     suite.victim("survive::protected_in_memory", |session| protected(session, Protection::Memory));
     suite.victim("survive::protected_on_disk", |session| protected(session, Protection::Disk));
@@ -102,6 +107,50 @@ async fn another_root(session: Session) -> everfold::Result<()> {
         panic!("no refusal")
     };
     assert_eq!(ranks, path([1]));
+    Ok(())
+}
+
+/// Counts contributions. Rank 1 dies of all four: it reads them when it receives the result, or folds the last.
+#[derive(Serialize)]
+struct Deadly(u32);
+
+impl Deadly {
+    fn new(count: u32) -> Self {
+        if count == 4 && std::env::var("EVERFOLD_RANK").is_ok_and(|rank| rank == "1") {
+            die().expect("it is dead");
+        }
+        Self(count)
+    }
+}
+
+impl<'de> Deserialize<'de> for Deadly {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::new(u32::deserialize(deserializer)?))
+    }
+}
+
+impl ReducerBody for Deadly {
+    fn combine(&mut self, other: Self) {
+        *self = Self::new(self.0 + other.0);
+    }
+}
+
+/// The result goes to the next in line, and everyone hears that somebody died of it.
+async fn receiver_dies(session: Session) -> everfold::Result<()> {
+    let Outcome { value, report } = session.reduce("x", Deadly::new(1)).roots([1, 0]).await?;
+    assert_eq!(value.map(|Deadly(count)| count), (session.rank() == 0).then_some(4));
+    assert_eq!((report.survived, report.contributors), (path([1]), path(0..4)));
+    Ok(())
+}
+
+/// Each rank has called something that the other will not call.
+async fn both_close(session: Session) -> everfold::Result<()> {
+    let other = 1 - session.rank().0;
+    let future = session.allreduce(format!("without {other}"), Sum(vec![1u8])).start()?;
+    session.close().await;
+    let refused = future.await;
+    let Err(ReduceError::Refused(Refusal::RanksLeft { ranks })) = refused else { panic!("{refused:?}") };
+    assert_eq!(ranks, path([other]));
     Ok(())
 }
 

@@ -58,10 +58,12 @@ pub fn draw(seed: u64) -> Schedule {
         faults: Vec::new(),
     };
     let names = if ranks > 16 { random.random_range(1..3) } else { random.random_range(1..6) };
-    // Two ranks that have closed their sessions could wait for each other: either one leaves early, or one does not call.
-    if foul && random.random_bool(0.05) {
-        let rank = random.random_range(0..ranks);
-        schedule.leaves.push(Leave { rank, at_us: random.random_range(0..20_000) });
+    if foul && random.random_bool(0.1) {
+        for rank in 0..ranks {
+            if random.random_bool(0.3) {
+                schedule.leaves.push(Leave { rank, at_us: random.random_range(0..20_000) });
+            }
+        }
     }
     for number in 0..names {
         add_reduction(&mut schedule, &mut random, &format!("r{number}"), weather);
@@ -73,7 +75,8 @@ pub fn draw(seed: u64) -> Schedule {
             for rank in first..ranks {
                 if random.random_bool((2.0 / f64::from(ranks)).min(1.0)) {
                     let at_us = random.random_range(0..4500);
-                    schedule.faults.push(Fault { at_us, lasts_us: 0, what: Trouble::Kill(rank) });
+                    let what = death(&schedule, &mut random, rank);
+                    schedule.faults.push(Fault { at_us, lasts_us: 0, what });
                 }
             }
         }
@@ -132,8 +135,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
     };
     let mut planned = first.clone();
     if weather == Weather::Foul {
-        let all_come = schedule.reductions.iter().all(|planned| planned.absent.is_empty());
-        spoil(&mut planned, random, all_come && schedule.leaves.is_empty());
+        spoil(&mut planned, random);
     }
     schedule.reductions.push(planned);
     // Ranks that miss one call of a name count its calls differently from then on.
@@ -152,7 +154,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
 }
 
 /// Lets callers get something wrong.
-fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng, may_be_absent: bool) {
+fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng) {
     let someone = |planned: &Planned, random: &mut ChaCha8Rng| {
         planned.calls.choose(random).map(|call| call.rank).expect("somebody calls")
     };
@@ -162,7 +164,7 @@ fn spoil(planned: &mut Planned, random: &mut ChaCha8Rng, may_be_absent: bool) {
     if random.random_bool(0.03) && planned.calls.len() > 1 {
         planned.disagrees = Some(someone(planned, random));
     }
-    if random.random_bool(0.08) && may_be_absent && planned.calls.len() > 1 {
+    while random.random_bool(0.08) && planned.calls.len() > 1 {
         let absent = someone(planned, random);
         planned.calls.retain(|call| call.rank != absent);
         planned.absent.push(absent);
@@ -179,7 +181,7 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let lasts_us = (interval as f64 * 10f64.powf(random.random_range(-1.3..1.5))) as u64;
     let what = match random.random_range(0..100) {
         // The master's death ends everything: it is to be rare.
-        0..25 if rank > 0 || random.random_bool(0.1) => Trouble::Kill(rank),
+        0..25 if rank > 0 || random.random_bool(0.1) => death(schedule, random, rank),
         0..55 => Trouble::Freeze(rank),
         55..63 => Trouble::Starve {
             rank,
@@ -197,8 +199,18 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
         92..96 => Trouble::SlowDisk { rank, write_us: random.random_range(1_000..200_000) },
         _ => Trouble::FullDisk(rank),
     };
-    let lasts_us = if matches!(what, Trouble::Kill(_) | Trouble::LoseHost(_)) { 0 } else { lasts_us };
+    let is_final = matches!(what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::LoseHost(_));
+    let lasts_us = if is_final { 0 } else { lasts_us };
     schedule.faults.push(Fault { at_us, lasts_us, what });
+}
+
+/// How `rank` dies.
+fn death(schedule: &Schedule, random: &mut ChaCha8Rng, rank: u32) -> Trouble {
+    let is_beside_the_master = rank > 0 && schedule.hosts[rank as usize] == schedule.hosts[0];
+    match is_beside_the_master && random.random_bool(0.8) {
+        true => Trouble::LetGo(rank),
+        false => Trouble::Kill(rank),
+    }
 }
 
 /// A cut between two sets of hosts, where there are several.

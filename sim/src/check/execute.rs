@@ -164,6 +164,7 @@ fn inject(world: &mut World, fault: &Fault) {
     let hosts = |hosts: &[u32]| hosts.iter().copied().map(u64::from).collect();
     match &fault.what {
         Trouble::Kill(rank) => world.kill(at, Rank(*rank)),
+        Trouble::LetGo(rank) => world.kill_beside_the_master(at, Rank(*rank)),
         Trouble::LoseHost(host) => world.lose_host(at, u64::from(*host)),
         Trouble::Freeze(rank) => world.freeze(at, Rank(*rank), lasts),
         Trouble::Starve { rank, every_us, runs_us } => {

@@ -1,5 +1,7 @@
 //! What has to hold in the end.
 
+use std::collections::BTreeSet;
+
 use everfold_protocol::{
     Path, Rank,
     report::{Refusal, Report},
@@ -22,6 +24,7 @@ const VALUE: &str = "a value is the fold of what its report claims";
 const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
 const SAFE: &str = "what was protected before it counted survives one death";
+const LENT: &str = "a result that somebody has survives one death";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
@@ -47,10 +50,9 @@ impl Case<'_> {
 }
 
 impl Judgement<'_> {
-    /// Reductions that all ranks call need nobody to leave in order to end.
+    /// Reductions that all ranks call need nobody to leave in order to end; nor do those that somebody leaves before.
     pub fn complete_reductions_have_ended(&self, world: &World) -> Result<(), Violation> {
-        let leaving = &self.suspects.leaving;
-        let complete = |planned: &&Planned| planned.absent.is_empty() && planned.group().is_disjoint(leaving);
+        let complete = |planned: &&Planned| planned.absent.is_empty();
         for planned in self.schedule.reductions.iter().filter(complete) {
             for case in cases(planned) {
                 if self.end(world, &case).is_none() && !self.suspects.dead.contains(case.rank) {
@@ -80,8 +82,8 @@ impl Judgement<'_> {
                     continue;
                 }
                 match &agreed {
-                    // Its result may have gone with whoever held it, or its call was refused for a reason of its own.
-                    _ if matches!(ended.end, End::ResultLost(_)) => {}
+                    // It was later than others when the result went with whoever held it.
+                    _ if matches!(ended.end, End::Refused(Refusal::ResultLost { .. })) => {}
                     None => agreed = Some((case.rank, counted)),
                     Some((_, other)) if *other == counted => {}
                     Some((rank, other)) => {
@@ -120,6 +122,16 @@ impl Judgement<'_> {
                 }
                 reason(ranks.is_subset(suspects))
             }
+            End::Refused(Refusal::ResultLost { ranks }) => {
+                let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
+                let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
+                let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
+                if far_apart && hit == 1 {
+                    return Err(case.broken(LENT, format!("{:?}", ended.end)));
+                }
+                // Whoever has the result has it where its contribution has lain: any contribution may be lost with it.
+                reason(ranks.is_subset(&case.spec.group) && hit > 0)
+            }
             End::Refused(Refusal::RanksLeft { ranks }) => {
                 // In the end all leave, also those who were awaited.
                 let absent = case.planned.absent.iter().copied().map(Rank).collect();
@@ -128,10 +140,7 @@ impl Judgement<'_> {
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
             End::Refused(_) => reason(false),
-            // Whoever was declared failed finds windows closed before it hears why.
-            End::ResultLost(error) => {
-                reason(suspects.contains(error.culprit.rank) || suspects.contains(case.rank))
-            }
+            End::ResultLost(_) => reason(false),
             End::Fenced => reason(suspects.contains(case.rank)),
             End::MasterLost => reason(suspects.contains(case.rank)),
             End::Closed => {

@@ -164,6 +164,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub enum Trouble {
     /// A process dies; its connections break.
     Kill(u32),
+    /// A process on the master's host dies; its lifeline tells that before anything that it had sent arrives.
+    LetGo(u32),
     /// A host goes with all its processes, without a word.
     LoseHost(u32),
     /// A process does not run.
@@ -195,7 +197,10 @@ impl Schedule {
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
         let leaving = self.leaves.iter().map(|leave| leave.rank);
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
-        let silent = |fault: &&Fault| !matches!(fault.what, Trouble::Kill(_) | Trouble::Slow { .. });
+        let silent = |fault: &&Fault| {
+            !matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Slow { .. })
+        };
+        let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if rank == 0 || self.hosts[rank as usize] != self.hosts[0]);
         let of_master =
             |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
         match () {
@@ -210,6 +215,9 @@ impl Schedule {
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
             () if self.faults.iter().any(|fault| of_master(&fault)) => {
                 Some("the host of rank 0, which hosts the master, cannot be lost".to_owned())
+            }
+            () if self.faults.iter().any(|fault| far(&fault)) => {
+                Some("only other processes of its host let the master hear of their lifelines".to_owned())
             }
             () if self.ping_interval_us == 0 && self.faults.iter().any(|fault| silent(&fault)) => {
                 Some("without pings nobody notices who is silent: ping_interval_us is 0".to_owned())
@@ -274,7 +282,7 @@ impl Trouble {
     /// Which rank it hits, if it is one.
     pub fn rank(&self) -> Option<u32> {
         match self {
-            Self::Kill(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
             Self::LoseHost(_) | Self::Cut { .. } => None,
         }
@@ -282,7 +290,7 @@ impl Trouble {
 
     pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Kill(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
             Self::LoseHost(_) | Self::Cut { .. } => None,
         }

@@ -43,6 +43,7 @@ impl Tally {
                 match &fault.what {
                     Trouble::Kill(0) => "masters killed",
                     Trouble::Kill(_) => "ranks killed",
+                    Trouble::LetGo(_) => "deaths told by lifelines",
                     Trouble::LoseHost(_) => "hosts lost",
                     Trouble::Freeze(_) => "freezes",
                     Trouble::Starve { .. } => "starved ranks",
@@ -74,12 +75,13 @@ impl Tally {
                 Refusal::RanksLeft { .. } => "ranks left",
                 Refusal::DeadlineExceeded { .. } => "deadline exceeded",
                 Refusal::Mismatch { .. } => "mismatch",
+                Refusal::ResultLost { .. } => "result lost",
                 _ => "refused",
             },
             Some(End::MasterLost) => "master lost",
             Some(End::Fenced) => "fenced",
             Some(End::Closed) => "closed before",
-            Some(End::ResultLost(_)) => "result lost",
+            Some(End::ResultLost(_)) => "result unreadable",
         };
         *self.ended.entry(name).or_default() += 1;
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     ProcessId, Rank, Timestamp,
-    message::{KeepAs, Medium},
+    message::{KeepAs, Writing},
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -74,7 +74,7 @@ impl Drawn {
     /// What a slow disk adds to a copy that is acknowledged once it is written.
     fn write_time(&self, rank: Rank, how: KeepAs) -> Duration {
         let limp = self.limps.get(&rank).and_then(|limp| limp.write_time);
-        limp.filter(|_| how.medium == Medium::WriteThrough).unwrap_or_default()
+        limp.filter(|_| how.writing == Writing::Through).unwrap_or_default()
     }
 
     fn usual_task_time(&self, rank: Rank) -> Duration {

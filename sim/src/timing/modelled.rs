@@ -11,7 +11,7 @@ use std::{
 
 use everfold_protocol::{
     ProcessId, Timestamp,
-    message::{ByteRange, Data, KeepAs, MASTER_RANK, Medium, Source},
+    message::{ByteRange, Data, KeepAs, MASTER_RANK, Source, Writing},
 };
 use serde::Serialize;
 
@@ -261,13 +261,13 @@ impl Modelled {
             Work::Keep(keep) => {
                 let bytes =
                     segments(&keep.source.data, keep.how, &keep.segments).map(|range| range.len).sum();
-                match keep.how.medium {
-                    Medium::Memory => now,
-                    Medium::WriteBehind => {
+                match keep.how.writing {
+                    Writing::Never => now,
+                    Writing::Behind => {
                         self.nodes.write(now, node, bytes);
                         now
                     }
-                    Medium::WriteThrough => self.nodes.write(now, node, bytes),
+                    Writing::Through => self.nodes.write(now, node, bytes),
                 }
             }
         };

@@ -1,16 +1,15 @@
-//! The files of one process, and those that dead processes of the same host left.
+//! The files of one process.
 //!
 //! Nothing touches the disk before the first call needs it. All calls block; reads do not wait for writes. The last
 //! holder closes the store and removes its files.
 
 use std::{
-    collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, Once, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Mutex, Once, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use bytes::Bytes;
-use everfold_protocol::{ProcessId, ReductionId};
+use everfold_protocol::ReductionId;
 use everfold_storage::{JobDirectory, Kind, RecordKey, Store, StoreError, job_directory};
 
 use super::{
@@ -26,13 +25,11 @@ pub(super) struct Disk {
     directory: Mutex<Option<JobDirectory>>,
     /// Locked for writing only to open and to close it.
     store: RwLock<Option<Store>>,
-    others: Mutex<HashMap<ProcessId, Arc<Store>>>,
 }
 
 impl Disk {
     pub(super) fn new(config: KeeperConfig) -> Self {
-        let (directory, store, others) = (Mutex::default(), RwLock::default(), Mutex::default());
-        Self { config, orphans: Once::new(), directory, store, others }
+        Self { config, orphans: Once::new(), directory: Mutex::default(), store: RwLock::default() }
     }
 
     /// Opens this process's store, unless it is open. Only one thread may call it.
@@ -42,7 +39,7 @@ impl Disk {
         }
         // First of all, because they may be what fills the disk.
         self.orphans.call_once(|| self.remove_orphans());
-        let store = Store::open(&self.path_of(self.config.process)?)?;
+        let store = Store::open(&self.store_path()?)?;
         tracing::debug!(path = %store.path().display(), "opened the store");
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
         Ok(())
@@ -61,15 +58,15 @@ impl Disk {
         }
     }
 
-    /// Where `process` has its store. From now on, nobody else takes the job for dead and removes its files.
-    fn path_of(&self, process: ProcessId) -> Result<PathBuf, DiskError> {
+    /// Where the store lies. From now on, nobody else takes the job for dead and removes its files.
+    fn store_path(&self) -> Result<PathBuf, DiskError> {
         let KeeperConfig { base, job, process: me, .. } = &self.config;
         let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = match &mut *directory {
             Some(directory) => directory,
             none => none.insert(JobDirectory::join(base, *job, *me)?),
         };
-        Ok(directory.store_path_of(process))
+        Ok(directory.store_path())
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -101,41 +98,8 @@ impl Disk {
         self.store().as_ref().map_or(Ok(None), |store| read(store, kind, key))
     }
 
-    /// A record of the store that the dead `process` left.
-    pub(super) fn read_of(
-        &self,
-        process: ProcessId,
-        kind: Kind,
-        key: RecordKey,
-    ) -> Result<Option<Bytes>, KeepError> {
-        self.store_of(process)?.map_or(Ok(None), |store| read(&store, kind, key))
-    }
-
-    /// The store that the dead `process` left, if it did.
-    fn store_of(&self, process: ProcessId) -> Result<Option<Arc<Store>>, KeepError> {
-        // Held while the store is opened, so that each is opened once, however many segments are asked for.
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = others.get(&process) {
-            return Ok(Some(store.clone()));
-        }
-        let path = self.path_of(process)?;
-        if !path.exists() {
-            return Ok(None);
-        }
-        let store = Arc::new(Store::open_read_only(&path).map_err(unreadable)?);
-        tracing::debug!(path = %path.display(), "opened the store of a dead process");
-        others.insert(process, store.clone());
-        Ok(Some(store))
-    }
-
-    /// Closes the store that the dead `process` left.
-    pub(super) fn forget(&self, process: ProcessId) {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
-    }
-
-    /// Closes all stores and removes this process's files.
+    /// Closes the store and removes this process's files.
     pub(super) fn close(&self) {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // Waits for reads under way.
         drop(self.store.write().unwrap_or_else(PoisonError::into_inner).take());
         let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -273,31 +273,6 @@ impl Keeper {
         blocking(move || disk.read(kind, key)).await
     }
 
-    /// What a dead `process` of this host has kept under `key` on disk, released reductions not counted. `None` also if
-    /// it kept nothing at all.
-    ///
-    /// Its store is opened at the first call, and shows what it was then: of a process that lives, not what comes later.
-    ///
-    /// # Errors
-    /// [`KeepError::Damaged`], [`KeepError::Disk`] or [`KeepError::Closed`].
-    pub async fn read_of(
-        &self,
-        process: ProcessId,
-        kind: Kind,
-        key: RecordKey,
-    ) -> Result<Option<Bytes>, KeepError> {
-        if self.state().closed {
-            return Err(KeepError::Closed);
-        }
-        let disk = self.disk.clone();
-        blocking(move || disk.read_of(process, kind, key)).await
-    }
-
-    /// Closes the store that a dead `process` left, once nothing more is needed of it.
-    pub fn forget(&self, process: ProcessId) {
-        self.disk.forget(process);
-    }
-
     /// Forgets everything, ends the thread, closes the store and removes its files. Whoever still waits for something to
     /// be kept hears [`KeepError::Closed`]. A second call does nothing.
     pub async fn close(&self) {

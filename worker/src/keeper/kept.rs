@@ -13,8 +13,6 @@ use super::{KeepError, Keeper};
 pub struct Kept {
     /// Who keeps it.
     pub keeper: Arc<Keeper>,
-    /// The dead process of this host in whose store it lies; `None` if the keeper itself keeps it.
-    pub left_by: Option<ProcessId>,
     /// Whether it is an original or a replica, seen from whose store it lies in.
     pub kind: Kind,
     /// Which reduction.
@@ -87,11 +85,7 @@ impl Kept {
         let &Self { kind, reduction, owner, .. } = self;
         let segment = self.segment_bytes.map(|_| SegmentIndex(index as u32));
         let key = RecordKey { reduction, owner, segment };
-        let record = match self.left_by {
-            None => self.keeper.read(kind, key).await?,
-            Some(process) => self.keeper.read_of(process, kind, key).await?,
-        };
-        let record = record.ok_or(KeptError::Missing { kind, key })?;
+        let record = self.keeper.read(kind, key).await?.ok_or(KeptError::Missing { kind, key })?;
         let bytes = record.len() as u64;
         if bytes == expected { Ok(record) } else { Err(KeptError::Length { kind, key, bytes, expected }) }
     }

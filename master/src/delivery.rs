@@ -1,0 +1,214 @@
+//! How a result reaches those who are to have it, whoever dies meanwhile.
+//!
+//! The pieces of a result lie in windows of those who folded them, and are copied from there. Whoever misses a piece says
+//! so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
+//! its process, and nobody is left who may do without it, the reduction is taken up again: what survivors have folded,
+//! second copies, and those half-filled bodies cover what is lost, as in any recovery.
+//!
+//! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
+//! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
+//! already has.
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
+    message::{Data, Finished, HalfBody, NotCollected, Piece, Place, ToWorker},
+    report::Refusal,
+    spec::Delivery,
+};
+
+use crate::{
+    event::Notice,
+    machine::{Master, RETRY_PAUSE, Timer},
+    membership::Membership,
+    queue::Ready,
+    reduction::Reduction,
+};
+
+/// Ranks that lend the result they have until all have it: if one of them dies, the other is left.
+const LENDERS: usize = 2;
+
+impl Reduction {
+    /// Whether those who have copied the result lend it: where pieces of it go with their processes.
+    pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
+        let outlives = |piece: &Piece| match &piece.data {
+            Data::Window(window) => self.share_memory && matches!(window.place, Place::Region(_)),
+            Data::Inline(_) | Data::Private => true,
+        };
+        matches!(self.spec.delivery, Delivery::All) && !pieces.iter().all(outlives)
+    }
+
+    /// Notes that `ranks` copy the result. Their bodies, where arrays have lain so far, change from now on.
+    pub(crate) fn hand_out(&mut self, ranks: Path) {
+        if self.spec.kind.array_bytes().is_some() {
+            self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
+        }
+        for (_, half) in self.half_bodies.values_mut() {
+            half.untouched = u64::MAX;
+        }
+        self.returned = Path::empty();
+        self.collecting = Some(ranks);
+    }
+
+    /// Notes that `rank` copies nothing more. Returns whether it did.
+    pub(crate) fn stop_collecting(&mut self, rank: Rank) -> bool {
+        let Some(waiting) = self.collecting.as_mut().filter(|waiting| waiting.contains(rank)) else {
+            return false;
+        };
+        *waiting = waiting.difference(&Path::single(rank));
+        self.returned = self.returned.difference(&Path::single(rank));
+        true
+    }
+
+    /// The half-filled bodies that hold this segment: of the result, or of their owner's contribution.
+    pub(crate) fn half_filled(&self, index: SegmentIndex) -> impl Iterator<Item = Ready> + '_ {
+        let range = self.range(index);
+        self.half_bodies.iter().filter_map(move |(&rank, (process, half))| {
+            let path = match () {
+                () if half.collected >= range.end() => self.group.clone(),
+                () if half.untouched <= range.start => Path::single(rank),
+                () => return None,
+            };
+            Some(Ready { process: *process, path, data: half.data.clone() })
+        })
+    }
+
+    fn finished(&self, id: ReductionId) -> Finished {
+        let (result, report) = (self.pieces(), self.report(self.last_progress));
+        Finished { reduction: id, lend: self.lends(&result), result, report }
+    }
+
+    fn is_result_readable(&self, members: &Membership) -> bool {
+        let mut results = self.segments.iter().map(|segment| &segment.result);
+        let is_readable =
+            |ready: &Ready| members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
+        results.all(|it| it.as_ref().is_some_and(is_readable))
+    }
+}
+
+impl Master {
+    /// Hands a result to the first of `candidates` that lives. The others hear of it when it is there.
+    pub(crate) fn deliver(&mut self, id: ReductionId, candidates: &[Rank]) {
+        let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
+        let callers = reduction.callers();
+        let called = candidates.iter().filter(|rank| callers.contains(**rank));
+        let receiver = called.filter_map(|rank| self.membership.alive(*rank)).next();
+        let Some(receiver) = receiver.map(|peer| peer.process) else {
+            let ranks: Path = candidates.iter().copied().collect();
+            let refusal = self.absent(&ranks, &Path::empty());
+            return self.refuse(id, refusal.unwrap_or(Refusal::ProcessFailed { ranks }));
+        };
+        let finished = reduction.finished(id);
+        reduction.hand_out(Path::single(receiver.rank));
+        self.send(receiver, ToWorker::Finished(Box::new(finished)));
+    }
+
+    /// Takes in that `sender` has the whole result, and where it lends it.
+    pub(crate) fn collected(
+        &mut self,
+        now: Timestamp,
+        sender: ProcessId,
+        id: ReductionId,
+        body: Option<Data>,
+    ) {
+        let mut reduction = self.reductions.get_mut(&id);
+        let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
+            return self.stale(sender, "collected a result that nobody waits for");
+        };
+        reduction.collected = reduction.collected.union(&Path::single(sender.rank)).expect("it has waited");
+        let lends = |(lender, half): &&(ProcessId, HalfBody)| {
+            half.collected == u64::MAX && self.membership.alive(lender.rank).is_some()
+        };
+        let lenders = reduction.half_bodies.values().filter(lends).count();
+        if lenders < LENDERS || reduction.half_bodies.contains_key(&sender.rank) {
+            let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
+            reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
+        } else {
+            self.send(sender, ToWorker::HandOver { reduction: id });
+        }
+        self.go_on_collecting(now, id);
+    }
+
+    /// Takes in that `sender` could not copy the whole result.
+    pub(crate) fn not_collected(&mut self, now: Timestamp, sender: ProcessId, part: NotCollected) {
+        let NotCollected { reduction: id, culprit, body, .. } = part;
+        let collects = |it: &&mut Reduction| it.collecting.as_ref().is_some_and(|w| w.contains(sender.rank));
+        let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
+            return self.stale(sender, "missed a piece of a result that is not handed out");
+        };
+        reduction.half_bodies.extend(body.map(|half| (sender.rank, (sender, half))));
+        reduction.returned = reduction.returned.union(&Path::single(sender.rank)).expect("it was told once");
+        if self.membership.alive(culprit.rank).is_none() {
+            // Its memory is not there any more: it did not just die.
+            reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();
+        }
+        reduction.returns += 1;
+        if reduction.returns / reduction.group.len() as u32 > self.policy.attempts_max() {
+            return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
+        }
+        // Most likely a death is about to be noticed.
+        self.timers.insert((now + RETRY_PAUSE, Timer::Collect(id)));
+    }
+
+    /// Ends the handing out of a result if all have it; takes the reduction up again if they cannot.
+    pub(crate) fn go_on_collecting(&mut self, now: Timestamp, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        let Some(waiting) = &reduction.collecting else { return };
+        let is_for_one = matches!(reduction.spec.delivery, Delivery::FirstOf(_));
+        if waiting.is_empty() && !(is_for_one && reduction.collected.is_empty()) {
+            self.release_collected(id);
+        } else if waiting.is_empty()
+            || (reduction.returned == *waiting && !reduction.is_result_readable(&self.membership))
+        {
+            self.reopen(now, id);
+        }
+    }
+
+    /// Tells those who could not copy the whole result where it lies now.
+    pub(crate) fn collect_again(&mut self, now: Timestamp, id: ReductionId) {
+        let Some(reduction) = self.reductions.get_mut(&id).filter(|it| !it.returned.is_empty()) else {
+            return;
+        };
+        if !reduction.is_result_readable(&self.membership) {
+            return self.go_on_collecting(now, id);
+        }
+        let to = std::mem::take(&mut reduction.returned);
+        for (_, half) in reduction.half_bodies.values_mut() {
+            half.untouched = u64::MAX;
+        }
+        let finished = reduction.finished(id);
+        for to in self.peers_of(&to) {
+            self.send(to, ToWorker::Finished(Box::new(finished.clone())));
+        }
+    }
+
+    /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
+    fn reopen(&mut self, now: Timestamp, id: ReductionId) {
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        reduction.collecting = None;
+        if let Some(due) = reduction.due().filter(|_| reduction.collected.is_empty()) {
+            self.timers.insert((due, Timer::Deadline(id)));
+        }
+        match reduction.restore(&self.membership) {
+            Ok(()) => self.proceed(now, id),
+            Err(refusal) => self.do_without(now, id, refusal),
+        }
+    }
+
+    fn release_collected(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.remove(&id) else { return };
+        let group = &reduction.spec.group;
+        if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {
+            // A result for one rank: that one has it already.
+            self.notice(Notice::Finished(id));
+            let report = reduction.report(reduction.last_progress).brief();
+            for to in self.peers_of(group) {
+                let (result, report) = (Vec::new(), report.clone());
+                let finished = Finished { reduction: id, result, lend: false, report };
+                self.send(to, ToWorker::Finished(Box::new(finished)));
+            }
+        }
+        for to in self.peers_of(group) {
+            self.send(to, ToWorker::Release { reduction: id });
+        }
+    }
+}
