@@ -471,8 +471,12 @@ fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> 
     let to = local.answer.take()?;
     let result = match end {
         End::Received(report) => {
-            let value = local.share.take_body();
-            value.map(|value| Completed { value: Some(value), report }).map_err(CallError::ResultLost)
+            let share = local.share.clone();
+            return Some(Deed::Begin(Box::pin(async move {
+                let value = share.take_body().await;
+                let completed = value.map(|value| Completed { value: Some(value), report });
+                answer(to, completed.map_err(CallError::ResultLost));
+            })));
         }
         End::Finished(report) => Ok(Completed { value: None, report }),
         End::Fenced => Err(CallError::Fenced),

@@ -601,17 +601,19 @@ impl Share {
         Ok(())
     }
 
-    /// Takes the body out: the result, where this rank was to have it. Partials stay readable.
+    /// Takes the body out: the result, where this rank was to have it. Waits for whoever still reads it. Partials stay
+    /// readable.
     ///
     /// # Errors
-    /// Someone still reads or writes it.
-    pub fn take_body(&self) -> Result<Returned, ExecutionError> {
+    /// It was taken before.
+    pub async fn take_body(&self) -> Result<Returned, ExecutionError> {
         let busy = || ExecutionError::blame(self.me, "the body is still in use");
         match &self.kind {
             Kind::Array(array) => {
                 let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let original = original.ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 self.shown.release(|window| self.shown.windows.shows(window, &original));
+                original.idle().await;
                 original.into_owner().map(Returned::Array).map_err(|_| busy())
             }
             Kind::Object(object) => {

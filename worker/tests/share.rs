@@ -78,7 +78,7 @@ async fn fold_after_the_end(kind: BodyKind, body: Body, result: &'static [u8]) -
     share.clone().execute(&peers, task, move |executed| done.send(executed).unwrap()).await;
     let executed = tokio::task::spawn_blocking(move || ended.recv().unwrap()).await.unwrap();
     assert!(executed.unwrap_err().reason.contains("over"));
-    share.take_body().unwrap()
+    share.take_body().await.unwrap()
 }
 
 #[tokio::test]
