@@ -1,9 +1,6 @@
 //! Runs static programs in a modelled cluster.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use everfold_protocol::Timestamp;
 
@@ -42,20 +39,14 @@ pub fn time(
         network: Network::new(cluster, ranks),
         nodes: Nodes::new(cluster, ranks, seed),
         heap: Heap::new(),
-        ranks,
+        programs: (0..ranks).map(|rank| algorithm.program(rank, ranks, bytes)).collect(),
         threads: Vec::new(),
-        pairs: BTreeMap::new(),
         now: Timestamp::ZERO,
     };
     for _ in 0..arrivals.reductions {
         for rank in 0..ranks {
             let thread = run.threads.len() as u32;
-            run.threads.push(Thread {
-                steps: algorithm.program(rank, ranks, bytes).into(),
-                sending: 0,
-                waits: None,
-                ended: None,
-            });
+            run.threads.push(Thread::default());
             let after = arrivals.after.get(rank as usize).copied().unwrap_or_default();
             run.heap.push(Timestamp::ZERO + after, Event::Go(thread));
         }
@@ -66,14 +57,28 @@ pub fn time(
 }
 
 /// One rank's part in one reduction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Thread {
-    steps: VecDeque<Step>,
+    /// Its next step in its rank's program.
+    next: usize,
     /// Sends that have not arrived.
     sending: u32,
     /// What it waits for.
     waits: Option<Wait>,
     ended: Option<Timestamp>,
+    /// What comes from other threads, which are few.
+    pairs: Vec<(u32, Pair)>,
+}
+
+impl Thread {
+    fn pair(&mut self, from: u32) -> &mut Pair {
+        let known = self.pairs.iter().position(|(other, _)| *other == from);
+        let index = known.unwrap_or_else(|| {
+            self.pairs.push((from, Pair::default()));
+            self.pairs.len() - 1
+        });
+        &mut self.pairs[index].1
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,15 +111,18 @@ struct Run {
     network: Network<(u32, u32)>,
     nodes: Nodes,
     heap: Heap<Event>,
-    ranks: u32,
+    /// By rank.
+    programs: Vec<Vec<Step>>,
     /// By reduction, then by rank.
     threads: Vec<Thread>,
-    /// By sending and receiving thread.
-    pairs: BTreeMap<(u32, u32), Pair>,
     now: Timestamp,
 }
 
 impl Run {
+    fn ranks(&self) -> u32 {
+        self.programs.len() as u32
+    }
+
     fn run(&mut self) {
         while let Some((now, event)) = self.heap.pop() {
             self.now = now;
@@ -133,7 +141,7 @@ impl Run {
                     }
                 }
                 Event::Arrived((from, to)) => {
-                    self.pairs.entry((from, to)).or_default().arrived += 1;
+                    self.threads[to as usize].pair(from).arrived += 1;
                     self.threads[from as usize].sending -= 1;
                     let is_drained = self.threads[from as usize].sending == 0;
                     self.wake(to, Wait::Arrival { from });
@@ -154,24 +162,25 @@ impl Run {
 
     /// Takes a thread's steps up to the next one that takes time.
     fn go_on(&mut self, thread: u32) {
-        let first = thread / self.ranks * self.ranks;
-        while let Some(&step) = self.threads[thread as usize].steps.front() {
+        let rank = thread % self.ranks();
+        let first = thread - rank;
+        while let Some(&step) = self.programs[rank as usize].get(self.threads[thread as usize].next) {
             let waits = match step {
                 Step::Send { to, bytes } => {
                     self.threads[thread as usize].sending += 1;
                     let pair = (thread, first + to);
-                    self.pairs.entry(pair).or_default().offered.push_back(bytes);
+                    self.threads[pair.1 as usize].pair(thread).offered.push_back(bytes);
                     self.match_up(pair);
                     None
                 }
                 Step::Post { from } => {
                     let pair = (first + from, thread);
-                    self.pairs.entry(pair).or_default().posted += 1;
+                    self.threads[thread as usize].pair(pair.0).posted += 1;
                     self.match_up(pair);
                     None
                 }
                 Step::Wait { from } => {
-                    let pair = self.pairs.entry((first + from, thread)).or_default();
+                    let pair = self.threads[thread as usize].pair(first + from);
                     match pair.arrived.checked_sub(1) {
                         Some(left) => {
                             pair.arrived = left;
@@ -182,9 +191,9 @@ impl Run {
                 }
                 Step::Drain => (self.threads[thread as usize].sending > 0).then_some(Wait::Drained),
                 Step::Fold { bytes } => {
-                    let done = self.nodes.fold(self.now, thread % self.ranks, bytes);
+                    let done = self.nodes.fold(self.now, rank, bytes);
                     self.heap.push(done, Event::Go(thread));
-                    self.threads[thread as usize].steps.pop_front();
+                    self.threads[thread as usize].next += 1;
                     Some(Wait::Folded)
                 }
             };
@@ -192,15 +201,15 @@ impl Run {
                 self.threads[thread as usize].waits = waits;
                 return;
             }
-            self.threads[thread as usize].steps.pop_front();
+            self.threads[thread as usize].next += 1;
         }
         self.threads[thread as usize].ended = Some(self.now);
     }
 
     /// Lets bytes flow for which both ends are ready.
     fn match_up(&mut self, pair: (u32, u32)) {
-        let (from, to) = (pair.0 % self.ranks, pair.1 % self.ranks);
-        let between = self.pairs.entry(pair).or_default();
+        let (from, to) = (pair.0 % self.ranks(), pair.1 % self.ranks());
+        let between = self.threads[pair.1 as usize].pair(pair.0);
         if between.posted == 0 {
             return;
         }
