@@ -92,7 +92,7 @@ pub struct Reduction {
     bytes_moved: u64,
     working: Duration,
     fetching: Duration,
-    /// Every task; told only if a rank asked for it.
+    /// Every task, as long as a rank has asked for it or may still come and ask.
     history: Vec<Done>,
     pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
     tell_trace: bool,
@@ -352,6 +352,9 @@ impl Reduction {
             self.held_bytes += bytes.len() as u64;
         }
         self.tell_trace |= trace;
+        if !self.keeps_history() {
+            self.history = Vec::new();
+        }
         let ready = Ready { process, path, data };
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
@@ -445,8 +448,15 @@ impl Reduction {
         self.working += Duration::from_nanos(counters.task_ns);
         self.fetching += Duration::from_nanos(counters.fetch_ns);
         let load = running.load;
-        self.history.push(Done { index, running, at: now, work: Duration::from_nanos(counters.task_ns) });
+        if self.keeps_history() {
+            let work = Duration::from_nanos(counters.task_ns);
+            self.history.push(Done { index, running, at: now, work });
+        }
         Some(Completed::Counts(load))
+    }
+
+    fn keeps_history(&self) -> bool {
+        self.tell_trace || self.arrived != self.group
     }
 
     /// Takes the partials out of the queue that together hold `path`, if nobody has begun to use them.
