@@ -69,6 +69,31 @@ fn static_algorithms_take_what_their_formulas_say() {
     }
 }
 
+/// A node receives a segment of both children one after the other, and folds the first while the second arrives; the
+/// segments follow each other as fast as its link or its memory lets them.
+#[test]
+fn a_pipelined_tree_takes_what_its_formula_says() {
+    for preset in Preset::ALL {
+        let cluster = Cluster::new(Link { gap_ns: 0.0, ..preset.link() });
+        let Costs { alpha, beta, gamma } = costs(&cluster);
+        for levels in [1, 3, 5, 7] {
+            for segment_bytes in [1u64 << 15, 1 << 16] {
+                let (ranks, bytes) = ((2 << levels) - 1, 16 << 20);
+                let (segment, count) = (segment_bytes as f64, (bytes / segment_bytes) as f64);
+                let level = alpha + segment * (beta + gamma + beta.max(gamma));
+                let formula = f64::from(levels) * level + (count - 1.0) * 2.0 * segment * beta.max(gamma);
+                let tree = Algorithm::BinaryTree { segment_bytes };
+                let simulated = collective::time(&cluster, tree, ranks, bytes, &Arrivals::default(), 0)[0];
+                assert_near(
+                    &format!("{tree}, {preset}, {ranks} ranks, {segment_bytes} bytes"),
+                    simulated,
+                    formula,
+                );
+            }
+        }
+    }
+}
+
 /// Whole bodies of two ranks: a contribution, a task, a request and its answer, a fold, a reduction message, the end.
 #[test]
 fn a_pair_takes_what_its_steps_take() {

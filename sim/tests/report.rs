@@ -22,13 +22,14 @@ fn report(asking: &[u32]) -> Report {
             group: Path::range(0, 4),
             delivery: Delivery::Root(Rank(0)),
             kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1000 },
-            commutative: true,
+            order: everfold_protocol::spec::Order::Arrival,
             deadline: None,
             protection: Protection::None,
             allow_missing: false,
             trace: asking.contains(&rank),
         };
-        world.call(late, Call { rank: Rank(rank), name: "told".to_owned(), sequence: 0, spec, inline: false });
+        world
+            .call(late, Call { rank: Rank(rank), name: "told".to_owned(), sequence: 0, spec, inline: false });
     }
     world.run();
     match &world.ended(Rank(0), "told", 0).unwrap().end {

@@ -19,17 +19,30 @@
 //! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
 //! other.
 
+#[cfg(feature = "runtime")]
 pub mod body;
+#[cfg(feature = "runtime")]
 pub mod copier;
+#[cfg(feature = "runtime")]
 mod driver;
+#[cfg(feature = "runtime")]
 pub mod executor;
+#[cfg(feature = "runtime")]
 mod handle;
+#[cfg(feature = "runtime")]
 mod hearing;
+#[cfg(feature = "runtime")]
 pub mod keeper;
+#[cfg(feature = "runtime")]
 pub mod kernel;
+#[cfg(feature = "runtime")]
 mod line;
 pub mod machine;
+#[cfg(feature = "runtime")]
 pub mod memory;
+#[cfg(feature = "runtime")]
 pub mod peers;
+#[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "runtime")]
 pub mod transport;

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    fmt,
     sync::Arc,
 };
 
@@ -67,9 +66,10 @@ pub struct ExecutionError {
     pub reason: String,
 }
 
+#[cfg(feature = "runtime")]
 impl ExecutionError {
     /// Data of `culprit` does not fit.
-    pub(crate) fn blame(culprit: ProcessId, reason: impl fmt::Display) -> Self {
+    pub(crate) fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> Self {
         Self { culprit, fault: Fault::Unfit, reason: reason.to_string() }
     }
 }

@@ -14,12 +14,16 @@
 //! Not modelled are packets, routes and congestion inside of a switch, back-pressure (what a busy receiver cannot take
 //! waits in the network), the limit of four requests under way to one peer, checksums, and cores as such.
 //!
+//! Failures of nodes are far apart beside a reduction: [`Failures`] tells how probably one is met, and when in a job.
+//!
 //! Times are whole nanoseconds, and what is drawn needs no more than square roots, so that all machines agree on them.
 
 mod cluster;
+mod failures;
 mod network;
 mod node;
 
 pub use cluster::{Cluster, Interference, Link, Preset, Topology};
+pub use failures::{Failures, FailuresError};
 pub(crate) use network::{Network, Pumped};
 pub(crate) use node::{Nodes, Resource, after};

@@ -9,6 +9,7 @@
 //! | everfold's ranks | [`rank`] |
 //! | who is compared, and how both sides are driven | [`field`], [`team`] |
 //! | in which order, and how often | [`measure`], [`statistics`] |
+//! | what the simulator says | [`simulated`] |
 //! | what is told, and drawn | [`report`], [`plot`] |
 //!
 //! All ranks of all sides are there all the time. Those whose turn it is not sleep in a system call, because MPI would
@@ -25,6 +26,7 @@ mod plot;
 mod quota;
 mod rank;
 mod report;
+mod simulated;
 mod statistics;
 mod team;
 

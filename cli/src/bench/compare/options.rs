@@ -76,6 +76,10 @@ pub struct Compare {
     /// Measure everfold alone.
     #[arg(long, conflicts_with = "peers")]
     no_peers: bool,
+    /// Beside case a on several hosts, tell what the simulator says of everfold there. Its link is the one that is found:
+    /// half the round trip of a short message, and the time per byte of a long one.
+    #[arg(long)]
+    simulated: bool,
     /// How everfold protects contributions: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value = "disk")]
     protection: Protection,
@@ -167,7 +171,7 @@ impl Compare {
         }
         for hosts in self.hosts() {
             let folder = side_folder(scratch, &format!("hosts-{hosts}"))?;
-            match Place::network(hosts, self.rate, &folder) {
+            match Place::network(hosts, self.rate, &folder, self.simulated) {
                 Ok(place) => self.measure_place(&place, &peers, &folder, interrupts, document)?,
                 Err(failure) => document.leave_out(format!("{hosts} hosts: {}", failure.message)),
             }

@@ -12,12 +12,14 @@ use std::{
 };
 
 use everfold::launch::Transport;
+use everfold_sim::model::Link;
 use nix::unistd::geteuid;
 use serde::Serialize;
 
 use super::{
     peers::{Algorithm, Peer},
     quota::Quota,
+    simulated,
     team::{Team, TeamError},
 };
 use crate::{
@@ -75,6 +77,8 @@ struct Network {
     /// Starts commands on the hosts.
     agent: PathBuf,
     message_s: f64,
+    /// For the simulator, if it is asked.
+    link: Option<Link>,
 }
 
 /// What disturbs the ranks.
@@ -107,11 +111,12 @@ impl Place {
         Self { ranks, network: None, quotas: Quota::for_ranks(ranks) }
     }
 
-    /// Makes hosts. What is needed to start commands on them goes into `folder`.
+    /// Makes hosts. What is needed to start commands on them goes into `folder`. If they are to be simulated, too, their
+    /// links are measured.
     ///
     /// # Errors
     /// The system refuses them.
-    pub fn network(hosts: u32, rate: Rate, folder: &Path) -> Result<Self, Failure> {
+    pub fn network(hosts: u32, rate: Rate, folder: &Path, is_simulated: bool) -> Result<Self, Failure> {
         let cluster = Cluster::start(hosts, Some(rate))?;
         let mut names = Vec::new();
         for host in (0..hosts).map(Host) {
@@ -122,7 +127,8 @@ impl Place {
         fs::write(&agent, AGENT)?;
         fs::set_permissions(&agent, PermissionsExt::from_mode(0o700))?;
         let message_s = message_s(&cluster)?;
-        let network = Network { cluster, rate, names, agent, message_s };
+        let link = is_simulated.then(|| simulated::link(&cluster, message_s)).transpose()?;
+        let network = Network { cluster, rate, names, agent, message_s, link };
         Ok(Self { ranks: hosts, network: Some(network), quotas: Quota::for_ranks(hosts) })
     }
 
@@ -148,6 +154,11 @@ impl Place {
     /// How long a short message takes from host to host, in seconds.
     pub fn message_s(&self) -> f64 {
         self.network.as_ref().map_or(0.0, |network| network.message_s)
+    }
+
+    /// What its links are for the simulator, if they were measured for it.
+    pub fn link(&self) -> Option<Link> {
+        self.network.as_ref().and_then(|network| network.link)
     }
 
     /// The rank whose link is slow.
@@ -342,6 +353,12 @@ fn plain(line: &[String]) -> Command {
 
 /// How long a short message takes between two hosts.
 fn message_s(cluster: &Cluster) -> io::Result<f64> {
+    let (here, there) = streams(cluster)?;
+    Ok(bound::two_messages_over(here, there)?.as_secs_f64() / 2.0)
+}
+
+/// A connection between two hosts.
+pub fn streams(cluster: &Cluster) -> io::Result<(TcpStream, TcpStream)> {
     let other = Host(1.min(cluster.len() - 1));
     let listener = cluster.inside(Host(0), || TcpListener::bind("0.0.0.0:0"))?;
     let at = (cluster.address(Host(0)), listener.local_addr()?.port());
@@ -349,7 +366,7 @@ fn message_s(cluster: &Cluster) -> io::Result<f64> {
     let (there, _) = listener.accept()?;
     here.set_nodelay(true)?;
     there.set_nodelay(true)?;
-    Ok(bound::two_messages_over(here, there)?.as_secs_f64() / 2.0)
+    Ok((here, there))
 }
 
 /// Folder of a side.

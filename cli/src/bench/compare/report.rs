@@ -11,6 +11,7 @@ use super::{
     measure::Sample,
     peers::Library,
     place::PlaceName,
+    simulated,
     statistics::{Quartiles, Ratio},
 };
 use crate::{bench::machine::Machine, size};
@@ -52,6 +53,8 @@ pub struct Measured {
     pub exercise: Exercise,
     /// What it takes at least, in seconds.
     pub bound_s: Option<f64>,
+    /// What the simulator says of everfold, in seconds, if it was asked.
+    pub simulated_s: Option<f64>,
     /// Who, everfold first.
     pub sides: Vec<Side>,
 }
@@ -98,7 +101,12 @@ impl Measured {
                 seconds: sample.seconds,
             }
         };
-        Self { place: field.place.name(), exercise, bound_s, sides: samples.into_iter().map(side).collect() }
+        let simulated_s = field.place.link().filter(|_| exercise.case == Case::Quiet).and_then(|link| {
+            let protection = field.contenders.first()?.protection;
+            simulated::reduce_s(link, field.place.ranks, exercise.bytes, protection)
+        });
+        let sides = samples.into_iter().map(side).collect();
+        Self { place: field.place.name(), exercise, bound_s, simulated_s, sides }
     }
 }
 
@@ -131,6 +139,10 @@ pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
         }
         let bound = measured.bound_s.map_or_else(|| "–".to_owned(), show);
         table.add_row(["", "bound", &bound]);
+        if let Some((simulated_s, ours)) = measured.simulated_s.zip(measured.sides.first()) {
+            let ratio = format!("{:.2}", ours.quartiles.median_s / simulated_s);
+            table.add_row(["", "everfold, simulated", &show(simulated_s), "", &ratio]);
+        }
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);

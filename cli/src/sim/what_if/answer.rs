@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everfold::Protection;
-use everfold_sim::{collective::Arrivals, experiment::Experiment};
+use everfold_sim::{collective::Arrivals, experiment::Experiment, model::Failures};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -12,6 +12,11 @@ use crate::sim::figure::Point;
 
 /// Ranks call within so much time of each other, as after a barrier.
 const SKEW: Duration = Duration::from_micros(100);
+
+/// Jobs whose failures are drawn, for each size.
+const JOBS: u32 = 1000;
+/// Longer jobs count as so many mean times between two failures.
+const FAILURES_MOST: f64 = 1000.0;
 
 /// What was found for one size.
 #[derive(Clone, Debug)]
@@ -26,8 +31,12 @@ pub struct Answer {
     pub deaths: u32,
     /// Deaths that cost the result.
     pub lost: u32,
-    /// Probability that a node fails while one reduction runs.
+    /// Probability that a node fails while one reduction runs that begins at any moment.
     pub death_probability: f64,
+    /// The same for one that begins right after a failure.
+    pub death_probability_after_failure: f64,
+    /// Probability that one of all reductions of the job is lost.
+    pub loss_probability: f64,
 }
 
 impl Answer {
@@ -35,13 +44,13 @@ impl Answer {
     pub fn overhead(&self) -> f64 {
         self.protected_s.mean / self.unprotected_s.mean - 1.0
     }
+}
 
-    /// Probability that one of so many reductions is lost.
-    pub fn loss_probability(&self, reductions: u64) -> f64 {
-        let lost = self.death_probability * f64::from(self.lost) / f64::from(self.deaths);
-        // 1 − (1 − p)ⁿ for small p.
-        -(reductions as f64 * (-lost).ln_1p()).exp_m1()
-    }
+/// Probability that one of the failures is fatal that a job of so long meets, if each is with probability `fatal`.
+fn loss_probability(failures: &Failures, ranks: u32, job: Duration, fatal: f64, seed: u64) -> f64 {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut lost = || 1.0 - (1.0 - fatal).powf(failures.draw(ranks, job, &mut random).len() as f64);
+    failures.probability(ranks, job) * (0..JOBS).map(|_| lost()).sum::<f64>() / f64::from(JOBS)
 }
 
 /// One run.
@@ -79,11 +88,17 @@ pub fn simulate(question: &Question, repeat: u32, deaths: u32, seed: u64) -> Vec
         })
         .collect();
     let met = parallel::map("deaths", &dying, |run| run_one(question, seed, *run));
-    let rate_per_s = f64::from(question.ranks) / (question.node_mtbf_hours * 3600.0);
+    let (failures, ranks) = (question.failures(), question.ranks);
     let answer = |(index, &bytes): (usize, &u64)| {
         let at = |point: Point| Point { x: bytes as f64, ..point };
         let met = &met[index * deaths as usize..(index + 1) * deaths as usize];
         let protected_s = at(protected[index]);
+        let lost = met.iter().filter(|time| time.is_none()).count() as u32;
+        let one = Duration::from_secs_f64(protected_s.mean);
+        let job_s = protected_s.mean * question.reductions as f64;
+        let most_s = FAILURES_MOST * failures.node_mtbf_hours * 3600.0 / f64::from(ranks);
+        let job = Duration::from_secs_f64(job_s.min(most_s));
+        let fatal = f64::from(lost) / f64::from(deaths);
         Answer {
             bytes,
             bound_s: bytes as f64 * cluster.link.ns_per_byte / 1e9,
@@ -91,8 +106,10 @@ pub fn simulate(question: &Question, repeat: u32, deaths: u32, seed: u64) -> Vec
             protected_s,
             with_death_s: spread(met).map(at),
             deaths,
-            lost: met.iter().filter(|time| time.is_none()).count() as u32,
-            death_probability: -(-rate_per_s * protected_s.mean).exp_m1(),
+            lost,
+            death_probability: failures.probability(ranks, one),
+            death_probability_after_failure: failures.probability_after_failure(ranks, one),
+            loss_probability: loss_probability(&failures, ranks, job, fatal, seed),
         }
     };
     question.sizes.iter().enumerate().map(answer).collect()
@@ -141,13 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn more_is_lost_in_more_reductions() {
-        let mut answers = ask("ranks = 4\nsizes = [\"4MiB\"]\nprotection = \"none\"\nnode_mtbf_hours = 10.0");
-        let mut answer = answers.remove(0);
-        answer.lost = 4;
-        assert!(answer.loss_probability(1) < answer.loss_probability(1000));
-        assert!(answer.loss_probability(u64::MAX) <= 1.0);
-        answer.lost = 0;
-        assert_eq!(answer.loss_probability(1000), 0.0);
+    fn more_is_lost_in_longer_jobs_and_less_where_failures_come_in_bursts() {
+        let constant = Failures { node_mtbf_hours: 1000.0, shape: 1.0 };
+        let bursts = Failures { shape: 0.6, ..constant };
+        let lost =
+            |failures, hours: u64| loss_probability(failures, 100, Duration::from_secs(hours * 3600), 0.5, 1);
+        // A failure every 10 h, of which every other is fatal.
+        for hours in [1, 10, 40] {
+            let formula = -(-(hours as f64) / 20.0).exp_m1();
+            assert!((lost(&constant, hours) / formula - 1.0).abs() < 0.05, "{hours} h");
+            assert!(lost(&bursts, hours) < lost(&constant, hours), "{hours} h");
+        }
+        assert_eq!(loss_probability(&constant, 100, Duration::from_secs(3600), 0.0, 1), 0.0);
     }
 }

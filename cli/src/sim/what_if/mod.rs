@@ -19,6 +19,8 @@ use std::{
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 
+use everfold_sim::model::Failures;
+
 use self::{answer::Answer, question::Question};
 use super::figure::{Axis, Figure, Point, Series, seconds};
 use crate::{Failure, size};
@@ -32,11 +34,25 @@ A question is a file such as this; all but the first two lines have these defaul
   # gbit_per_s = 9.5
   # disk_mb_per_s = 120.0        # what copies on disk are written with
   protection = \"disk\"            # or none, memory, commit-first
-  node_mtbf_hours = 7506.0       # mean time between failures of a node: LANL's system 18
+  # failures = \"lanl-18\"         # a law of failures: lanl-2, lanl-16, lanl-18, lanl-19, lanl-20, llama-3, rsc-1, rsc-2
+  node_mtbf_hours = 7506.0       # mean time between failures of a node, if not the law's
+  weibull_shape = 1.0            # of the gaps between failures, if not the law's: below 1 they come in bursts
   reductions = 1                 # how many the job makes, one after the other
 
+  # [interference]               # other programs that come and go, for heavy-tailed times with these means
+  # nodes = 100
+  # busy_ms = 300.0
+  # idle_ms = 100.0
+  # cpu_left = 0.5               # parts that they leave while they are there
+  # link_left = 0.25
+
+  # [racks]                      # instead of a flat network
+  # nodes = 20                   # per rack
+  # oversubscription = 4.0       # how many times less than its nodes together a rack can send
+  # core_us = 1.0                # added to the latency between racks
+
 Each answer says how it comes about: T is the mean of runs without failures, P the probability that any of the nodes fails
-during T, at a constant rate. Deaths are simulated: of a rank drawn from all, at a moment drawn from T. Rank 0 is
+during T, which begins at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of a rank drawn from all, at a moment drawn from T. Rank 0 is
 among them; it receives the results and hosts the master, so that its death loses everything.";
 
 /// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and how probably
@@ -83,7 +99,8 @@ impl WhatIf {
 }
 
 fn table(question: &Question, answers: &[Answer]) -> String {
-    let Question { ranks, protection, reductions, node_mtbf_hours, .. } = question;
+    let Question { ranks, protection, reductions, .. } = question;
+    let Failures { node_mtbf_hours, shape } = question.failures();
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY);
     let whole = format!("lost in {reductions} reductions");
@@ -95,6 +112,7 @@ fn table(question: &Question, answers: &[Answer]) -> String {
         "time if a rank dies",
         "lost if a rank dies",
         "one dies meanwhile",
+        "after a failure",
         &whole,
     ]);
     for answer in answers {
@@ -107,13 +125,16 @@ fn table(question: &Question, answers: &[Answer]) -> String {
             answer.with_death_s.map_or("none ended well".to_owned(), |time| time_s(time.mean)),
             format!("{} of {}", answer.lost, answer.deaths),
             format!("{:.2e}", answer.death_probability),
-            format!("{:.2e}", answer.loss_probability(*reductions)),
+            format!("{:.2e}", answer.death_probability_after_failure),
+            format!("{:.2e}", answer.loss_probability),
         ]);
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{ranks} ranks, protection {protection}, a node fails every {node_mtbf_hours} h\n{table}\n")
+    format!(
+        "{ranks} ranks, protection {protection}, a node fails every {node_mtbf_hours} h (Weibull, shape {shape})\n{table}\n"
+    )
 }
 
 fn figure(name: String, question: &Question, answers: &[Answer]) -> Figure {

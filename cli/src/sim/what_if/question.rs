@@ -1,9 +1,9 @@
 //! What can be asked. Whatever is wrong with a file is told with its line and key.
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, str::FromStr, time::Duration};
 
 use everfold::Protection;
-use everfold_sim::model::{Cluster, Preset};
+use everfold_sim::model::{Cluster, Failures, Interference, Preset, Topology};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::size;
@@ -33,12 +33,57 @@ pub struct Question {
     /// What of a contribution outlives its process.
     #[serde(default, deserialize_with = "named")]
     pub protection: Protection,
-    /// Mean time between failures of a node.
-    #[serde(default = "usual_mtbf", deserialize_with = "hours")]
-    pub node_mtbf_hours: f64,
+    /// A law of failures; without one they come at a constant rate.
+    #[serde(default, deserialize_with = "law")]
+    failures: Option<Failures>,
+    /// Mean time between failures of a node, if not the law's.
+    #[serde(default, deserialize_with = "positive")]
+    node_mtbf_hours: Option<f64>,
+    /// Shape of the Weibull law of the gaps between failures, if not the law's.
+    #[serde(default, deserialize_with = "shape")]
+    weibull_shape: Option<f64>,
     /// Number of reductions of the job.
     #[serde(default = "one", deserialize_with = "count")]
     pub reductions: u64,
+    /// What else runs there.
+    interference: Option<Others>,
+    /// How the network is built, if it is not flat.
+    racks: Option<Racks>,
+}
+
+/// Other programs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Others {
+    /// On how many nodes.
+    nodes: u32,
+    /// How long they are there, on average.
+    #[serde(deserialize_with = "number")]
+    busy_ms: f64,
+    /// How long they are away, on average.
+    #[serde(deserialize_with = "number")]
+    idle_ms: f64,
+    /// Part of a processor that they leave.
+    #[serde(deserialize_with = "part")]
+    cpu_left: f64,
+    /// Part of a link that they leave.
+    #[serde(deserialize_with = "part")]
+    link_left: f64,
+}
+
+/// Racks with a common port to the core.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Racks {
+    /// Nodes per rack.
+    #[serde(deserialize_with = "rack")]
+    nodes: u32,
+    /// How many times less than its nodes together a rack can send.
+    #[serde(deserialize_with = "number")]
+    oversubscription: f64,
+    /// What the way through the core adds to the latency.
+    #[serde(default)]
+    core_us: f64,
 }
 
 impl Question {
@@ -59,16 +104,33 @@ impl Question {
         if let Some(mb_per_s) = self.disk_mb_per_s {
             cluster.disk_ns_per_byte = 1e3 / mb_per_s;
         }
+        let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        cluster.interference = self.interference.as_ref().map(|others| Interference {
+            nodes: others.nodes,
+            busy: time(others.busy_ms),
+            idle: time(others.idle_ms),
+            cpu_left: others.cpu_left,
+            link_left: others.link_left,
+        });
+        if let Some(&Racks { nodes, oversubscription, core_us }) = self.racks.as_ref() {
+            cluster.topology = Topology::Racks { nodes, oversubscription, core_ns: core_us * 1e3 };
+        }
         cluster
+    }
+
+    /// How its nodes fail.
+    pub fn failures(&self) -> Failures {
+        let usual = Failures { node_mtbf_hours: 7506.0, shape: 1.0 };
+        let law = self.failures.unwrap_or(usual);
+        Failures {
+            node_mtbf_hours: self.node_mtbf_hours.unwrap_or(law.node_mtbf_hours),
+            shape: self.weibull_shape.unwrap_or(law.shape),
+        }
     }
 }
 
 fn ten_gbe() -> Preset {
     Preset::TenGbe
-}
-
-fn usual_mtbf() -> f64 {
-    7506.0
 }
 
 fn one() -> u64 {
@@ -98,11 +160,34 @@ fn sizes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Erro
     }
 }
 
-fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    hours(deserializer).map(Some)
+fn law<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Failures>, D::Error> {
+    named(deserializer).map(Some)
 }
 
-fn hours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    number(deserializer).map(Some)
+}
+
+fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let part = number(deserializer)?;
+    let refuse = || D::Error::custom(format!("{part} is more than the whole, 1"));
+    if part <= 1.0 { Ok(part) } else { Err(refuse()) }
+}
+
+fn shape<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let shape = number(deserializer)?;
+    let refuse = || D::Error::custom(format!("{shape} is not from 0.3 to 5, where shapes are"));
+    if (0.3..=5.0).contains(&shape) { Ok(Some(shape)) } else { Err(refuse()) }
+}
+
+fn rack<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("a rack has one node at least")),
+        nodes => Ok(nodes),
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let number = f64::deserialize(deserializer)?;
     let is_good = number.is_finite() && number > 0.0;
     if is_good { Ok(number) } else { Err(D::Error::custom(format!("{number} is not above 0"))) }
@@ -140,6 +225,31 @@ mod tests {
     }
 
     #[test]
+    fn failures_follow_a_law_or_a_rate() {
+        let failures = |more: &str| read(more).unwrap().failures();
+        assert_eq!(failures(""), Failures { node_mtbf_hours: 7506.0, shape: 1.0 });
+        assert_eq!(failures("node_mtbf_hours = 10.0"), Failures { node_mtbf_hours: 10.0, shape: 1.0 });
+        assert_eq!(failures("failures = \"lanl-20\""), "lanl-20".parse().unwrap());
+        assert_eq!(failures("failures = \"lanl-20\"\nweibull_shape = 0.5").shape, 0.5);
+    }
+
+    #[test]
+    fn other_programs_and_racks_are_described_in_tables() {
+        let text = "[interference]\nnodes = 4\nbusy_ms = 300.0\nidle_ms = 100.0\ncpu_left = 0.5\nlink_left = 0.25\n\
+                    [racks]\nnodes = 2\noversubscription = 4.0\ncore_us = 1.5";
+        let cluster = read(text).unwrap().cluster();
+        let others = cluster.interference.unwrap();
+        assert_eq!((others.nodes, others.busy, others.link_left), (4, Duration::from_millis(300), 0.25));
+        let racks = Topology::Racks { nodes: 2, oversubscription: 4.0, core_ns: 1500.0 };
+        assert_eq!(cluster.topology, racks);
+        let error = read(&text.replace("cpu_left = 0.5", "cpu_left = 1.5")).unwrap_err();
+        assert!(
+            error.contains("line 7") && error.contains("cpu_left") && error.contains("1.5 is more"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn errors_name_line_and_key() {
         for (line, words) in [
             ("rnks = 8", "unknown field `rnks`"),
@@ -148,6 +258,11 @@ mod tests {
             ("gbit_per_s = -1.0", "-1 is not above 0"),
             ("reductions = 0", "one at least"),
             ("node_mtbf_hours = \"long\"", "invalid type"),
+            ("failures = \"murphy\"", "\"murphy\" is no law of failures; there are lanl-2, "),
+            ("weibull_shape = 9.0", "9 is not from 0.3 to 5"),
+            ("racks = { nodes = 0, oversubscription = 4.0 }", "one node at least"),
+            ("racks = { nodes = 8, oversubscription = 4.0, core = 1 }", "unknown field `core`"),
+            ("interference = { nodes = 8 }", "missing field `busy_ms`"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains("line 3") && error.contains(line) && error.contains(words), "{error}");
