@@ -177,7 +177,7 @@ mod tests {
         let (mut heap, mut sorted) = (Heap::new(), BTreeSet::new());
         let (mut made, mut now) = (0u64, 0);
         for _ in 0..10_000 {
-            let far = random.random_range(0..64);
+            let far = random.random_range(0..63);
             for _ in 0..random.random_range(0..3) {
                 let at = now + random.random_range(0..=u64::MAX >> (1 + far)) / 1000;
                 heap.push(Timestamp::from_nanos(at), made);
