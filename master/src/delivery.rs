@@ -45,6 +45,10 @@ impl Reduction {
         for (_, half) in self.half_bodies.values_mut() {
             half.untouched = u64::MAX;
         }
+        // Whoever still works on a task that was given up is busy until it answers, should the reduction be taken up again.
+        for abandoned in self.segments.iter_mut().flat_map(|segment| &mut segment.abandoned) {
+            abandoned.counts = false;
+        }
         self.returned = Path::empty();
         self.collecting = Some(ranks);
     }
@@ -195,6 +199,7 @@ impl Master {
     }
 
     fn release_collected(&mut self, id: ReductionId) {
+        self.let_go(id);
         let Some(reduction) = self.reductions.remove(&id) else { return };
         let group = &reduction.spec.group;
         if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {

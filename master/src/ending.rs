@@ -19,7 +19,7 @@ const REFUSALS_MAX: usize = 4096;
 impl Master {
     /// Tells the group that its reduction is over.
     pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId) {
-        self.let_go(id);
+        self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
         if let Some(due) = reduction.due() {
             self.timers.remove(&(due, Timer::Deadline(id)));
@@ -38,6 +38,7 @@ impl Master {
             let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_) | State::Closing(_)));
             reduction.hand_out(reduction.callers().difference(&gone).difference(&have_it));
         } else {
+            self.let_go(id);
             self.reductions.remove(&id);
         }
         self.notice(Notice::Finished(id));
@@ -80,7 +81,7 @@ impl Master {
 
     /// Frees the lanes of those who work on tasks of a reduction that is over, for which no answer will come, and takes it
     /// off the schedule.
-    fn let_go(&mut self, id: ReductionId) {
+    pub(crate) fn let_go(&mut self, id: ReductionId) {
         self.strike_off(id);
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         for segment in &mut reduction.segments {

@@ -232,6 +232,9 @@ impl Master {
         lane.observe(load.bytes, &counters);
         self.schedule.touch(sender.rank);
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
+        if reduction.collecting.is_some() {
+            return;
+        }
         if reduction.unfinished == 0 {
             return self.finish(now, id);
         }

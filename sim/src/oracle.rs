@@ -82,6 +82,12 @@ impl World {
             .iter()
             .filter(|process| process.worker.is_some() && !fenced(process.id.rank))
             .collect();
+        let share = self.processes.iter().find_map(|process| process.shares.get(reduction));
+        // Partials are of no use that hold what the result is to miss.
+        let misses = share.is_some_and(|share| share.spec.allow_missing);
+        let survives = |rank: &Rank| survivors.iter().any(|process| process.id.rank == *rank);
+        let is_of_use =
+            |held: &&Vec<Rank>| !misses || held.iter().all(|rank| ranks.contains(*rank) || survives(rank));
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction: *reduction, index };
             let whole = survivors.iter().filter(|process| process.is_whole(segment));
@@ -90,15 +96,12 @@ impl World {
             let shares = survivors.iter().filter_map(|process| process.shares.get(reduction));
             let open = shares.filter(|share| share.is_lent() && !share.inline);
             let copied = open.filter_map(|share| share.collected.get(index.0 as usize));
-            let held: BTreeSet<Rank> = partials.chain(copied).flatten().copied().collect();
+            let held: BTreeSet<Rank> = partials.chain(copied).filter(is_of_use).flatten().copied().collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };
-        let share = self.processes.iter().find_map(|process| process.shares.get(reduction));
         let lost = share.is_none_or(|share| self.segments(&share.spec).any(|(index, _)| is_lost(index)));
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
         let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
-        // Nor are those of use that hold what the result was to miss.
-        let misses = share.is_some_and(|share| share.spec.allow_missing);
         let was_handed_out = matches!(refusal, Refusal::ResultLost { .. });
         let lost = lost || (misses && was_handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "a survivor holds what is called lost: {ranks}");

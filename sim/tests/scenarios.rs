@@ -35,6 +35,7 @@ macro_rules! scenarios {
 scenarios! {
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_host_is_lost_while_the_master_sleeps,
+    a_slow_rank_is_still_busy_when_the_result_is_lost,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
     neighbours_of_the_dead_meet_the_root_last,
