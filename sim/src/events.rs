@@ -85,13 +85,8 @@ impl Happening {
             Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout => Some(MASTER_RANK),
-            Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) => None,
-            Self::Freeze(_)
-            | Self::Thaw(_)
-            | Self::Cut(_)
-            | Self::Heal(_)
-            | Self::Limp(..)
-            | Self::Disk(..) => None,
+            Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) | Self::Freeze(_) => None,
+            Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
         }
     }
 

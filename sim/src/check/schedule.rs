@@ -200,7 +200,8 @@ impl Schedule {
         let silent = |fault: &&Fault| {
             !matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Slow { .. })
         };
-        let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if rank == 0 || self.hosts[rank as usize] != self.hosts[0]);
+        let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
+        let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
         let of_master =
             |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
         match () {
