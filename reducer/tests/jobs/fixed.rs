@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use everfold::{Body, ElementWise, Group, News, Order, Outcome, Path, Rank, ReducerBody, Session, Sum};
+use everfold::{
+    Body, ElementWise, Group, News, Order, Outcome, Path, Rank, ReduceError, ReducerBody, Refusal, Session,
+    Sum,
+};
 use futures::StreamExt;
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
@@ -51,7 +54,7 @@ fn reference<T>(leaves: impl IntoIterator<Item = Option<T>>, combine: impl Fn(T,
 }
 
 /// Inlined, one window, and several segments over either transport; in elements of 8 bytes.
-const LENGTHS: [usize; 4] = [3, 700, 9_001, 300_003];
+const LENGTHS: [usize; 4] = [3, 700, 9_001, 150_003];
 
 /// Numbers of which hardly any sum is exact.
 fn number(rank: Rank, index: usize) -> f64 {
@@ -64,17 +67,23 @@ fn numbers(rank: Rank, length: usize) -> Sum<Vec<f64>> {
     Sum((0..length).map(|index| number(rank, index)).collect())
 }
 
-/// Compares bits with those of the sum over `group`, where only `present` have contributed.
-fn assert_sum(name: &str, value: &[f64], group: &Group, present: impl Fn(Rank) -> bool) {
-    let mut unlike = 0;
-    for (index, found) in value.iter().enumerate() {
-        let leaf = |rank| present(rank).then(|| number(rank, index));
-        let expected = reference(group.iter().map(leaf), |a, b| a + b).unwrap();
-        assert_eq!(found.to_bits(), expected.to_bits(), "{name}: element {index}");
-        let in_turn: f64 = group.iter().filter_map(leaf).sum();
-        unlike += usize::from(in_turn.to_bits() != expected.to_bits());
-    }
-    assert!(group.len() < 4 || value.len() < 100 || unlike > value.len() / 10, "any order gives the same");
+fn add(mut a: Vec<f64>, b: Vec<f64>) -> Vec<f64> {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    a
+}
+
+fn bits(numbers: &[f64]) -> Vec<u64> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+/// The bits of the sum over `group`, where only `present` contribute.
+fn sum_of(group: &Group, length: usize, present: impl Fn(Rank) -> bool) -> Vec<u64> {
+    let leaf = |rank| present(rank).then(|| numbers(rank, length).0);
+    let sum = bits(&reference(group.iter().map(leaf), add).unwrap());
+    let in_turn = bits(&group.iter().filter_map(leaf).reduce(add).unwrap());
+    let unlike = sum.iter().zip(&in_turn).filter(|(one, other)| one != other).count();
+    assert!(group.len() < 4 || length < 100 || unlike > length / 10, "any order gives the same");
+    sum
 }
 
 /// Who meets whom is in the text itself.
@@ -124,23 +133,23 @@ async fn values(session: Session) -> everfold::Result<()> {
     let some = Group::of((0..session.size()).filter(|rank| rank % 3 != 1));
     for group in [session.world(), some].iter().filter(|group| group.contains(me)) {
         for length in LENGTHS {
+            let expected = sum_of(group, length, |_| true);
             // Twice, as who is late changes from time to time.
             for round in 0..2 {
                 let name = format!("{length} numbers in a group of {}, round {round}", group.len());
                 for Sum(value) in everywhere(&session, &name, group, || numbers(me, length)).await? {
-                    assert_sum(&name, &value, group, |_| true);
+                    assert!(bits(&value) == expected, "{name}");
                 }
             }
             let name = format!("{length} matrices in a group of {}", group.len());
-            let matrices = || {
-                let mine: Vec<Matrix> = (0..length / 3).map(|index| matrix(me, index)).collect();
-                ElementWise::new("matrix product", mine, times).non_commutative()
-            };
+            let mine =
+                |rank: Rank| -> Vec<Matrix> { (0..length / 3).map(|index| matrix(rank, index)).collect() };
+            let product =
+                |a: Vec<Matrix>, b: Vec<Matrix>| a.into_iter().zip(b).map(|(a, b)| times(a, b)).collect();
+            let expected = reference(group.iter().map(|rank| Some(mine(rank))), product);
+            let matrices = || ElementWise::new("matrix product", mine(me), times).non_commutative();
             for value in everywhere(&session, &name, group, matrices).await? {
-                for (index, found) in value.iter().enumerate() {
-                    let leaves = group.iter().map(|rank| Some(matrix(rank, index)));
-                    assert_eq!(Some(*found), reference(leaves, times), "{name}: element {index}");
-                }
+                assert!(Some(value) == expected, "{name}");
             }
             let name = format!("text of {length} in a group of {}", group.len());
             let part = |rank: Rank| Text(format!("{rank}{}", ".".repeat(length)));
@@ -148,8 +157,8 @@ async fn values(session: Session) -> everfold::Result<()> {
                 a.combine(b);
                 a
             };
+            let expected = reference(group.iter().map(|rank| Some(part(rank))), meet);
             for value in everywhere(&session, &name, group, || part(me)).await? {
-                let expected = reference(group.iter().map(|rank| Some(part(rank))), meet);
                 assert!(Some(value) == expected, "{name}");
             }
         }
@@ -177,12 +186,13 @@ async fn without_a_rank(session: Session) -> everfold::Result<()> {
         let Outcome { value, report } = sums.allow_missing().await?;
         assert_eq!(report.missing, rank_1());
         assert_eq!(value.is_some(), me == 3);
-        value.iter().for_each(|Sum(sums)| assert_sum("sums", sums, &session.world(), |rank| rank != 1));
+        let expected = sum_of(&session.world(), length, |rank| rank != 1);
+        assert!(value.is_none_or(|Sum(sums)| bits(&sums) == expected), "{length}");
     }
     Ok(())
 }
 
-/// Rank 1 dies when its contributions have second copies, and before rank 4 contributes.
+/// Rank 1 dies before rank 4 contributes, and after its own contributions have come; the long ones need a second copy for that.
 async fn after_a_death(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let mut news = session.events();
@@ -195,14 +205,21 @@ async fn after_a_death(session: Session) -> everfold::Result<()> {
         sums.protection(everfold::Protection::CommitFirst).start()
     });
     if me == 1 {
-        // It dies when this deadline passes, long after the copies were made.
+        // It dies when this deadline passes, mostly long after the copies were made.
         let _ = session.reduce("wait", Sum(vec![1u8])).deadline(Duration::from_secs(1)).await;
         return die();
     }
-    for sums in sums {
-        let Outcome { value, report } = sums?.await?;
+    for (sums, length) in sums.into_iter().zip(LENGTHS) {
+        let Outcome { value, report } = match sums?.await {
+            // Its disk was slower than that.
+            Err(ReduceError::Refused(Refusal::ProcessFailed { ranks })) if length > 2_000 => {
+                assert_eq!(ranks, rank_1());
+                continue;
+            }
+            outcome => outcome?,
+        };
         assert_eq!((report.missing, report.survived), (Path::empty(), rank_1()));
-        assert_sum("sums", &value.unwrap().0, &session.world(), |_| true);
+        assert!(bits(&value.unwrap().0) == sum_of(&session.world(), length, |_| true), "{length}");
     }
     Ok(())
 }
