@@ -27,9 +27,8 @@ use std::path::{Path, PathBuf};
 /// Counts files, lines and words below a folder.
 #[derive(Parser)]
 struct Arguments {
-    /// The folder; this repository if none is given.
-    #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."), hide_default_value = true)]
-    #[arg(value_parser = existing_folder)]
+    /// The folder.
+    #[arg(default_value = ".", value_parser = existing_folder)]
     folder: PathBuf,
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]

@@ -55,9 +55,9 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Whether the result that was copied here can be read by others: arrays go to the application in the end.
+    /// Whether the result that was copied here can be read by others: it goes to the application in the end.
     pub fn is_lent(&self) -> bool {
-        self.ended.is_none() || self.spec.kind.array_bytes().is_none()
+        self.ended.is_none()
     }
 
     /// Whether the result lies where the contribution has lain.

@@ -26,8 +26,7 @@ macro_rules! scenarios {
 
         #[test]
         fn every_scenario_is_a_test() {
-            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
-            assert_eq!(std::fs::read_dir(folder).unwrap().count(), [$(stringify!($name)),+].len());
+            assert_eq!(std::fs::read_dir("tests/scenarios").unwrap().count(), [$(stringify!($name)),+].len());
         }
     };
 }

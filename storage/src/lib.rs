@@ -5,6 +5,7 @@
 //! | [`key`] | under which name a record is kept |
 //! | [`record`] | how a record looks on disk, and how damage is told |
 //! | [`store`] | one RocksDB database per process: put, get, release |
+//! | [`ending`] | what an exit does to calls under way |
 //! | [`error`] | why a store could not do it |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
 //!
@@ -14,6 +15,7 @@
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
 //! do without. Also absent are checkpoints, which will bring their own columns.
 
+pub mod ending;
 pub mod error;
 pub mod job_directory;
 pub mod key;

@@ -22,6 +22,7 @@ use rocksdb::{
 };
 
 use crate::{
+    ending,
     error::{StoreError, Subject},
     job_directory::create_directory,
     key::{Kind, RecordKey},
@@ -64,7 +65,8 @@ pub enum Durability {
 /// The store of one process. Dropping it closes the database and keeps its files.
 #[derive(Debug)]
 pub struct Store {
-    database: DB,
+    /// Absent only while it is being closed.
+    database: Option<DB>,
     path: PathBuf,
     /// Whether the log may hold records, so that it must also hold their release.
     logged: AtomicBool,
@@ -85,9 +87,11 @@ impl Store {
     fn open_with(path: &Path, options: &Options, stall_wait: Duration) -> Result<Self, StoreError> {
         let is_new = !path.exists();
         create_directory(path).map_err(|error| StoreError::from_system(&error, path))?;
+        let _call = ending::call();
         let database = DB::open_cf_descriptors(options, path, columns(options))
             .map_err(|error| StoreError::from_database(error, path, None))?;
-        Ok(Self { database, path: path.to_owned(), logged: AtomicBool::new(!is_new), stall_wait })
+        let (database, path, logged) = (Some(database), path.to_owned(), AtomicBool::new(!is_new));
+        Ok(Self { database, path, logged, stall_wait })
     }
 
     /// The directory of the store.
@@ -118,7 +122,7 @@ impl Store {
         let key = key.to_bytes();
         let record = record::encode(kind, &key, value);
         self.write(durability, Some(subject), |options| {
-            self.database.put_cf_opt(self.column(kind), key, &record, options)
+            self.database().put_cf_opt(self.column(kind), key, &record, options)
         })
     }
 
@@ -130,7 +134,8 @@ impl Store {
     pub fn get(&self, kind: Kind, key: RecordKey) -> Result<Option<Vec<u8>>, StoreError> {
         let subject = Some(Subject { kind, key });
         let key = key.to_bytes();
-        let record = self.database.get_pinned_cf(self.column(kind), key);
+        let _call = ending::call();
+        let record = self.database().get_pinned_cf(self.column(kind), key);
         let Some(record) = record.map_err(|error| self.error(error, subject))? else { return Ok(None) };
         match record::decode(kind, &key, &record) {
             Ok(value) => Ok(Some(value.to_vec())),
@@ -160,7 +165,7 @@ impl Store {
             for kind in Kind::ALL {
                 batch.delete_range_cf(self.column(kind), first, end);
             }
-            self.database.write_opt(batch, options)
+            self.database().write_opt(batch, options)
         })
     }
 
@@ -169,8 +174,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Corrupted`] or [`StoreError::Failed`].
     pub fn is_empty(&self) -> Result<bool, StoreError> {
+        let _call = ending::call();
         for kind in Kind::ALL {
-            if let Some(first) = self.database.iterator_cf(self.column(kind), IteratorMode::Start).next() {
+            if let Some(first) = self.database().iterator_cf(self.column(kind), IteratorMode::Start).next() {
                 return first.map(|_| false).map_err(|error| self.error(error, None));
             }
         }
@@ -210,7 +216,11 @@ impl Store {
         options.set_no_slowdown(true);
         let start = Instant::now();
         loop {
-            let Err(error) = write(&options) else { return Ok(()) };
+            let written = {
+                let _call = ending::call();
+                write(&options)
+            };
+            let Err(error) = written else { return Ok(()) };
             if error.kind() != ErrorKind::Incomplete || !error.as_ref().contains("Write stall") {
                 return Err(self.error(error, subject));
             }
@@ -222,12 +232,23 @@ impl Store {
         }
     }
 
+    fn database(&self) -> &DB {
+        self.database.as_ref().expect("it is taken only when the store is dropped")
+    }
+
     fn column(&self, kind: Kind) -> &ColumnFamily {
-        self.database.cf_handle(column_name(kind)).expect("a store is opened with a column for each kind")
+        self.database().cf_handle(column_name(kind)).expect("a store is opened with a column for each kind")
     }
 
     fn error(&self, error: rocksdb::Error, subject: Option<Subject>) -> StoreError {
         StoreError::from_database(error, &self.path, subject)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _call = ending::call();
+        drop(self.database.take());
     }
 }
 
@@ -244,7 +265,7 @@ fn columns(options: &Options) -> impl Iterator<Item = ColumnFamilyDescriptor> {
     names.map(|name| ColumnFamilyDescriptor::new(name, options.clone()))
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
@@ -291,7 +312,7 @@ mod tests {
         let store = Store::open(&directory.path().join("0.0")).unwrap();
         let good = record::encode(Kind::Original, &key(0).to_bytes(), &[7; 5000]);
         let told = |record: &[u8]| {
-            store.database.put_cf(store.column(Kind::Original), key(0).to_bytes(), record).unwrap();
+            store.database().put_cf(store.column(Kind::Original), key(0).to_bytes(), record).unwrap();
             match store.get(Kind::Original, key(0)).unwrap_err() {
                 StoreError::Corrupted { damage: Damage::Record(error), subject, .. } => {
                     assert_eq!(subject, Some(Subject { kind: Kind::Original, key: key(0) }));

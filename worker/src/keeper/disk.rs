@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use everfold_protocol::ReductionId;
-use everfold_storage::{JobDirectory, Kind, RecordKey, Store, StoreError, job_directory};
+use everfold_storage::{JobDirectory, Kind, RecordKey, Store, StoreError, ending, job_directory};
 
 use super::{
     error::{DiskError, KeepError},
@@ -29,6 +29,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(config: KeeperConfig) -> Self {
+        ending::prepare();
         Self { config, orphans: Once::new(), directory: Mutex::default(), store: RwLock::default() }
     }
 
