@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use everfold_master::{Action, Event, Master, Policy, queue::Queue, queue::Ready};
+use everfold_master::{Action, Event, Master, Policy, queue::Access, queue::Queue, queue::Ready};
 use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, Timestamp,
     WindowId,
@@ -147,7 +147,8 @@ fn pairing(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     at = (at + 1) % (waiting - 1);
                     queue.push(ready(2 * at + 1), &all, &all);
-                    let pair = queue.take(None, 2, |_| false).expect("there is a partner");
+                    let pair =
+                        queue.take(None, 2, |_| Access::Far { serves: 0 }).expect("there is a partner");
                     let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
                     // The even one waits again, as a fold of both would.
                     let rank = lower.process.rank.0;

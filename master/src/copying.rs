@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(reduction.begin_copies(at(100), interval), Some(at(500)));
         assert_eq!(reduction.begin_copies(at(500), interval), None, "it has stood still");
         let (index, task) = (SegmentIndex(0), TaskId(0));
-        let partials = reduction.take_partners(index, None, |_| true).unwrap();
+        let partials = reduction.take_partners(index, None, |_| crate::queue::Access::Near).unwrap();
         let executor = partials[0].process;
         let (own, sources) = (Some(&partials[0]), &partials[1..]);
         reduction.start(index, task, executor, own, sources, (Load::default(), at(9000)));

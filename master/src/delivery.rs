@@ -81,6 +81,12 @@ impl Reduction {
         Finished { reduction: id, lend: self.lends(&result), result, report }
     }
 
+    /// Whether a result that was lost is not missed any more: all who still live have it.
+    pub(crate) fn all_have_it(&self, members: &Membership) -> bool {
+        let waiting = self.callers().difference(&self.collected);
+        !self.collected.is_empty() && waiting.iter().all(|rank| members.alive(rank).is_none())
+    }
+
     fn is_result_readable(&self, members: &Membership) -> bool {
         let mut results = self.segments.iter().map(|segment| &segment.result);
         let is_readable =

@@ -11,6 +11,7 @@ use crate::{
     event::Notice,
     machine::{Master, Timer},
     membership::State,
+    segment::Running,
 };
 
 /// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
@@ -84,14 +85,15 @@ impl Master {
     pub(crate) fn let_go(&mut self, id: ReductionId) {
         self.strike_off(id);
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        let mut over = Vec::new();
         for segment in &mut reduction.segments {
             let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
-            for running in std::mem::take(&mut segment.running).into_values().chain(given_up) {
-                // The lane of a process that died was emptied as a whole.
-                if self.membership.alive(running.executor.rank).is_some() {
-                    self.lanes[running.executor.rank.index()].complete(running.load);
-                    self.schedule.touch(running.executor.rank);
-                }
+            over.extend(std::mem::take(&mut segment.running).into_values().chain(given_up));
+        }
+        for Running { executor, load, .. } in over {
+            // The lane of a process that died was emptied as a whole.
+            if self.membership.alive(executor.rank).is_some() {
+                self.vacate(executor.rank, &load);
             }
         }
     }

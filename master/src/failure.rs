@@ -11,7 +11,6 @@ use everfold_protocol::{
 
 use crate::{
     event::{Action, Notice},
-    lane::Lane,
     machine::{Master, RETRY_PAUSE, Timer},
     membership::State,
 };
@@ -151,12 +150,19 @@ impl Master {
 
     /// Repairs all reductions that `dead` took part in, or ends them.
     fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
-        self.lanes[dead.rank.index()] = Lane::default();
+        self.lanes[dead.rank.index()].clear();
+        let tasks = self.reductions.values().flat_map(|reduction| reduction.tasks());
+        for running in tasks.filter(|running| running.executor == dead) {
+            running.load.from.iter().for_each(|owner| self.lanes[owner.index()].end_to_serve());
+        }
         let members = &self.membership;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
             let counts = reduction.group.contains(dead.rank);
             reduction.lose_keeper(dead);
+            if reduction.all_have_it(members) {
+                reduction.collecting = Some(Path::empty());
+            }
             if reduction.collecting.is_some() {
                 reduction.stop_collecting(dead.rank);
                 if counts {

@@ -1,6 +1,9 @@
 //! What one worker is busy with, and how fast it has been lately (DR §1, performance counters).
 
-use everfold_protocol::message::TaskCounters;
+use std::collections::BTreeMap;
+
+use everfold_protocol::{Rank, message::TaskCounters};
+use smallvec::SmallVec;
 
 use crate::policy::Policy;
 
@@ -10,19 +13,33 @@ const SMOOTHING_SHIFT: u32 = 3;
 /// because nobody would give it work.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
 
-/// What a task takes of a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a task takes of its executor, and of those it reads from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Bytes that it has to touch.
     pub bytes: u64,
-    /// Partials that it reads.
-    pub reads: u32,
+    /// Whose partials it reads.
+    pub from: SmallVec<[Rank; 4]>,
+}
+
+impl Load {
+    /// Bytes for each of those it reads from.
+    fn share(&self) -> u64 {
+        self.bytes / (self.from.len() as u64).max(1)
+    }
 }
 
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
-    granted: Load,
+    /// Bytes of the tasks that it was given.
+    bytes: u64,
+    /// Partials that they read.
+    reads: u32,
+    /// The same by whose partials they read.
+    from: BTreeMap<Rank, (u64, u32)>,
+    /// Partials that others read from it.
+    serves: u32,
     /// Smoothed bytes per second; zero if never observed.
     rate: u64,
 }
@@ -31,8 +48,13 @@ impl Lane {
     /// Nanoseconds until a task of `bytes` bytes would be done here, after all that it was given.
     pub fn expected_ns(&self, bytes: u64) -> u64 {
         let rate = if self.rate == 0 { RATE_UNKNOWN } else { self.rate };
-        let bytes = u128::from(self.granted.bytes + bytes);
+        let bytes = u128::from(self.bytes + bytes);
         u64::try_from(bytes * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether all that it was given is answered, and nobody reads from it.
+    pub fn is_empty(&self) -> bool {
+        (self.bytes, self.reads, self.serves) == (0, 0, 0) && self.from.is_empty()
     }
 
     /// Smoothed rate in bytes per second, if this worker was seen working.
@@ -43,6 +65,17 @@ impl Lane {
     /// Whether the worker may be given more: what hides the way to it and back, but no more, so that what is still
     /// unassigned can go to whoever turns out faster.
     pub fn has_room(&self, policy: &Policy) -> bool {
+        self.is_short((self.bytes, self.reads), policy)
+    }
+
+    /// Whether the worker may be given more to read from `owner`: no more than half of what it may be given at all, lest all
+    /// it reads is from somebody slow.
+    pub fn has_room_for(&self, owner: Rank, policy: &Policy) -> bool {
+        let of_owner = self.from.get(&owner);
+        of_owner.is_none_or(|&(bytes, reads)| self.is_short((2 * bytes, 2 * reads), policy))
+    }
+
+    fn is_short(&self, (bytes, reads): (u64, u32), policy: &Policy) -> bool {
         let time = policy.lane_time.as_nanos() as u64;
         let enough = match self.rate {
             0 => policy.lane_bytes,
@@ -50,20 +83,52 @@ impl Lane {
                 (u128::from(rate) * u128::from(time) / 1_000_000_000).min(policy.lane_bytes.into()) as u64
             }
         };
-        let short = self.granted.bytes < enough && self.granted.reads < policy.lane_reads_max;
-        short || self.granted.reads < policy.lane_reads_min
+        (bytes < enough && reads < policy.lane_reads_max) || reads < policy.lane_reads_min
     }
 
     /// Counts a task as given.
-    pub fn grant(&mut self, load: Load) {
-        self.granted.bytes += load.bytes;
-        self.granted.reads += load.reads;
+    pub fn grant(&mut self, load: &Load) {
+        self.bytes += load.bytes;
+        self.reads += load.from.len() as u32;
+        for owner in &load.from {
+            let (bytes, reads) = self.from.entry(*owner).or_default();
+            *bytes += load.share();
+            *reads += 1;
+        }
     }
 
     /// Counts a granted task as answered.
-    pub fn complete(&mut self, load: Load) {
-        self.granted.bytes -= load.bytes;
-        self.granted.reads -= load.reads;
+    pub fn complete(&mut self, load: &Load) {
+        self.bytes -= load.bytes;
+        self.reads -= load.from.len() as u32;
+        for owner in &load.from {
+            let Some((bytes, reads)) = self.from.get_mut(owner) else { unreachable!("it was granted") };
+            *bytes -= load.share();
+            *reads -= 1;
+            if *reads == 0 {
+                self.from.remove(owner);
+            }
+        }
+    }
+
+    /// Forgets what it was given: its process has died. Others may still read from what that has left.
+    pub fn clear(&mut self) {
+        *self = Self { serves: self.serves, ..Self::default() };
+    }
+
+    /// Partials that others read from this worker: many, where it is slow or its link is.
+    pub fn serves(&self) -> u32 {
+        self.serves
+    }
+
+    /// Counts a partial that another worker begins to read from this one.
+    pub fn begin_to_serve(&mut self) {
+        self.serves += 1;
+    }
+
+    /// Counts a partial as read, or given up.
+    pub fn end_to_serve(&mut self) {
+        self.serves -= 1;
     }
 
     /// Learns from a finished task.
@@ -98,19 +163,19 @@ mod tests {
     #[test]
     fn what_is_granted_takes_room_and_time() {
         let policy = Policy { lane_bytes: 1000, lane_reads_min: 1, lane_reads_max: 3, ..Policy::default() };
-        let load = |bytes| Load { bytes, reads: 1 };
+        let load = |bytes| Load { bytes, from: [Rank(1)].into_iter().collect() };
         let mut lane = Lane::default();
         let idle = lane.expected_ns(100);
-        lane.grant(load(900));
+        lane.grant(&load(900));
         assert!(lane.expected_ns(100) > idle);
         assert!(lane.has_room(&policy), "there are bytes left");
-        lane.grant(load(100));
+        lane.grant(&load(100));
         assert!(!lane.has_room(&policy));
-        lane.complete(load(900));
-        lane.complete(load(100));
+        lane.complete(&load(900));
+        lane.complete(&load(100));
         assert_eq!(lane.expected_ns(100), idle);
         for _ in 0..3 {
-            lane.grant(load(1));
+            lane.grant(&load(1));
         }
         assert!(!lane.has_room(&policy), "there are enough reads");
     }

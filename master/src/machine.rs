@@ -116,6 +116,9 @@ impl Master {
             reduction.check();
         }
         self.check_schedule();
+        if self.reductions.is_empty() {
+            assert!(self.lanes.iter().all(Lane::is_empty), "nobody works on what is over");
+        }
     }
 
     /// Takes in one event.
@@ -223,14 +226,12 @@ impl Master {
         let id = segment.reduction;
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
-        let Some(Completed::Counts(load) | Completed::TooLate(load)) = completed else {
+        let Some(Completed { load, counts }) = completed else {
             self.stale(sender, "result of a task that nobody waits for");
             return;
         };
-        let lane = &mut self.lanes[sender.rank.index()];
-        lane.complete(load);
-        lane.observe(load.bytes, &counters);
-        self.schedule.touch(sender.rank);
+        self.vacate(sender.rank, &load);
+        self.lanes[sender.rank.index()].observe(load.bytes, &counters);
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
         if reduction.collecting.is_some() {
             return;
@@ -238,7 +239,7 @@ impl Master {
         if reduction.unfinished == 0 {
             return self.finish(now, id);
         }
-        if matches!(completed, Some(Completed::Counts(_))) && reduction.pause_copies() {
+        if counts && reduction.pause_copies() {
             self.timers.insert((now + self.policy.limits.ping_interval, Timer::Copy(id)));
         }
         self.schedule.change(segment);
@@ -256,8 +257,8 @@ impl Master {
         let Some(running) = running.or_else(abandoned) else {
             return self.stale(sender, "failure of a task that nobody waits for");
         };
-        self.lanes[sender.rank.index()].complete(running.load);
-        self.schedule.touch(sender.rank);
+        self.vacate(sender.rank, &running.load);
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let members = &self.membership;
         let result = match fault {
             _ if in_vain => {

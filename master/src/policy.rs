@@ -1,6 +1,6 @@
 //! Sizes and depths the scheduler works with.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use everfold_protocol::{
     spec::{BodyKind, Limits},
@@ -23,10 +23,13 @@ pub struct Policy {
     pub segment_bytes: u64,
     /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its way.
     pub segment_bytes_min: u64,
-    /// The same for each rank of the group, as every rank costs the master messages with every segment.
-    pub segment_bytes_per_rank: u64,
     /// Segments that a long body has between hosts, where the first one has to pass before the root's link is busy.
     pub segments: u64,
+    /// Partials that wait in all segments of a body when everyone has contributed: each costs the master time and memory.
+    pub partials_max: u64,
+    /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
+    /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
+    pub task_bytes_per_rank: u64,
     /// Most partials that one task folds.
     pub fan_in_max: usize,
     /// Time for which a worker is given tasks by its rate.
@@ -52,8 +55,9 @@ impl Default for Policy {
             limits: Limits::default(),
             segment_bytes: 1 << 20,
             segment_bytes_min: 16 << 10,
-            segment_bytes_per_rank: 2 << 10,
             segments: 512,
+            partials_max: 8 << 10,
+            task_bytes_per_rank: 4 << 10,
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
             lane_bytes: 2 << 20,
@@ -77,8 +81,8 @@ impl Policy {
         let target = match share_memory {
             true => self.segment_bytes,
             false => {
-                let least = self.segment_bytes_min.max(self.segment_bytes_per_rank * ranks as u64);
-                (body / self.segments).clamp(least.min(self.segment_bytes), self.segment_bytes)
+                let segments = self.segments.min(self.partials_max / ranks.max(1) as u64).max(1);
+                (body / segments).clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes)
             }
         };
         if body <= target.max(self.limits.inline_bytes_max) {
@@ -95,13 +99,28 @@ impl Policy {
         ATTEMPTS_MIN.max((silence.as_millis() / RETRY_PAUSE.as_millis()) as u32)
     }
 
-    /// Most partials that a task folds in a reduction of so many segments.
+    /// How many partials meet in a task of a reduction of `ranks` ranks, whose body has so many segments of `segment_bytes`
+    /// bytes: fewer than the first number do only where no more are to come.
     ///
     /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many sources keeps
     /// the executor's link busy for long, until it is done nobody else can go on with its segment, and there are fewer
-    /// tasks to share out: that is made up for where there are many segments.
-    pub fn fan_in(&self, segments: usize, share_memory: bool) -> usize {
-        if share_memory { self.fan_in_max } else { (segments / 8 + 1).clamp(2, self.fan_in_max.max(2)) }
+    /// tasks to share out: that is made up for where there are many segments. In large groups small tasks are more than the
+    /// master can hand out in time.
+    pub fn fan_in(
+        &self,
+        ranks: usize,
+        segments: usize,
+        segment_bytes: u64,
+        share_memory: bool,
+    ) -> RangeInclusive<usize> {
+        if share_memory {
+            return 2..=self.fan_in_max;
+        }
+        let reads = (self.task_bytes_per_rank * ranks as u64).checked_div(segment_bytes).unwrap_or(0);
+        // The messages of fewer tasks than that are few beside those of the ranks.
+        let least = (1 + reads as usize).min(2 * segments).clamp(2, ranks.max(2));
+        let most = (segments / 8 + 1).clamp(2, self.fan_in_max.max(2));
+        least..=most.max(least)
     }
 }
 

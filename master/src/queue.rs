@@ -15,8 +15,11 @@ use everfold_protocol::{
     spec::Order,
 };
 
-/// Near partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
-const NEAR_AMONG: usize = 128;
+/// Reads from one process at a time that keep nobody waiting.
+const SERVES_WELL: u32 = 8;
+
+/// The best partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
+const AMONG: usize = 128;
 
 /// "A partial with this path is readable here" (DR §2 def. 4).
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +42,20 @@ impl Ready {
     pub(crate) fn outlasts(&self, gone: &Path) -> bool {
         self.is_inline() || !gone.contains(self.process.rank)
     }
+}
+
+/// How well a partial can be read by whoever is to fold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// From the memory of its own host.
+    Near,
+    /// From another host, whose process serves so many reads already: many, where it or its link is slow.
+    Far {
+        /// How many.
+        serves: u32,
+    },
+    /// When what is read from that process is here.
+    Later,
 }
 
 /// The waiting partials of one segment.
@@ -182,16 +199,28 @@ impl Queue {
     }
 
     /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of their
-    /// operands. Where there are partners that `near` accepts, no others are taken.
+    /// operands. Where some are near, no others are taken. Where any may meet, those are left for later whose processes are
+    /// much busier than others', or to be read later; there may be no partners then.
     pub fn take(
         &mut self,
         ready: Option<&Ready>,
         most: usize,
-        near: impl Fn(&Ready) -> bool,
+        access: impl Fn(&Ready) -> Access,
     ) -> Option<Vec<Ready>> {
         match self {
-            Self::Arrival(queue) => queue.take(ready, most, near),
-            Self::Fixed(queue) => queue.take(ready, most, near),
+            Self::Arrival(queue) => queue.take(ready, most, access),
+            Self::Fixed(queue) => queue.take(ready, most, |ready| access(ready) == Access::Near),
+        }
+    }
+
+    /// Whether there are partners for `ready` that need not be read later.
+    pub fn has_access(&self, ready: &Ready, access: impl Fn(&Ready) -> Access) -> bool {
+        match self {
+            Self::Arrival(queue) => {
+                let mut oldest = queue.partials.values().take(AMONG);
+                oldest.any(|other| other != ready && access(other) != Access::Later)
+            }
+            Self::Fixed(_) => true,
         }
     }
 
@@ -227,11 +256,8 @@ impl Arrivals {
         &mut self,
         ready: Option<&Ready>,
         most: usize,
-        near: impl Fn(&Ready) -> bool,
+        access: impl Fn(&Ready) -> Access,
     ) -> Option<Vec<Ready>> {
-        if self.partials.len() < 2 {
-            return None;
-        }
         let first = match ready {
             Some(ready) => {
                 let mut places = self.places.range((ready.process.rank, 0)..=(ready.process.rank, u64::MAX));
@@ -239,16 +265,16 @@ impl Arrivals {
             }
             None => *self.partials.first_key_value()?.0,
         };
-        let mut taken = vec![self.remove(first)?];
-        let others = || self.partials.iter();
-        let oldest = others().take(NEAR_AMONG);
-        let nearby: Vec<u64> =
-            oldest.filter(|(_, other)| near(other)).map(|(at, _)| *at).take(most - 1).collect();
-        let partners = match nearby.is_empty() {
-            true => others().map(|(at, _)| *at).take(most - 1).collect(),
-            false => nearby,
+        let others = self.partials.iter().take(AMONG.max(most)).filter(|(at, _)| **at != first);
+        let others: Vec<(u64, Access)> = others.map(|(at, ready)| (*at, access(ready))).collect();
+        let best = others.iter().map(|(_, access)| *access).min().filter(|best| *best != Access::Later)?;
+        let is_good = |access: Access| match (access, best) {
+            (Access::Far { serves }, Access::Far { serves: least }) => serves <= SERVES_WELL + 4 * least,
+            (access, best) => access == best,
         };
-        taken.extend(partners.into_iter().filter_map(|at| self.remove(at)));
+        let partners = others.into_iter().filter(|(_, access)| is_good(*access)).map(|(at, _)| at);
+        let mut taken = vec![self.remove(first)?];
+        taken.extend(partners.take(most - 1).filter_map(|at| self.remove(at)));
         Some(taken)
     }
 }
@@ -415,11 +441,20 @@ mod tests {
         }
         let ranks = |taken: &[Ready]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
         let own = ready(Path::single(Rank(4)));
-        let near = |other: &Ready| other.process.rank == 0;
+        let far = |serves| Access::Far { serves };
+        let near = |other: &Ready| if other.process.rank == 0 { Access::Near } else { far(0) };
         assert_eq!(ranks(&queue.clone().take(Some(&own), 3, near).unwrap()), [4, 0], "only those nearby");
-        assert_eq!(ranks(&queue.clone().take(Some(&own), 2, |_| false).unwrap()), [4, 3]);
-        assert_eq!(ranks(&queue.take(None, 2, |_| false).unwrap()), [3, 0]);
-        assert!(queue.take(None, 2, |_| true).is_none(), "one alone has no partner");
+        let taken = |most, serves| {
+            let access = |other: &Ready| far(if other.process.rank == 3 { serves } else { 2 });
+            ranks(&queue.clone().take(Some(&own), most, access).unwrap())
+        };
+        assert_eq!(taken(2, 2), [4, 3]);
+        assert_eq!(taken(3, 16), [4, 3, 0]);
+        assert_eq!(taken(3, 17), [4, 0], "who is much busier than others is left for later");
+        assert!(queue.clone().take(Some(&own), 3, |_| Access::Later).is_none());
+        assert!(queue.has_access(&own, near) && !queue.has_access(&own, |_| Access::Later));
+        assert_eq!(ranks(&queue.take(None, 2, |_| far(100)).unwrap()), [3, 0]);
+        assert!(queue.take(None, 2, near).is_none(), "one alone has no partner");
         assert_eq!(queue.of(Rank(4)).count(), 1);
         assert_eq!(queue.of(Rank(3)).count(), 0);
     }
@@ -470,8 +505,9 @@ mod tests {
                     let chosen = meeting.last().filter(|_| named);
                     prop_assert!(chosen.is_some() || !named);
                     let is_near = |ready: &Ready| near.contains(&ready.process.rank.0);
+                    let access = |ready: &Ready| if is_near(ready) { Access::Near } else { Access::Far { serves: 0 } };
                     let waiting = queue.len();
-                    let partials = queue.take(chosen, most, is_near).unwrap();
+                    let partials = queue.take(chosen, most, access).unwrap();
                     prop_assert_eq!(waiting, queue.len() + partials.len());
                     prop_assert!((2..=most).contains(&partials.len()));
                     prop_assert!(chosen.is_none_or(|chosen| partials.contains(chosen)));
@@ -502,14 +538,18 @@ mod tests {
         let ranks = |taken: Option<Vec<Ready>>| -> Vec<u32> {
             taken.into_iter().flatten().map(|ready| ready.process.rank.0).collect()
         };
-        let take = |rank, most, near: fn(&Ready) -> bool| {
-            ranks(queue.clone().take(Some(&ready(Path::single(Rank(rank)))), most, near))
+        let take = |rank, most, near_from| {
+            let access = |other: &Ready| match other.process.rank.0 >= near_from {
+                true => Access::Near,
+                false => Access::Far { serves: 0 },
+            };
+            ranks(queue.clone().take(Some(&ready(Path::single(Rank(rank)))), most, access))
         };
-        assert_eq!(take(6, 16, |_| false), [4, 5, 6, 7]);
-        assert_eq!(take(6, 16, |ready| ready.process.rank.0 > 5), [6, 7], "those nearby");
-        assert_eq!(take(6, 3, |_| true), [6, 7], "no more than may meet");
-        assert_eq!(take(3, 16, |_| true), [2, 3], "rank 1 has not come");
-        assert_eq!(take(0, 16, |_| true), [0; 0]);
+        assert_eq!(take(6, 16, 8), [4, 5, 6, 7]);
+        assert_eq!(take(6, 16, 6), [6, 7], "those nearby");
+        assert_eq!(take(6, 3, 0), [6, 7], "no more than may meet");
+        assert_eq!(take(3, 16, 0), [2, 3], "rank 1 has not come");
+        assert_eq!(take(0, 16, 0), [0; 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
 //! paths is one that refuses overlap.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
@@ -19,7 +19,7 @@ use crate::{
     copying::Copying,
     lane::Load,
     policy::Policy,
-    queue::{Queue, Ready},
+    queue::{Access, Queue, Ready},
     schedule::Turn,
     segment::{Abandoned, Completed, Running, Segment},
 };
@@ -52,8 +52,8 @@ pub struct Reduction {
     pub segments: Vec<Segment>,
     /// Segments without a result.
     pub unfinished: usize,
-    /// Most partials that one of its tasks folds.
-    pub(crate) fan_in: usize,
+    /// How many partials one of its tasks folds.
+    pub(crate) fan_in: RangeInclusive<usize>,
     /// Ranks that still copy the result out of other ranks' windows.
     pub collecting: Option<Path>,
     /// Of these, those that could not reach all of it and wait to be told more.
@@ -133,7 +133,7 @@ impl Reduction {
             arrived: Path::empty(),
             segments: vec![segment; count as usize],
             unfinished: count as usize,
-            fan_in: policy.fan_in(count as usize, share_memory),
+            fan_in: policy.fan_in(spec.group.len(), count as usize, segment_bytes, share_memory),
             collecting: None,
             returned: Path::empty(),
             gone: Path::empty(),
@@ -194,9 +194,17 @@ impl Reduction {
         self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
     }
 
+    /// Whether a segment waits until there are enough partials for a task.
+    fn waits_for_more(&self, index: SegmentIndex) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let more_come =
+            || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
+        segment.queue.len() < *self.fan_in.start() && more_come()
+    }
+
     /// Who can go on with a segment as it is now, if partials that may meet wait there.
     pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
-        if self.collecting.is_some() || self.holds_inline(policy) {
+        if self.collecting.is_some() || self.holds_inline(policy) || self.waits_for_more(index) {
             return None;
         }
         let most = self.most(index);
@@ -216,7 +224,7 @@ impl Reduction {
     /// Most partials that one task of a segment folds.
     fn most(&self, index: SegmentIndex) -> usize {
         let unbounded = self.inline || self.segments[index.0 as usize].unbounded;
-        if unbounded { usize::MAX } else { self.fan_in }
+        if unbounded { usize::MAX } else { *self.fan_in.end() }
     }
 
     /// The partials that wait in a segment and whose owners can fold others into them.
@@ -246,10 +254,10 @@ impl Reduction {
         &mut self,
         index: SegmentIndex,
         own: Option<&Ready>,
-        near: impl Fn(&Ready) -> bool,
+        access: impl Fn(&Ready) -> Access,
     ) -> Option<Vec<Ready>> {
         let most = self.most(index);
-        let partials = self.segments[index.0 as usize].queue.take(own, most, near)?;
+        let partials = self.segments[index.0 as usize].queue.take(own, most, access)?;
         if self.inline {
             self.held_bytes = 0;
         }
@@ -395,6 +403,14 @@ impl Reduction {
         }
     }
 
+    /// All tasks that may still be under way.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Running> {
+        self.segments.iter().flat_map(|segment| {
+            let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
+            segment.running.values().chain(given_up)
+        })
+    }
+
     /// Takes a task out of `running`, if `executor` works on it.
     pub fn take_running(
         &mut self,
@@ -433,7 +449,7 @@ impl Reduction {
                 if !(counts && self.withdraw(index, &path)) {
                     // What it read may have changed under it.
                     self.segments[index.0 as usize].spoil(sender.rank);
-                    return Some(Completed::TooLate(running.load));
+                    return Some(Completed { load: running.load, counts: false });
                 }
                 running
             }
@@ -447,12 +463,12 @@ impl Reduction {
         self.bytes_moved += counters.fetched_bytes;
         self.working += Duration::from_nanos(counters.task_ns);
         self.fetching += Duration::from_nanos(counters.fetch_ns);
-        let load = running.load;
+        let load = running.load.clone();
         if self.keeps_history() {
             let work = Duration::from_nanos(counters.task_ns);
             self.history.push(Done { index, running, at: now, work });
         }
-        Some(Completed::Counts(load))
+        Some(Completed { load, counts: true })
     }
 
     fn keeps_history(&self) -> bool {

@@ -14,7 +14,10 @@ use everfold_protocol::{
 use crate::{
     lane::{Lane, Load},
     machine::Master,
-    queue::Ready,
+    membership::Membership,
+    policy::Policy,
+    queue::{Access, Ready},
+    reduction::Reduction,
 };
 
 /// How many times longer than by the counters a task may take before others do it, too.
@@ -54,6 +57,27 @@ impl Schedule {
     }
 }
 
+/// Who is to read partials, and what that depends on.
+struct Reader<'a> {
+    rank: Rank,
+    membership: &'a Membership,
+    lanes: &'a [Lane],
+    policy: &'a Policy,
+}
+
+impl Reader<'_> {
+    /// How well it can read a partial.
+    fn access(&self, ready: &Ready, share_memory: bool) -> Access {
+        let owner = ready.process.rank;
+        let host = |rank| self.membership.alive(rank).map(|peer| peer.host);
+        match share_memory || ready.is_inline() || host(owner) == host(self.rank) {
+            true => Access::Near,
+            false if !self.lanes[self.rank.index()].has_room_for(owner, self.policy) => Access::Later,
+            false => Access::Far { serves: self.lanes[owner.index()].serves() },
+        }
+    }
+}
+
 impl Master {
     /// Makes some of the tasks that can be made now. Returns false if there are none.
     pub(crate) fn schedule(&mut self) -> bool {
@@ -82,13 +106,11 @@ impl Master {
             if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
                 let is_alive = |rank| self.membership.alive(rank).is_some();
                 let is_busy = |rank: Rank| !self.lanes[rank.index()].has_room(&self.policy);
+                let waits =
+                    |own: &Ready| is_busy(own.process.rank) || !self.can_go_on(reduction, id.index, own);
                 let will_ask = match *turn {
-                    Turn::Root(root) => {
-                        is_busy(root) || reduction.own_of(id.index, root, &is_alive).is_none()
-                    }
-                    Turn::Owners => {
-                        reduction.executors(id.index, &is_alive).any(|ready| is_busy(ready.process.rank))
-                    }
+                    Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
+                    Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
                     Turn::Anyone => {
                         let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
                         alive
@@ -108,8 +130,7 @@ impl Master {
             self.enlist(id, turn);
             let executor = match turn {
                 None => return,
-                Some(Turn::Root(root)) => self.lanes[root.index()].has_room(&self.policy).then_some(root),
-                Some(Turn::Owners) => self.best_owner(id),
+                Some(Turn::Root(_) | Turn::Owners) => self.best_owner(id, turn),
                 Some(Turn::Anyone) => self.best_afresh(id),
             };
             if !executor.is_some_and(|executor| self.grant(executor, id)) {
@@ -131,12 +152,21 @@ impl Master {
         }
     }
 
+    /// Whether the process of `own` can read now what there is to be folded into that.
+    fn can_go_on(&self, reduction: &Reduction, index: SegmentIndex, own: &Ready) -> bool {
+        let Self { membership, lanes, policy, .. } = self;
+        let reader = Reader { rank: own.process.rank, membership, lanes, policy };
+        let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
+        reduction.segments[index.0 as usize].queue.has_access(own, access)
+    }
+
     /// The first segment that waits for `rank`.
     fn first_for(&self, rank: Rank) -> Option<SegmentId> {
         let is_alive = |rank| self.membership.alive(rank).is_some();
-        let own = |id: &SegmentId| {
-            let reduction = self.reductions.get(&id.reduction)?;
-            reduction.own_of(id.index, rank, &is_alive)
+        let can_go_on = |id: &SegmentId| {
+            let reduction = &self.reductions[&id.reduction];
+            let own = reduction.own_of(id.index, rank, &is_alive);
+            own.is_some_and(|own| self.can_go_on(reduction, id.index, own))
         };
         let of = |turn: Turn| {
             let least = ReductionId { name: 0, sequence: 0 };
@@ -147,8 +177,8 @@ impl Master {
         let afresh = |id: &SegmentId| {
             self.reductions.get(&id.reduction).is_some_and(|it| it.can_begin_afresh(id.index, rank))
         };
-        let as_root = of(Turn::Root(rank)).find(|id| own(id).is_some());
-        let as_owner = || of(Turn::Owners).find(|id| own(id).is_some());
+        let as_root = of(Turn::Root(rank)).find(can_go_on);
+        let as_owner = || of(Turn::Owners).find(can_go_on);
         as_root.or_else(as_owner).or_else(|| of(Turn::Anyone).find(afresh))
     }
 
@@ -191,12 +221,16 @@ impl Master {
         }
     }
 
-    /// The owner of a waiting partial that has room and is expected to be done first with folding the others into it. Of
-    /// many, only some are compared.
-    fn best_owner(&self, id: SegmentId) -> Option<Rank> {
+    /// The owner of a waiting partial, or the root if it is its turn, that has room and is expected to be done first with
+    /// folding the others into it. Of many, only some are compared.
+    fn best_owner(&self, id: SegmentId, turn: Option<Turn>) -> Option<Rank> {
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let reduction = self.reductions.get(&id.reduction)?;
-        let able = reduction.executors(id.index, &is_alive).take(reduction.fan_in + 1);
+        let able: Vec<&Ready> = match turn {
+            Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
+            _ => reduction.executors(id.index, &is_alive).take(*reduction.fan_in.end() + 1).collect(),
+        };
+        let able = able.into_iter().filter(|own| self.can_go_on(reduction, id.index, own));
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 
@@ -217,6 +251,13 @@ impl Master {
         free.min_by_key(|rank| lane(rank).expected_ns(bytes))
     }
 
+    /// Takes in that a task of `executor` is not under way any more.
+    pub(crate) fn vacate(&mut self, executor: Rank, load: &Load) {
+        self.lanes[executor.index()].complete(load);
+        load.from.iter().for_each(|owner| self.lanes[owner.index()].end_to_serve());
+        self.schedule.touch(executor);
+    }
+
     /// Makes a task of what waits in a segment and gives it to `rank`. Returns false if there is none for it.
     fn grant(&mut self, rank: Rank, id: SegmentId) -> bool {
         let members = &self.membership;
@@ -227,9 +268,14 @@ impl Master {
         if own.is_none() && reduction.segments[id.index.0 as usize].turn != Some(Turn::Anyone) {
             return false;
         }
-        let is_near =
-            |ready: &Ready| members.alive(ready.process.rank).is_some_and(|peer| peer.host == executor.host);
-        let Some(mut partials) = reduction.take_partners(id.index, own.as_ref(), is_near) else {
+        let reader = Reader { rank, membership: members, lanes: &self.lanes, policy: &self.policy };
+        let share_memory = reduction.share_memory;
+        let access = |ready: &Ready| match reader.access(ready, share_memory) {
+            // Who begins afresh does so because nobody else can.
+            Access::Later if own.is_none() => Access::Far { serves: 0 },
+            access => access,
+        };
+        let Some(mut partials) = reduction.take_partners(id.index, own.as_ref(), access) else {
             return false;
         };
         let bytes = reduction.task_bytes(id.index, &partials);
@@ -238,12 +284,12 @@ impl Master {
         }
         let task = TaskId(self.next_task);
         self.next_task += 1;
-        let lane = &mut self.lanes[rank.index()];
-        let expected = Duration::from_nanos(lane.expected_ns(bytes));
+        let expected = Duration::from_nanos(self.lanes[rank.index()].expected_ns(bytes));
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
-        let load = Load { bytes, reads: partials.len() as u32 };
+        let load = Load { bytes, from: partials.iter().map(|ready| ready.process.rank).collect() };
+        self.lanes[rank.index()].grant(&load);
+        load.from.iter().for_each(|owner| self.lanes[owner.index()].begin_to_serve());
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
-        lane.grant(load);
         let source = |Ready { process, path, data }| Source { process, path, data };
         let message = Task {
             task,

@@ -24,7 +24,7 @@ pub struct Running {
     pub sources: Vec<(ProcessId, Path)>,
     /// What its result will hold.
     pub path: Path,
-    /// What it takes of the executor's lane.
+    /// What it takes of its executor and of those it reads from.
     pub load: Load,
     /// When it is late.
     pub late: Timestamp,
@@ -47,12 +47,12 @@ pub struct Abandoned {
 }
 
 /// What becomes of the result of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completed {
-    /// It counts. The task took so much of its executor's lane.
-    Counts(Load),
-    /// Somebody else was faster, or it is of no use any more.
-    TooLate(Load),
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// What the task took.
+    pub load: Load,
+    /// Whether it counts: nobody else was faster, and it is still of use.
+    pub counts: bool,
 }
 
 /// One segment's state.

@@ -45,6 +45,7 @@ scenarios! {
     the_last_who_lives_leaves_without_contributing,
     two_that_have_closed_wait_for_each_other,
     what_is_begun_afresh_in_vain,
+    whoever_still_waits_for_the_result_dies,
 }
 
 /// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution was folded

@@ -2,8 +2,11 @@
 //!
 //! A program that is started alone starts its own workers: copies of itself on this machine, supervised by
 //! [`local`]. A program that finds a job in its [`environment`] joins it, whoever started it: the embedded
-//! supervisor, `everfold run`, `mpirun`, `srun` or a script.
+//! supervisor, `everfold run`, `mpirun`, `srun` or a script. With the feature `mpi`, the ranks of a program that uses MPI
+//! tell each other of the job over MPI: `Launch::from_mpi`.
 
+#[cfg(feature = "mpi")]
+mod beside_mpi;
 pub mod environment;
 pub mod local;
 mod output;
@@ -20,7 +23,7 @@ use everfold_worker::{
 };
 
 pub use self::{
-    environment::{Environment, EnvironmentError, Transport},
+    environment::{Environment, EnvironmentError, Secret, Transport},
     local::{Local, LocalError},
 };
 use crate::{
@@ -53,6 +56,10 @@ pub enum LaunchError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What has to be told over MPI cannot be found.
+    #[cfg(feature = "mpi")]
+    #[error("cannot start beside MPI: {0}")]
+    Mpi(std::io::Error),
     /// This program does not know its own path.
     #[error("this program cannot find itself to start copies: {0}")]
     NoProgram(std::io::Error),
@@ -65,6 +72,8 @@ pub struct Launch {
     transport: Transport,
     config: Config,
     survive_deaths: bool,
+    /// The job, if it was found already.
+    environment: Option<Environment>,
 }
 
 impl Launch {
@@ -72,7 +81,7 @@ impl Launch {
     /// machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
         let (transport, config) = (Transport::Auto, Config::default());
-        Self { ranks, transport, config, survive_deaths: false }
+        Self { ranks, transport, config, survive_deaths: false, environment: None }
     }
 
     /// How locally started copies read each other's memory.
@@ -115,8 +124,11 @@ where
     E: From<Error>,
 {
     show_logs();
-    let environment = environment::detect(|name| std::env::var(name).ok())
-        .map_err(|error| Error::from(LaunchError::from(error)))?;
+    let detect = || environment::detect(|name| std::env::var(name).ok());
+    let environment = match &launch.environment {
+        Some(environment) => Some(environment.clone()),
+        None => detect().map_err(|error| Error::from(LaunchError::from(error)))?,
+    };
     match environment {
         Some(environment) => run(&environment, &launch.config, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),

@@ -52,6 +52,7 @@ pub fn draw(seed: u64) -> Schedule {
             lane_reads_min: random.random_range(1..=16),
             lane_bytes: pick(&mut random, [1, 2 << 20]),
             hold_bytes: pick(&mut random, [8, 16, 1 << 20]),
+            task_bytes_per_rank: pick(&mut random, [0, 2 << 10, 1 << 16]),
         },
         reductions: Vec::new(),
         leaves: Vec::new(),

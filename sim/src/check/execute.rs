@@ -123,8 +123,15 @@ fn us(us: u64) -> Duration {
 }
 
 fn settings(schedule: &Schedule) -> Settings {
-    let Pacing { segment_bytes, fan_in_max, copy_bytes, lane_reads_min, lane_bytes, hold_bytes } =
-        schedule.pacing;
+    let Pacing {
+        segment_bytes,
+        fan_in_max,
+        copy_bytes,
+        lane_reads_min,
+        lane_bytes,
+        hold_bytes,
+        task_bytes_per_rank,
+    } = schedule.pacing;
     let limits = Limits { ping_interval: us(schedule.ping_interval_us), ..Limits::default() };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
@@ -142,6 +149,7 @@ fn settings(schedule: &Schedule) -> Settings {
         lane_reads_min,
         lane_bytes,
         hold_bytes,
+        task_bytes_per_rank,
         ..Policy::default()
     };
     settings

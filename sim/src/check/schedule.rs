@@ -60,6 +60,8 @@ pub struct Pacing {
     pub lane_reads_min: u32,
     pub lane_bytes: u64,
     pub hold_bytes: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub task_bytes_per_rank: u64,
 }
 
 /// A reduction, and when each rank calls it. Its group are those who call it and those who do not come.

@@ -1,0 +1,63 @@
+//! Starting in a program that MPI has started: its ranks tell each other over MPI what everfold has to know.
+
+use std::{io, net::TcpListener};
+
+use everfold_protocol::{Incarnation, JobId, Rank};
+use everfold_worker::transport::shm;
+use mpi::traits::*;
+
+use super::{Environment, Launch, LaunchError, Secret, Transport};
+
+impl Launch {
+    /// Joins the job that the processes of an MPI communicator are, each with the rank that it has there. A collective
+    /// call. MPI is not needed any more afterwards, and goes on beside everfold.
+    ///
+    /// Where the processes are on several hosts, the others have to find that of rank 0 by the name that MPI calls it.
+    ///
+    /// # Errors
+    /// The system has no randomness, or rank 0 no free port, and tells the others nothing: MPI ends them with it.
+    pub fn from_mpi(communicator: &impl CommunicatorCollectives) -> Result<Self, LaunchError> {
+        let (rank, size) = (communicator.rank(), communicator.size());
+        let mut hosts = vec![0u64; size as usize];
+        communicator.all_gather_into(&shm::host_id().map_err(LaunchError::Mpi)?, &mut hosts[..]);
+        let mut told = match rank {
+            0 => found(hosts.iter().all(|host| *host == hosts[0])).map_err(LaunchError::Mpi)?.into_bytes(),
+            _ => Vec::new(),
+        };
+        let root = communicator.process_at_rank(0);
+        let mut length = told.len() as u64;
+        root.broadcast_into(&mut length);
+        told.resize(length as usize, 0);
+        root.broadcast_into(&mut told[..]);
+        let environment = heard(&told, rank as u32, size as u32).ok_or(io::ErrorKind::InvalidData);
+        let environment = environment.map_err(|kind| LaunchError::Mpi(kind.into()))?;
+        Ok(Self { environment: Some(environment), ..Self::from_env_or_local(size as u32) })
+    }
+}
+
+/// What rank 0 tells the others of a new job: its number, its secret, and where it is to listen.
+fn found(on_one_host: bool) -> io::Result<String> {
+    let job = getrandom::u64().map_err(io::Error::other)?;
+    let secret = Secret::generate().map_err(io::Error::other)?.to_hex();
+    let rendezvous = if on_one_host {
+        format!("unix:@everfold-{job:016x}")
+    } else {
+        let host = mpi::environment::processor_name().map_err(io::Error::other)?;
+        let port = TcpListener::bind(("0.0.0.0", 0))?.local_addr()?.port();
+        format!("tcp:{host}:{port}")
+    };
+    Ok(format!("{job:016x} {secret} {rendezvous}"))
+}
+
+fn heard(told: &[u8], rank: u32, size: u32) -> Option<Environment> {
+    let mut words = std::str::from_utf8(told).ok()?.split(' ');
+    Some(Environment {
+        rank: Rank(rank),
+        incarnation: Incarnation(0),
+        size,
+        job: JobId(u64::from_str_radix(words.next()?, 16).ok()?),
+        secret: Secret::from_hex(words.next()?)?,
+        rendezvous: words.next()?.to_owned(),
+        transport: Transport::Auto,
+    })
+}
