@@ -54,7 +54,7 @@ impl World {
             .map(|source| (self.reaches(rank, source.process, &source.data, id.reduction), source.process));
         match reach.max() {
             Some((Reach::Never, culprit)) => {
-                self.process_mut(rank).writing.remove(&id);
+                self.process_mut(rank).end_task(id);
                 let reason = "it is dead".to_owned();
                 let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
@@ -63,7 +63,7 @@ impl World {
             _ => {}
         }
         if let Some(error) = self.mishap(&spec, process, &task) {
-            self.process_mut(rank).writing.remove(&id);
+            self.process_mut(rank).end_task(id);
             return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
         }
         let folded = self.fold(process, &spec, &task);
@@ -78,7 +78,7 @@ impl World {
             () if executor.shares[&id.reduction].inline && !grown => inlined(&folded),
             () => executor.window(Shown::Partial, task.range.len.max(100_000)),
         };
-        executor.writing.remove(&id);
+        executor.end_task(id);
         executor.torn.remove(&id);
         executor.partials.insert(id, folded);
         let counters = spent.counters(task.range.len * task.sources.len() as u64);

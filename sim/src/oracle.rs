@@ -90,7 +90,8 @@ impl World {
             |held: &&Vec<Rank>| !misses || held.iter().all(|rank| ranks.contains(*rank) || survives(rank));
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction: *reduction, index };
-            let whole = survivors.iter().filter(|process| process.is_whole(segment));
+            let counts = |process: &&&Process| !process.given_up.contains(&segment);
+            let whole = survivors.iter().filter(|process| process.is_whole(segment)).filter(counts);
             let partials = whole.filter_map(|process| process.partials.get(&segment));
             // What was copied before the call ended can still be had.
             let shares = survivors.iter().filter_map(|process| process.shares.get(reduction));

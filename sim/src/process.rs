@@ -33,6 +33,8 @@ pub(crate) struct Process {
     pub partials: BTreeMap<SegmentId, Vec<Rank>>,
     /// Partials that are being written, or were when it died.
     pub writing: BTreeSet<SegmentId>,
+    /// Partials that the master counts no more: it has told their owner to begin afresh.
+    pub given_up: BTreeSet<SegmentId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
     /// Whose originals it keeps copies of, by segment.
@@ -82,6 +84,7 @@ impl Process {
             shares: BTreeMap::new(),
             partials: BTreeMap::new(),
             writing: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
@@ -97,6 +100,12 @@ impl Process {
     /// Whether its partial is what it is said to be.
     pub fn is_whole(&self, segment: SegmentId) -> bool {
         !self.writing.contains(&segment) && !self.torn.contains(&segment)
+    }
+
+    /// Notes that a task has ended, in whichever way.
+    pub fn end_task(&mut self, segment: SegmentId) {
+        self.writing.remove(&segment);
+        self.given_up.remove(&segment);
     }
 
     /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a nonsense

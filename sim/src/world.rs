@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_master as master;
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
-    message::{Contribution, Data, Header, MASTER_RANK},
+    message::{Contribution, Data, Header, MASTER_RANK, ToWorker},
     watch::INTERVALS_MOST,
 };
 use everfold_worker::machine::{Action, Event, Gone};
@@ -411,6 +411,11 @@ impl World {
                 master::Action::Send { to, message } => {
                     if self.settings.follow {
                         self.trace.said(to, &message);
+                    }
+                    if let ToWorker::Task(task) = &message
+                        && task.own.is_empty()
+                    {
+                        self.process_mut(to.rank).given_up.insert(task.segment);
                     }
                     let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
                     let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
