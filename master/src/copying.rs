@@ -3,8 +3,9 @@
 //! A contribution is safe from its owner's death as soon as another process has folded it: a partial that holds it stays
 //! where it is, also when others have read it. To copy it would take as long as to fold it. So copies are made of what
 //! folding does not make safe in time: while a reduction waits for late ranks, when links have nothing else to carry, and
-//! while nothing has come of it for long. In its first moments nothing is copied: a short one is over by then. What
-//! lies in memory that outlives its process waits longer; its copy is for the case that the process freezes.
+//! while nothing has come of it for long, unless it only waits for its turn. In its first moments nothing is copied: a short
+//! one is over by then. What lies in memory that outlives its process waits longer; its copy is for the case that the
+//! process freezes.
 //!
 //! Copies are ordered from each owner's keeper in small portions, the last segments first, as executors begin with the
 //! first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts when all of it is
@@ -85,11 +86,18 @@ impl Reduction {
         }
     }
 
-    /// Looks whether it is time for copies. Returns when to look again if it is not.
-    pub(crate) fn begin_copies(&mut self, now: Timestamp, ping_interval: Duration) -> Option<Timestamp> {
+    /// Looks whether it is time for copies. Returns when to look again if it is not: something may come of it meanwhile, or
+    /// it may wait until the workers, if they are `busy`, are done with older reductions.
+    pub(crate) fn begin_copies(
+        &mut self,
+        now: Timestamp,
+        ping_interval: Duration,
+        busy: bool,
+    ) -> Option<Timestamp> {
         let later = self.last_progress + ping_interval;
-        self.copying.begun = !self.is_folding() || now >= later;
-        (!self.copying.begun).then_some(later)
+        let is_queued = busy && self.tasks().next().is_none();
+        self.copying.begun = !self.is_folding() || (now >= later && !is_queued);
+        (!self.copying.begun).then(|| if now < later { later } else { now + ping_interval })
     }
 
     /// Orders no more copies for the time being if folding goes on. Returns whether it did before.
@@ -267,8 +275,9 @@ mod tests {
         for rank in [0, 1] {
             reduction.arrive(at(0), ProcessId::first(rank), window(), false);
         }
-        assert_eq!(reduction.begin_copies(at(100), interval), Some(at(500)));
-        assert_eq!(reduction.begin_copies(at(500), interval), None, "it has stood still");
+        assert_eq!(reduction.begin_copies(at(100), interval, false), Some(at(500)));
+        assert_eq!(reduction.begin_copies(at(500), interval, true), Some(at(1000)), "others go on");
+        assert_eq!(reduction.begin_copies(at(500), interval, false), None, "it has stood still");
         let (index, task) = (SegmentIndex(0), TaskId(0));
         let partials = reduction.take_partners(index, None, |_| crate::queue::Access::Near).unwrap();
         let executor = partials[0].process;
@@ -280,7 +289,7 @@ mod tests {
         assert!(reduction.complete(at(600), executor, done).is_some());
         assert!(reduction.pause_copies());
         assert!(!reduction.pause_copies(), "it pauses once");
-        assert_eq!(reduction.begin_copies(at(700), interval), Some(at(1100)));
-        assert_eq!(reduction.begin_copies(at(1100), interval), None, "it stands still again");
+        assert_eq!(reduction.begin_copies(at(700), interval, false), Some(at(1100)));
+        assert_eq!(reduction.begin_copies(at(1100), interval, false), None, "it stands still again");
     }
 }
