@@ -34,7 +34,6 @@ pub fn prepare() {
 }
 
 /// A call of the database. While it lasts, the process does not exit; once it exits, no call begins any more.
-#[must_use]
 pub(crate) fn call() -> RwLockReadGuard<'static, ()> {
     prepare();
     CALLS.read().unwrap_or_else(PoisonError::into_inner)
