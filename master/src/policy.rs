@@ -25,8 +25,11 @@ pub struct Policy {
     pub segment_bytes_min: u64,
     /// Segments that a long body has between hosts, where the first one has to pass before the root's link is busy.
     pub segments: u64,
-    /// Partials that wait in all segments of a body when everyone has contributed: each costs the master time and memory.
+    /// Partials that may wait in all segments of a body when everyone has contributed: each costs the master time and
+    /// memory.
     pub partials_max: u64,
+    /// Bytes of a body that take the links as long as such a partial takes the master: of long ones, more may wait.
+    pub bytes_per_partial: u64,
     /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
     /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
     pub task_bytes_per_rank: u64,
@@ -57,6 +60,7 @@ impl Default for Policy {
             segment_bytes_min: 16 << 10,
             segments: 512,
             partials_max: 8 << 10,
+            bytes_per_partial: 2 << 10,
             task_bytes_per_rank: 4 << 10,
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
@@ -81,7 +85,8 @@ impl Policy {
         let target = match share_memory {
             true => self.segment_bytes,
             false => {
-                let segments = self.segments.min(self.partials_max / ranks.max(1) as u64).max(1);
+                let partials = self.partials_max.max(body / self.bytes_per_partial);
+                let segments = self.segments.min(partials / ranks.max(1) as u64).max(1);
                 (body / segments).clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes)
             }
         };
