@@ -26,7 +26,8 @@ use everfold_protocol::{
 };
 
 use crate::{
-    membership::Membership, placement::Placement, policy::Policy, queue::Ready, reduction::Reduction,
+    machine::RETRY_PAUSE, membership::Membership, placement::Placement, policy::Policy, queue::Ready,
+    reduction::Reduction,
 };
 
 /// The part of a ping interval that a reduction lasts before its originals are copied.
@@ -97,7 +98,7 @@ impl Reduction {
         let later = self.last_progress + ping_interval;
         let is_queued = busy && self.tasks().next().is_none();
         self.copying.begun = !self.is_folding() || (now >= later && !is_queued);
-        (!self.copying.begun).then(|| if now < later { later } else { now + ping_interval })
+        (!self.copying.begun).then(|| if now < later { later } else { now + ping_interval.max(RETRY_PAUSE) })
     }
 
     /// Orders no more copies for the time being if folding goes on. Returns whether it did before.
@@ -277,6 +278,11 @@ mod tests {
         }
         assert_eq!(reduction.begin_copies(at(100), interval, false), Some(at(500)));
         assert_eq!(reduction.begin_copies(at(500), interval, true), Some(at(1000)), "others go on");
+        assert_eq!(
+            reduction.begin_copies(at(500), Duration::ZERO, true),
+            Some(at(520)),
+            "without pings, too"
+        );
         assert_eq!(reduction.begin_copies(at(500), interval, false), None, "it has stood still");
         let (index, task) = (SegmentIndex(0), TaskId(0));
         let partials = reduction.take_partners(index, None, |_| crate::queue::Access::Near).unwrap();

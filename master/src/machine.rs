@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
     sync::Arc,
     time::Duration,
 };
@@ -147,10 +148,9 @@ impl Master {
     /// Takes in that time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
-        while let Some(&(due, timer)) = self.timers.first()
-            && due <= now
-        {
-            self.timers.pop_first();
+        // What is set meanwhile waits for the next call, even if it is due: the caller has a turn in between.
+        let later = self.timers.split_off(&(now + Duration::from_nanos(1), Timer::Join));
+        for (_, timer) in mem::replace(&mut self.timers, later) {
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),
