@@ -7,7 +7,7 @@
 use std::{
     io,
     os::fd::AsFd,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     time::Duration,
 };
 
@@ -23,6 +23,9 @@ use crate::line::watch;
 /// then, and spares the change.
 const PATIENCE: Duration = Duration::from_millis(1);
 
+/// How often the patience doubles at most while the application is found waiting.
+const DOUBLINGS_MAX: u32 = 3;
+
 /// Who listens.
 ///
 /// While the I/O thread rests and the application's thread computes, the timer runs, or the I/O thread is about to see that
@@ -32,6 +35,8 @@ pub(crate) struct Hearing {
     application_waits: AtomicBool,
     io_rests: AtomicBool,
     timer_runs: AtomicBool,
+    /// How often the patience is doubled now.
+    doublings: AtomicU32,
     timer: TimerFd,
 }
 
@@ -48,6 +53,7 @@ impl Hearing {
             application_waits: AtomicBool::new(false),
             io_rests: AtomicBool::new(false),
             timer_runs: AtomicBool::new(false),
+            doublings: AtomicU32::new(0),
             timer,
         })
     }
@@ -81,7 +87,7 @@ impl Hearing {
 
     /// The application's thread computes.
     pub(crate) fn compute(&self) {
-        self.stop_waiting(PATIENCE);
+        self.stop_waiting(PATIENCE * (1 << self.doublings.load(SeqCst)));
     }
 
     /// The application's thread waits where it does not listen.
@@ -96,9 +102,12 @@ impl Hearing {
     pub(crate) async fn rest(&self) -> io::Result<()> {
         let timer = watch(self.timer.as_fd(), Interest::READABLE)?;
         self.io_rests.store(true, SeqCst);
+        let mut doublings = 0;
         while self.application_waits() {
+            self.doublings.store(doublings.min(DOUBLINGS_MAX), SeqCst);
             timer.readable().await?.clear_ready();
             self.timer_runs.store(false, SeqCst);
+            doublings += 1;
         }
         self.io_rests.store(false, SeqCst);
         Ok(())
