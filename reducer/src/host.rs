@@ -1,13 +1,14 @@
 //! Drives the master's machine in the process of rank 0.
 //!
 //! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out what it
-//! decides, one write per worker and batch. A worker that reads slowly delays nobody else: each connection has
-//! its own queue and writer.
+//! decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its connection does not
+//! take waits by itself.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
-    sync::Arc,
+    net::Shutdown,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -15,21 +16,20 @@ use std::{
 use everfold_master::{Action, Event, Master, Notice, Policy};
 use everfold_protocol::{
     Epoch, JobId, ProcessId,
+    frame::FrameError,
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::{
     memory::lifeline::{self, Ending},
     runtime::timestamp,
     transport::{
-        control::{Address, BoxStream, Listener, encode_batch, read_frame, write_frame},
+        control::{Address, BoxStream, Listener},
         handshake::{self, HandshakeError, Key, Purpose},
+        line::{Inlet, Outlet},
         shm,
     },
 };
-use tokio::{
-    io::{AsyncWriteExt, ReadHalf, WriteHalf},
-    sync::{mpsc, oneshot},
-};
+use tokio::sync::{mpsc, oneshot};
 
 /// The master of a job and the thread it lives on.
 #[derive(Debug)]
@@ -91,9 +91,9 @@ impl Host {
 enum Input {
     Connected {
         process: ProcessId,
-        writer: WriteHalf<BoxStream>,
-        /// Gets the writer back if the process is not taken in.
-        answer: oneshot::Sender<Option<WriteHalf<BoxStream>>>,
+        outlet: Outlet<ToWorker>,
+        /// Gets the outlet back if the process is not taken in.
+        answer: oneshot::Sender<Option<Outlet<ToWorker>>>,
     },
     Messages(Header, Vec<ToMaster>),
     Disconnected(ProcessId),
@@ -116,9 +116,8 @@ async fn host(
     let connections = Driver::new(&config, input).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.
-    for Connection { outgoing, writer } in connections.into_values() {
-        drop(outgoing);
-        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, writer).await;
+    for connection in connections.into_values() {
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, connection.end()).await;
     }
 }
 
@@ -129,9 +128,43 @@ const TURN_MESSAGES: u64 = 2048;
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to one worker.
-struct Connection {
-    outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    writer: tokio::task::JoinHandle<()>,
+#[derive(Clone)]
+struct Connection(Arc<Mutex<Outlet<ToWorker>>>);
+
+impl Connection {
+    fn outlet(&self) -> MutexGuard<'_, Outlet<ToWorker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends `messages` as far as the worker takes them now, the others behind them as soon as it does.
+    fn send(&self, header: &Header, messages: Vec<ToWorker>, frame_bytes_max: u64) -> Result<(), FrameError> {
+        let mut outlet = self.outlet();
+        let was_blocked = outlet.is_blocked();
+        messages.into_iter().for_each(|message| outlet.push(message));
+        outlet.send(header, frame_bytes_max)?;
+        if outlet.is_blocked() && !was_blocked {
+            tokio::spawn(self.clone().flush());
+        }
+        Ok(())
+    }
+
+    /// Sends what the worker has not taken yet.
+    async fn flush(self) {
+        while self.outlet().is_blocked() {
+            let line = self.outlet().watch();
+            let Ok(line) = line else { return };
+            if line.writable().await.is_err() {
+                return;
+            }
+            self.outlet().go_on();
+        }
+    }
+
+    /// Says no more than what has been said. The worker sees that nobody listens any more.
+    async fn end(self) {
+        self.clone().flush().await;
+        self.outlet().close(Shutdown::Write);
+    }
 }
 
 struct Driver {
@@ -201,12 +234,11 @@ impl Driver {
 
     async fn take(&mut self, input: Input) {
         match input {
-            Input::Connected { process, writer, answer } => {
+            Input::Connected { process, outlet, answer } => {
                 let refused = match self.connections.entry(process) {
-                    Entry::Occupied(_) => Some(writer),
+                    Entry::Occupied(_) => Some(outlet),
                     Entry::Vacant(entry) => {
-                        let (outgoing, frames) = mpsc::unbounded_channel();
-                        entry.insert(Connection { outgoing, writer: tokio::spawn(write(writer, frames)) });
+                        entry.insert(Connection(Arc::new(Mutex::new(outlet))));
                         None
                     }
                 };
@@ -227,7 +259,7 @@ impl Driver {
                 }
             }
             Input::Disconnected(process) => {
-                self.connections.remove(&process);
+                self.hang_up(process);
                 self.machine.handle_event(timestamp(self.origin), Event::Disconnected(process));
             }
             Input::Abandon => {}
@@ -268,21 +300,23 @@ impl Driver {
             let Some(connection) = self.connections.get(&to) else {
                 continue;
             };
-            let mut bytes = Vec::new();
-            match encode_batch(&header, &messages, self.frame_bytes_max, &mut bytes) {
-                Ok(()) => drop(connection.outgoing.send(bytes)),
-                Err(error) => {
-                    // A message that cannot be sent must not leave its receiver waiting.
-                    tracing::error!(%to, %error, "cannot tell a worker; dropping its connection");
-                    refused.push(to);
-                }
+            if let Err(error) = connection.send(&header, messages, self.frame_bytes_max) {
+                // A message that cannot be sent must not leave its receiver waiting.
+                tracing::error!(%to, %error, "cannot tell a worker; dropping its connection");
+                refused.push(to);
             }
         }
         for process in refused {
-            // Its writer ends, and the worker sees that nobody listens any more.
-            self.connections.remove(&process);
+            self.hang_up(process);
         }
         self.done
+    }
+
+    /// Talks no more to `process` once it has heard what was said.
+    fn hang_up(&mut self, process: ProcessId) {
+        if let Some(connection) = self.connections.remove(&process) {
+            tokio::spawn(connection.end());
+        }
     }
 }
 
@@ -317,68 +351,75 @@ async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc:
         Ok(hello) => hello,
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
+    let socket = match stream.into_socket() {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => return tracing::warn!(%error, "dropped a connection"),
+    };
+    let outlet = Outlet::new(socket.clone());
     let process = hello.process;
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
-        let reason = format!("there is no {process} in a job of {}", config.size);
-        return turn_away(stream, &config, reason).await;
+        return turn_away(outlet, &config, format!("there is no {process} in a job of {}", config.size));
     }
-    let (reader, writer) = tokio::io::split(stream);
     let (answer, accepted) = oneshot::channel();
-    if input.send(Input::Connected { process, writer, answer }).is_err() {
+    if input.send(Input::Connected { process, outlet, answer }).is_err() {
         return;
     }
     // What the driver does not take in it gives back.
     match accepted.await {
         Ok(None) => {}
-        Ok(Some(writer)) => {
-            let reason = format!("another process is {process} already");
-            return turn_away(reader.unsplit(writer), &config, reason).await;
+        Ok(Some(outlet)) => {
+            return turn_away(outlet, &config, format!("another process is {process} already"));
         }
         Err(_) => return,
     }
-    let error = read(reader, process, &config, &input).await;
+    let error = hear(Inlet::new(socket), process, &config, &input).await;
     tracing::debug!(%process, %error, "connection ended");
     let _ = input.send(Input::Disconnected(process));
 }
 
 /// Says why a process is not taken in, and hangs up.
-async fn turn_away(mut stream: BoxStream, config: &HostConfig, reason: String) {
+fn turn_away(mut outlet: Outlet<ToWorker>, config: &HostConfig, reason: String) {
     tracing::warn!(reason, "turned a process away");
     let header = Header { job: config.job, epoch: Epoch(0), sender: ProcessId::first(MASTER_RANK) };
-    let messages = vec![ToWorker::Unwelcome { reason }];
-    let _ = write_frame(&mut stream, &(header, messages), config.policy.limits.frame_bytes_max).await;
-    let _ = stream.shutdown().await;
+    outlet.push(ToWorker::Unwelcome { reason });
+    // So short a message fits into any connection that has carried little so far.
+    let _ = outlet.send(&header, config.policy.limits.frame_bytes_max);
+    outlet.close(Shutdown::Write);
 }
 
 /// Passes a worker's messages on until the connection ends; tells why.
-async fn read(
-    reader: ReadHalf<BoxStream>,
+async fn hear(
+    inlet: Inlet,
     process: ProcessId,
     config: &HostConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> HandshakeError {
-    let mut reader = tokio::io::BufReader::with_capacity(64 << 10, reader);
+    let line = match inlet.watch() {
+        Ok(line) => line,
+        Err(error) => return error.into(),
+    };
     loop {
-        let frame: Result<(Header, Vec<ToMaster>), _> =
-            read_frame(&mut reader, config.policy.limits.frame_bytes_max).await;
-        match frame {
-            Ok((header, messages)) if header.sender == process => {
-                if input.send(Input::Messages(header, messages)).is_err() {
-                    return io::Error::from(io::ErrorKind::BrokenPipe).into();
-                }
+        let mut ready = match line.readable().await {
+            Ok(ready) => ready,
+            Err(error) => return error.into(),
+        };
+        let mut stranger = None;
+        let heard = inlet.hear(config.policy.limits.frame_bytes_max, |header, messages| {
+            if header.sender != process {
+                stranger = Some(header.sender);
+            } else {
+                // A driver that has ended ends this task, too.
+                let _ = input.send(Input::Messages(header, messages));
             }
-            Ok((header, _)) => return io::Error::other(format!("it speaks for {}", header.sender)).into(),
+        });
+        if let Some(stranger) = stranger {
+            return io::Error::other(format!("it speaks for {stranger}")).into();
+        }
+        match heard {
+            // The others have their turn.
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => ready.clear_ready(),
             Err(error) => return error,
         }
     }
-}
-
-/// Sends frames to one worker until the master lets go of it.
-async fn write(mut writer: WriteHalf<BoxStream>, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
-    while let Some(frame) = frames.recv().await {
-        if writer.write_all(&frame).await.is_err() {
-            return;
-        }
-    }
-    let _ = writer.shutdown().await;
 }

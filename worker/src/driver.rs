@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     io, mem,
+    net::Shutdown,
     sync::{Arc, Mutex, MutexGuard, Weak, mpsc},
     thread::ThreadId,
     time::{Duration, Instant},
@@ -14,15 +15,19 @@ use std::{
 
 use everfold_protocol::{
     Path, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Header, News, Peer},
+    message::{Contribution, Evidence, Header, News, Peer, ToMaster},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, OptionFuture, pending},
+};
 use socket2::Socket;
 use tokio::{
+    io::unix::AsyncFd,
     sync::{Notify, broadcast, oneshot, watch},
-    time::{timeout, timeout_at},
+    time::sleep_until,
 };
 
 use crate::{
@@ -31,10 +36,10 @@ use crate::{
     handle::{CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
     keeper::Keeper,
-    line::{Inlet, Outlet},
     machine::{Action, End, Event, Gone, Worker},
     memory::window::Windows,
     peers::Peers,
+    transport::line::{Inlet, Outlet},
 };
 
 /// Where a call's outcome is awaited.
@@ -64,7 +69,7 @@ pub(crate) struct Driver {
 struct Inner {
     machine: Worker,
     locals: BTreeMap<ReductionId, Local>,
-    outlet: Outlet,
+    outlet: Outlet<ToMaster>,
     limits: Limits,
     /// Where the application waits for its session.
     ready: Option<mpsc::Sender<Result<Handle, JoinError>>>,
@@ -104,12 +109,12 @@ impl Driver {
         socket: Socket,
         ready: mpsc::Sender<Result<Handle, JoinError>>,
     ) -> io::Result<Arc<Self>> {
-        let inlet = Inlet::new(socket.try_clone()?);
+        let socket = Arc::new(socket);
         let hearing = Hearing::new()?;
         let inner = Inner {
             machine: Worker::new(me),
             locals: BTreeMap::new(),
-            outlet: Outlet::new(socket),
+            outlet: Outlet::new(socket.clone()),
             limits: Limits::default(),
             ready: Some(ready),
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
@@ -135,7 +140,7 @@ impl Driver {
                 runtime: tokio::runtime::Handle::current(),
                 wake: Notify::new(),
                 inner: Mutex::new(inner),
-                inlet,
+                inlet: Inlet::new(socket),
                 hearing,
                 config,
             }
@@ -178,18 +183,24 @@ impl Driver {
     /// Takes in what the master has said. Returns false if it says nothing more.
     fn hear(self: &Arc<Self>) -> bool {
         let frame_bytes_max = Limits::default().frame_bytes_max;
-        let heard = self.inlet.hear(frame_bytes_max, |header, messages| {
+        let frame = |header, messages| {
             self.work(|machine, now| {
                 for message in messages {
                     machine.handle_event(now, Event::Master { header, message });
                 }
             });
-        });
-        if let Err(error) = &heard {
-            tracing::debug!(%error, "the master is silent");
-            self.take(Event::MasterLost);
+        };
+        loop {
+            match self.inlet.hear(frame_bytes_max, frame) {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(error) => {
+                    tracing::debug!(%error, "the master is silent");
+                    self.take(Event::MasterLost);
+                    return false;
+                }
+            }
         }
-        heard.is_ok()
     }
 
     /// Hears the master on the I/O thread, whenever the application's thread does not.
@@ -256,40 +267,38 @@ impl Driver {
 
     /// Sends what could not be sent at once, and lets time pass, until all is over.
     async fn drive(self: &Arc<Self>) -> io::Result<()> {
+        // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence lasts.
+        let mut patience: Option<tokio::time::Instant> = None;
         loop {
-            let (due, blocked, patience) = {
+            let (due, line) = {
                 let mut inner = self.lock();
                 self.send(&mut inner);
                 if inner.over {
-                    break;
+                    return Ok(());
                 }
                 inner.due = inner.machine.poll_timeout();
-                let patience = inner.limits.ping_interval * INTERVALS_MOST;
-                (inner.due, inner.outlet.is_blocked(), patience)
+                let line = inner.outlet.is_blocked().then(|| inner.outlet.watch()).transpose()?;
+                let silence = inner.limits.ping_interval * INTERVALS_MOST;
+                patience =
+                    line.is_some().then(|| patience.unwrap_or_else(|| tokio::time::Instant::now() + silence));
+                (inner.due, line)
             };
-            if blocked {
-                // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence lasts.
-                let line = self.lock().outlet.watch()?;
-                match timeout(patience, line.writable()).await {
-                    Ok(_) => self.lock().outlet.go_on(),
-                    Err(_) => {
-                        tracing::warn!(?patience, "the master takes no messages");
-                        self.take(Event::MasterLost);
-                    }
+            let due = due.map(|due| self.origin + Duration::from_nanos(due.as_nanos()));
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = until(due.map(Into::into)) => self.work(Worker::handle_timeout),
+                () = until(patience) => {
+                    tracing::warn!("the master takes no messages");
+                    self.take(Event::MasterLost);
+                    patience = None;
                 }
-                continue;
-            }
-            let awake = self.wake.notified();
-            let Some(due) = due else {
-                awake.await;
-                continue;
-            };
-            let due = self.origin + Duration::from_nanos(due.as_nanos());
-            if timeout_at(due.into(), awake).await.is_err() {
-                self.work(Worker::handle_timeout);
+                Some(ready) = OptionFuture::from(line.as_ref().map(AsyncFd::writable)) => {
+                    drop(ready?);
+                    self.lock().outlet.go_on();
+                    patience = None;
+                }
             }
         }
-        Ok(())
     }
 
     /// Takes part no more. Whoever has called or calls from now on hears why nothing happens.
@@ -300,7 +309,7 @@ impl Driver {
         self.gone.send_replace(Some(gone));
         inner.news = None;
         let open = mem::take(&mut inner.locals);
-        inner.outlet.close();
+        inner.outlet.close(Shutdown::Both);
         drop(inner);
         for to in open.into_values().filter_map(|local| local.answer) {
             answer(to, Err(gone.into()));
@@ -491,6 +500,14 @@ fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> 
 fn answer(to: Answer, result: Result<Completed, CallError>) {
     // The application may have dropped its future.
     let _ = to.send(result);
+}
+
+/// Waits until then, or for ever.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
 }
 
 /// Nanoseconds since `origin`, for machines that count from there.

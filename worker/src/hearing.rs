@@ -17,7 +17,7 @@ use nix::sys::{
 };
 use tokio::io::Interest;
 
-use crate::line::watch;
+use crate::transport::line::watch;
 
 /// How long the application computes before the I/O thread takes over: one that reduces again and again waits again by
 /// then, and spares the change.

@@ -12,7 +12,7 @@
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
 //! | `driver` | lets the machine act, on whichever thread has an event for it |
-//! | `line`, `hearing` | the connection to the master, and which thread listens |
+//! | `hearing` | which thread hears the master |
 //! | `handle` | what a session holds of its worker |
 //! | [`runtime`] | joins the job; the thread for input and output |
 //!
@@ -35,8 +35,6 @@ mod hearing;
 pub mod keeper;
 #[cfg(feature = "runtime")]
 pub mod kernel;
-#[cfg(feature = "runtime")]
-mod line;
 pub mod machine;
 #[cfg(feature = "runtime")]
 pub mod memory;

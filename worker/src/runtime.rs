@@ -71,9 +71,11 @@ async fn connect(
     let Config { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
     let address = || rendezvous.clone();
     let deadline = tokio::time::Instant::now() + join_timeout;
-    let (mut control, socket) = connect_until(rendezvous, deadline)
-        .await
-        .map_err(|source| JoinError::NoMaster { address: address(), timeout: join_timeout, source })?;
+    let mut control = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
+        address: address(),
+        timeout: join_timeout,
+        source,
+    })?;
     handshake::connect(&mut control, &key, job, process, Purpose::Control)
         .await
         .map_err(|source| JoinError::Handshake { address: address(), source })?;
@@ -101,7 +103,7 @@ async fn connect(
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, windows, keeper, peers, socket, ready)?)
+    Ok(Driver::new(config, me, windows, keeper, peers, control.into_socket()?, ready)?)
 }
 
 /// Answers peers that read this process's windows.

@@ -28,10 +28,31 @@ use tokio::{
 
 use super::handshake::HandshakeError;
 
-/// A connection of any kind.
+/// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// A connection at an [`Address`].
+pub trait Connection: Stream {
+    /// The same connection for threads that do not wait.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn into_socket(self: Box<Self>) -> io::Result<Socket>;
+}
+
+impl Connection for TcpStream {
+    fn into_socket(self: Box<Self>) -> io::Result<Socket> {
+        self.into_std().map(Socket::from)
+    }
+}
+
+impl Connection for UnixStream {
+    fn into_socket(self: Box<Self>) -> io::Result<Socket> {
+        self.into_std().map(Socket::from)
+    }
+}
 
 /// Where a listener can be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +107,8 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// A connection at an [`Address`].
-pub type BoxStream = Box<dyn Stream>;
+/// A connection of any kind.
+pub type BoxStream = Box<dyn Connection>;
 
 impl Listener {
     /// Listens at `address`. Port 0 lets the system choose.
@@ -154,39 +175,28 @@ async fn resolve(place: &str) -> io::Result<SocketAddr> {
 /// # Errors
 /// Nobody listens there.
 pub async fn connect(address: &Address) -> io::Result<BoxStream> {
-    connect_shared(address).await.map(|(stream, _)| stream)
-}
-
-/// Connects once. The socket is the same connection, for threads that do not wait.
-///
-/// # Errors
-/// Nobody listens there.
-async fn connect_shared(address: &Address) -> io::Result<(BoxStream, Socket)> {
     match address {
         Address::Tcp(place) => {
             let stream = TcpStream::connect(resolve(place).await?).await?;
             stream.set_nodelay(true)?;
-            let socket = Socket::from(stream.into_std()?);
-            Ok((Box::new(TcpStream::from_std(socket.try_clone()?.into())?), socket))
+            Ok(Box::new(stream))
         }
         Address::Unix(name) => {
             let stream = StdUnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?)?;
             stream.set_nonblocking(true)?;
-            let socket = Socket::from(stream);
-            Ok((Box::new(UnixStream::from_std(socket.try_clone()?.into())?), socket))
+            Ok(Box::new(UnixStream::from_std(stream)?))
         }
     }
 }
 
-/// Connects to a listener that may not be there yet, until `deadline`. The socket is the same connection, for threads
-/// that do not wait.
+/// Connects to a listener that may not be there yet, until `deadline`.
 ///
 /// # Errors
 /// What the last attempt said.
-pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<(BoxStream, Socket)> {
+pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
     let mut pause = Duration::from_millis(1);
     loop {
-        match connect_shared(address).await {
+        match connect(address).await {
             Err(_) if Instant::now() + pause < deadline => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));

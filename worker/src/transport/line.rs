@@ -1,27 +1,29 @@
-//! The connection to the master, which any thread may use: nothing here waits.
+//! A connection between a worker and the master once both know each other. Any thread may use it: nothing here waits,
+//! and a runtime is woken up for it only where it [watches](watch).
 
 use std::{
     io::{self, Read, Write},
     net::Shutdown,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use everfold_protocol::{
     frame::{FrameError, PRELUDE_BYTES, Prelude},
-    message::{Header, ToMaster, ToWorker},
+    message::Header,
 };
+use serde::{Serialize, de::DeserializeOwned};
 use socket2::Socket;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::transport::{control::encode_batch, handshake::HandshakeError};
+use super::{control::encode_batch, handshake::HandshakeError};
 
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Hears the master.
-pub(crate) struct Inlet {
-    socket: Socket,
+/// Hears the other side.
+pub struct Inlet {
+    socket: Arc<Socket>,
     incoming: Mutex<Incoming>,
 }
 
@@ -33,7 +35,7 @@ struct Incoming {
 
 impl Inlet {
     /// Reads from `socket`.
-    pub(crate) fn new(socket: Socket) -> Self {
+    pub fn new(socket: Arc<Socket>) -> Self {
         Self { socket, incoming: Mutex::new(Incoming { bytes: vec![0; READ_BYTES], filled: 0 }) }
     }
 
@@ -41,44 +43,41 @@ impl Inlet {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
+    pub fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
         watch(self.socket.as_fd(), Interest::READABLE)
     }
 
-    /// Tells `each` frame that has come, in order, whichever threads read them.
+    /// Tells `each` frame that has come, in order, whichever threads read them. Returns false if all has been told, and
+    /// true if there may be more.
     ///
     /// # Errors
     /// The connection broke, or what comes is no frame.
-    pub(crate) fn hear(
+    pub fn hear<M: DeserializeOwned>(
         &self,
         frame_bytes_max: u64,
-        mut each: impl FnMut(Header, Vec<ToWorker>),
-    ) -> Result<(), HandshakeError> {
+        each: impl FnMut(Header, Vec<M>),
+    ) -> Result<bool, HandshakeError> {
         let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let Incoming { bytes, filled } = &mut *incoming;
-            let room = bytes.len() - *filled;
-            let read = match (&self.socket).read(&mut bytes[*filled..]) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            *filled += read;
-            incoming.take_frames(frame_bytes_max, &mut each)?;
-            if read < room {
-                return Ok(());
-            }
-        }
+        let Incoming { bytes, filled } = &mut *incoming;
+        let room = bytes.len() - *filled;
+        let read = match (&*self.socket).read(&mut bytes[*filled..]) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        *filled += read;
+        incoming.take_frames(frame_bytes_max, each)?;
+        Ok(read == room)
     }
 }
 
 impl Incoming {
-    fn take_frames(
+    fn take_frames<M: DeserializeOwned>(
         &mut self,
         frame_bytes_max: u64,
-        each: &mut impl FnMut(Header, Vec<ToWorker>),
+        mut each: impl FnMut(Header, Vec<M>),
     ) -> Result<(), FrameError> {
         let mut taken = 0;
         let mut needed = PRELUDE_BYTES;
@@ -100,32 +99,34 @@ impl Incoming {
     }
 }
 
-/// Messages on their way to the master.
+/// Messages on their way to the other side.
 ///
 /// Any thread sends what is in here, as far as the connection takes it. What it does not take waits, together with all
-/// that comes later, for the I/O thread, which can wait.
-pub(crate) struct Outlet {
-    socket: Socket,
-    messages: Vec<ToMaster>,
+/// that comes later, for somebody who can wait.
+pub struct Outlet<M> {
+    socket: Arc<Socket>,
+    messages: Vec<M>,
     bytes: Vec<u8>,
 }
 
-impl Outlet {
+impl<M: Serialize> Outlet<M> {
     /// Writes to `socket`.
-    pub(crate) fn new(socket: Socket) -> Self {
+    pub fn new(socket: Arc<Socket>) -> Self {
         Self { socket, messages: Vec::new(), bytes: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, message: ToMaster) {
+    /// Adds a message to those that are sent together.
+    pub fn push(&mut self, message: M) {
         self.messages.push(message);
     }
 
-    pub(crate) fn has_messages(&self) -> bool {
+    /// Whether there are messages to be sent.
+    pub fn has_messages(&self) -> bool {
         !self.messages.is_empty()
     }
 
     /// Whether the connection took less than there was.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         !self.bytes.is_empty()
     }
 
@@ -133,7 +134,7 @@ impl Outlet {
     ///
     /// # Errors
     /// A message is over the limit of a frame.
-    pub(crate) fn send(&mut self, header: &Header, frame_bytes_max: u64) -> Result<(), FrameError> {
+    pub fn send(&mut self, header: &Header, frame_bytes_max: u64) -> Result<(), FrameError> {
         let blocked = self.is_blocked();
         encode_batch(header, &self.messages, frame_bytes_max, &mut self.bytes)?;
         self.messages.clear();
@@ -144,9 +145,9 @@ impl Outlet {
     }
 
     /// Sends what the connection did not take before.
-    pub(crate) fn go_on(&mut self) {
+    pub fn go_on(&mut self) {
         while self.is_blocked() {
-            match (&self.socket).write(&self.bytes) {
+            match (&*self.socket).write(&self.bytes) {
                 Ok(sent) => drop(self.bytes.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -159,9 +160,9 @@ impl Outlet {
         }
     }
 
-    /// Breaks the connection, whoever holds it.
-    pub(crate) fn close(&self) {
-        if let Err(error) = self.socket.shutdown(Shutdown::Both) {
+    /// Ends the connection in this direction or in both, whoever holds it.
+    pub fn close(&self, how: Shutdown) {
+        if let Err(error) = self.socket.shutdown(how) {
             tracing::debug!(%error, "the connection broke before");
         }
     }
@@ -170,7 +171,7 @@ impl Outlet {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
+    pub fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
         watch(self.socket.as_fd(), Interest::WRITABLE)
     }
 }
@@ -179,7 +180,7 @@ impl Outlet {
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn watch(file: BorrowedFd<'_>, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn watch(file: BorrowedFd<'_>, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     let file = file.try_clone_to_owned()?;
     // SAFETY: an `OwnedFd` stays open and remains the same descriptor until it is dropped.
     let registered = unsafe { AsyncFd::register_with_interest(file, interest) };
