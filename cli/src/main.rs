@@ -29,12 +29,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a program as a job of several processes on this machine.
     Run(run::Run),
     /// Measure reductions on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Make processes, networks and disks fail, and see what comes of it.
     Chaos(Box<chaos::Chaos>),
     /// Simulate reductions in clusters that are not at hand.
     #[command(subcommand)]

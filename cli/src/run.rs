@@ -13,7 +13,7 @@ pub enum Transport {
     /// Shared memory between processes of one host, TCP otherwise.
     #[default]
     Auto,
-    /// Shared memory.
+    /// As auto.
     Shm,
     /// TCP, even on one host.
     Tcp,
@@ -29,7 +29,9 @@ impl From<Transport> for launch::Transport {
     }
 }
 
-/// Starts N copies of a program, which find their rank, size and meeting point in their environment.
+/// Start a program as a job of several processes on this machine.
+///
+/// Its N copies find their rank, size and meeting point in their environment.
 ///
 /// Their output is forwarded line by line, marked with the rank. The exit code is that of the process that failed
 /// first: 128 + s if signal s killed it, 0 if none failed. When this command is interrupted or killed, all copies end.

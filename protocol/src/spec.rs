@@ -97,12 +97,13 @@ impl Delivery {
 /// | `None` | none | once a survivor has folded it | nothing |
 /// | `Memory` | in another process's memory | as above, or once that process has copied it | while others are late: its bytes once over the link, and in memory |
 /// | `Disk` | as `Memory`, and then in that process's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
-/// | `CommitFirst` | in another process's store on its local disk | always: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
+/// | `CommitFirst` | in another process's store on its local disk | from the start: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
 ///
 /// The other process is one on another host, if there is one, and in another failure domain, if there is one. To copy a
 /// contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction waits for ranks that are
-/// late or do not answer, and leave the links to folding while it goes on. Bodies that travel inside messages are kept by the master at every level. On one host,
-/// arrays in shared memory ([`array`](https://docs.rs/everfold)) outlive their process at every level, too.
+/// late or do not answer, and leave the links to folding while it goes on. `CommitFirst` lets a contribution in without a copy if
+/// none can be made, and says so. Bodies that travel inside messages are kept by the master at every level. On one host, arrays
+/// in shared memory (`Session::array`) outlive their process at every level, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
     /// No copies.

@@ -1,6 +1,6 @@
 //! Reductions that finish.
 //!
-//! Every process of a job contributes data; everfold combines it pairwise wherever that is fastest and delivers
+//! Every process of a job contributes data; everfold combines it wherever that is fastest and delivers
 //! the result to one process or to all. Nobody waits for a matching call of a neighbour: contributions are read
 //! one-sidedly while the application computes on, and any number of reductions runs at once.
 //!
@@ -26,7 +26,11 @@
 //! | reduce a type of your own | [`ReducerBody`] |
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
 //! | choose who takes part | [`Group`] |
+//! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
+//! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
+//! | set limits, timeouts and directories | [`Config`] |
+//! | start processes by a launcher of your own | [`launch::environment`] |
 
 mod array;
 mod body;

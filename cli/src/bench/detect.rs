@@ -17,6 +17,8 @@ use crate::{Failure, clock::now_ns, run::Transport, size};
 /// The process that fails. Not rank 0, which hosts the master.
 const VICTIM: u32 = 1;
 
+/// Time how long survivors take to hear of a failure.
+///
 /// Times how long the survivors of a job take to hear of a failure: of a process that is killed, whose connection breaks,
 /// and of one that is frozen, which only its silence tells. The latter is beside the ping interval, from which it
 /// follows. The kernel gives a dead process's memory back before it closes its connections: `--bytes` shows what that

@@ -15,11 +15,8 @@ use crate::Failure;
 
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time reductions of arrays over sizes and numbers of ranks, beside what the hardware allows.
     Reduce(reduce::Reduce),
-    /// Time how long survivors take to hear of a failure.
     Detect(detect::Detect),
-    /// Measure everfold beside Open MPI and MPICH.
     Compare(Box<compare::Compare>),
     /// One rank of everfold's side.
     #[command(hide = true)]

@@ -11,6 +11,8 @@ use serde::Serialize;
 use super::{bound, machine::Machine, rank::Measured};
 use crate::{Failure, run::Transport, size};
 
+/// Time reductions of arrays over sizes and numbers of ranks, beside what the hardware allows.
+///
 /// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside what the hardware allows:
 /// the time in which all cores read p bodies and write one, plus two messages. Every value is checked.
 ///

@@ -42,7 +42,7 @@ What counts:
   other      a rank failed in another way
 The exit code is 0 only if none was wrong or hung.";
 
-/// Makes things go wrong in a program, over and over, and counts what comes of it.
+/// Make processes, networks and disks fail, and see what comes of it.
 ///
 /// Each trial is a job of its own on this machine. Faults are drawn from the seed and the trial's number. In the built-in
 /// program they count from the moment when all ranks have joined and the first calls its reduction; in another
@@ -67,7 +67,6 @@ pub struct Chaos {
 
 #[derive(Subcommand)]
 enum Case {
-    /// Repeat the fault tolerance experiment of the paper.
     Table2(Table2),
     /// One rank of the built-in program; started by the others.
     #[command(hide = true)]
@@ -96,10 +95,10 @@ struct Faults {
     /// Change bytes of a file of the job, N times.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     corrupt: usize,
-    /// Take so many of these faults for each trial, such as 2 or 1..3, instead of all.
+    /// Take so many of these faults for each trial, such as 2 or 1..3 (one, two or three), instead of all.
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     faults: Option<RangeInclusive<usize>>,
-    /// Ranks that may be hit, such as 1,4..7. By default all but rank 0, which hosts the master.
+    /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but rank 0, which hosts the master.
     #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = parse_range)]
     victims: Option<Vec<RangeInclusive<usize>>>,
 }

@@ -23,6 +23,8 @@ const PAPER_RANKS: u32 = 200;
 /// The process that is killed.
 const VICTIM: u32 = 1;
 
+/// Repeat the fault tolerance experiment of the paper.
+///
 /// Reduces 32 MiB per rank, seven times a hundred times, kills rank 1 in each at a uniformly random moment of the time
 /// that one takes, and counts what cannot be recovered. The paper did so on 200 processes.
 ///

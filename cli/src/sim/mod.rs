@@ -15,13 +15,9 @@ use crate::Failure;
 
 #[derive(Subcommand)]
 pub enum Sim {
-    /// Run random worlds by seed, and see that what has to hold does.
     Check(check::Check),
-    /// Draw the figures and tables of the paper's evaluation, simulated.
     Paper(paper::Paper),
-    /// Simulate one reduction on up to a hundred thousand nodes.
     Scale(scale::Scale),
-    /// Tell what reductions would take and risk in a cluster that a file describes.
     WhatIf(what_if::WhatIf),
 }
 

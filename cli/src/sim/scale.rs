@@ -18,6 +18,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{Failure, bench::machine::Machine, clock::now_ns, size};
 
+/// Simulate one reduction on up to a hundred thousand nodes.
+///
 /// Simulates one reduction on more and more nodes: how long it takes beside what the network allows at least, what it
 /// asks of the master, and what simulating it takes.
 ///

@@ -88,7 +88,7 @@ pub enum Transport {
     /// Shared memory with peers on the same machine, TCP with all others.
     #[default]
     Auto,
-    /// Shared memory; all processes are on one machine.
+    /// As `Auto`, said by a job whose processes are all on one machine.
     Shm,
     /// TCP, also on the same machine.
     Tcp,

@@ -41,6 +41,8 @@ const BUSY: f64 = 0.05;
 /// Fewest repetitions of a line, however long it takes.
 const REPETITIONS_MIN: usize = 3;
 
+/// Measure everfold beside Open MPI and MPICH.
+///
 /// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, from a barrier to the return
 /// on the slowest rank. Every value is checked.
 ///

@@ -41,7 +41,7 @@ Exit codes: 0 all that has to hold did, 1 something did not, 2 nothing could be 
 /// Runs of a shrinker: a minute or two.
 const SHRINK_RUNS_MAX: u64 = 50_000;
 
-/// Runs random worlds by seed, and sees that what has to hold does.
+/// Run random worlds by seed, and see that what has to hold does.
 ///
 /// A seed decides everything: ranks, hosts, reductions, delays, and what goes wrong. After every event the invariants are
 /// checked; in the end all faults are over, and every future must have ended for a reason, every value must be the
@@ -49,7 +49,7 @@ const SHRINK_RUNS_MAX: u64 = 50_000;
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Check {
-    /// Run these seeds, such as 1000 for the first thousand, or 5000..6000.
+    /// Run these seeds, such as 1000 for the first thousand, or 5000..6000, without the last.
     #[arg(long, value_name = "RANGE", default_value = "0..10000", value_parser = parse_seeds)]
     seeds: Range<u64>,
     /// Run only this seed.

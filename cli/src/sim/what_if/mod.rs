@@ -55,6 +55,8 @@ Each answer says how it comes about: T is the mean of runs without failures, P t
 during T, which begins at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of a rank drawn from all, at a moment drawn from T. Rank 0 is
 among them; it receives the results and hosts the master, so that its death loses everything.";
 
+/// Tell what reductions would take and risk in a cluster that a file describes.
+///
 /// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and how probably
 /// something is lost. Writes a picture and a CSV file beside it.
 #[derive(Args)]
