@@ -88,7 +88,7 @@ impl Reduction {
     }
 
     /// Looks whether it is time for copies. Returns when to look again if it is not: something may come of it meanwhile, or
-    /// it may wait until the workers, if they are `busy`, are done with older reductions.
+    /// it may wait until its workers, if they are `busy`, are done with older reductions.
     pub(crate) fn begin_copies(
         &mut self,
         now: Timestamp,
@@ -96,7 +96,9 @@ impl Reduction {
         busy: bool,
     ) -> Option<Timestamp> {
         let later = self.last_progress + ping_interval;
-        let is_queued = busy && self.tasks().next().is_none();
+        let is_queued = busy
+            && self.tasks().next().is_none()
+            && self.segments.iter().all(|segment| segment.suspended.is_empty());
         self.copying.begun = !self.is_folding() || (now >= later && !is_queued);
         (!self.copying.begun).then(|| if now < later { later } else { now + ping_interval.max(RETRY_PAUSE) })
     }

@@ -18,7 +18,7 @@ const RATE_UNKNOWN: u64 = 10_000_000_000;
 pub struct Load {
     /// Bytes that it has to touch.
     pub bytes: u64,
-    /// Whose partials it reads.
+    /// Whose partials it folds, inlined ones too.
     pub from: SmallVec<[Rank; 4]>,
 }
 

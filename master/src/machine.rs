@@ -163,9 +163,11 @@ impl Master {
                 Timer::Collect(id) => self.collect_again(now, id),
                 Timer::Copy(id) => {
                     let interval = self.policy.limits.ping_interval;
-                    let busy = self.lanes.iter().any(|lane| !lane.is_empty());
-                    let reduction = self.reductions.get_mut(&id);
-                    match reduction.and_then(|reduction| reduction.begin_copies(now, interval, busy)) {
+                    let look = |reduction: &mut Reduction| {
+                        let busy = reduction.group.iter().any(|rank| !self.lanes[rank.index()].is_empty());
+                        reduction.begin_copies(now, interval, busy)
+                    };
+                    match self.reductions.get_mut(&id).and_then(look) {
                         Some(later) => drop(self.timers.insert((later, Timer::Copy(id)))),
                         None => self.order_copies(now, id),
                     }

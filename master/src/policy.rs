@@ -33,7 +33,7 @@ pub struct Policy {
     /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
     /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
     pub task_bytes_per_rank: u64,
-    /// Most partials that one task folds.
+    /// Most partials that one task folds, unless `task_bytes_per_rank` asks for more between hosts.
     pub fan_in_max: usize,
     /// Time for which a worker is given tasks by its rate.
     pub lane_time: Duration,

@@ -271,7 +271,7 @@ impl Reduction {
         }
     }
 
-    /// Gives up the task at `position` of those running, which is late, and lets others do it; its result still counts
+    /// Gives up the task of `executor`, which is late, and lets others do it; its result still counts
     /// if it comes before theirs. Returns false if others could not do it.
     pub fn overtake(&mut self, index: SegmentIndex, executor: Rank, members: &Membership) -> bool {
         let segment = &self.segments[index.0 as usize];

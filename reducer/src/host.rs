@@ -151,10 +151,11 @@ impl Connection {
     /// Sends what the worker has not taken yet.
     async fn flush(self) {
         while self.outlet().is_blocked() {
-            let line = self.outlet().watch();
-            let Ok(line) = line else { return };
-            if line.writable().await.is_err() {
-                return;
+            let line = self.outlet().register();
+            match line {
+                Ok(line) => drop(line.writable().await),
+                // Out of descriptors, most likely.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
             self.outlet().go_on();
         }
@@ -247,7 +248,7 @@ impl Driver {
             Input::Messages(header, messages) => {
                 for message in messages {
                     if let ToMaster::Join(peer) = &message {
-                        self.watch(peer);
+                        self.watch_life(peer);
                     }
                     self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
                     self.heard += 1;
@@ -267,7 +268,7 @@ impl Driver {
     }
 
     /// Hears of the death of a process on this host before its connection breaks.
-    fn watch(&self, peer: &Peer) {
+    fn watch_life(&self, peer: &Peer) {
         let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
         let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
         let watch = move || match lifeline::outlive(pid, region) {
@@ -394,7 +395,7 @@ async fn hear(
     config: &HostConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> HandshakeError {
-    let line = match inlet.watch() {
+    let line = match inlet.register() {
         Ok(line) => line,
         Err(error) => return error.into(),
     };

@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     io, mem,
     net::Shutdown,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, Weak, mpsc},
     thread::ThreadId,
     time::{Duration, Instant},
@@ -23,7 +24,6 @@ use futures::{
     FutureExt,
     future::{BoxFuture, OptionFuture, pending},
 };
-use socket2::Socket;
 use tokio::{
     io::unix::AsyncFd,
     sync::{Notify, broadcast, oneshot, watch},
@@ -106,7 +106,7 @@ impl Driver {
         windows: Arc<Windows>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
-        socket: Socket,
+        socket: OwnedFd,
         ready: mpsc::Sender<Result<Handle, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
@@ -195,7 +195,7 @@ impl Driver {
                 Ok(true) => {}
                 Ok(false) => return true,
                 Err(error) => {
-                    tracing::debug!(%error, "the master is silent");
+                    tracing::debug!(%error, "no connection to the master");
                     self.take(Event::MasterLost);
                     return false;
                 }
@@ -206,7 +206,7 @@ impl Driver {
     /// Hears the master on the I/O thread, whenever the application's thread does not.
     async fn listen(self: &Arc<Self>) -> io::Result<()> {
         loop {
-            let line = self.inlet.watch()?;
+            let line = self.inlet.register()?;
             while !self.hearing.application_waits() {
                 let mut ready = line.readable().await?;
                 if !self.hear() {
@@ -224,7 +224,7 @@ impl Driver {
     /// # Errors
     /// What the system says.
     pub(crate) async fn listen_here(self: Arc<Self>) -> io::Result<()> {
-        let line = self.inlet.watch()?;
+        let line = self.inlet.register()?;
         let _listening = self.hearing.begin();
         loop {
             let mut ready = line.readable().await?;
@@ -270,33 +270,36 @@ impl Driver {
         // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence lasts.
         let mut patience: Option<tokio::time::Instant> = None;
         loop {
-            let (due, line) = {
+            let (due, line, interval) = {
                 let mut inner = self.lock();
                 self.send(&mut inner);
                 if inner.over {
                     return Ok(());
                 }
                 inner.due = inner.machine.poll_timeout();
-                let line = inner.outlet.is_blocked().then(|| inner.outlet.watch()).transpose()?;
-                let silence = inner.limits.ping_interval * INTERVALS_MOST;
-                patience =
-                    line.is_some().then(|| patience.unwrap_or_else(|| tokio::time::Instant::now() + silence));
-                (inner.due, line)
+                let line = inner.outlet.is_blocked().then(|| inner.outlet.register()).transpose()?;
+                (inner.due, line, inner.limits.ping_interval)
             };
+            let now = tokio::time::Instant::now;
+            patience = line.is_some().then(|| patience.unwrap_or_else(|| now() + interval * INTERVALS_MOST));
             let due = due.map(|due| self.origin + Duration::from_nanos(due.as_nanos()));
             tokio::select! {
-                () = self.wake.notified() => {}
-                () = until(due.map(Into::into)) => self.work(Worker::handle_timeout),
-                () = until(patience) => {
-                    tracing::warn!("the master takes no messages");
-                    self.take(Event::MasterLost);
-                    patience = None;
-                }
+                biased;
                 Some(ready) = OptionFuture::from(line.as_ref().map(AsyncFd::writable)) => {
                     drop(ready?);
                     self.lock().outlet.go_on();
                     patience = None;
                 }
+                () = until(due.map(Into::into)) => self.work(Worker::handle_timeout),
+                () = until(patience) => {
+                    // Whoever was stopped meanwhile cannot know that the master was not.
+                    if patience.is_some_and(|end| end.elapsed() < interval) {
+                        tracing::warn!("the master takes no messages");
+                        self.take(Event::MasterLost);
+                    }
+                    patience = None;
+                }
+                () = self.wake.notified() => {}
             }
         }
     }

@@ -6,8 +6,11 @@
 
 use std::{
     io,
-    os::fd::AsFd,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -17,10 +20,10 @@ use nix::sys::{
 };
 use tokio::io::Interest;
 
-use crate::transport::line::watch;
+use crate::transport::line::register;
 
-/// How long the application computes before the I/O thread takes over: one that reduces again and again waits again by
-/// then, and spares the change.
+/// How long the application computes at least before the I/O thread takes over: one that reduces again and again waits
+/// again by then, and spares the change.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// How often the patience doubles at most while the application is found waiting.
@@ -38,6 +41,8 @@ pub(crate) struct Hearing {
     /// How often the patience is doubled now.
     doublings: AtomicU32,
     timer: TimerFd,
+    /// The same timer, for the I/O thread to wait on.
+    ring: Arc<OwnedFd>,
 }
 
 impl Hearing {
@@ -54,6 +59,7 @@ impl Hearing {
             io_rests: AtomicBool::new(false),
             timer_runs: AtomicBool::new(false),
             doublings: AtomicU32::new(0),
+            ring: Arc::new(timer.as_fd().try_clone_to_owned()?),
             timer,
         })
     }
@@ -74,25 +80,28 @@ impl Hearing {
         self.application_waits.store(self.application_listens.load(SeqCst), SeqCst);
     }
 
-    /// The application's thread computes; after `patience` the I/O thread is to listen.
-    fn stop_waiting(&self, patience: Duration) {
-        self.application_waits.store(false, SeqCst);
-        if self.io_rests.load(SeqCst) && !self.timer_runs.swap(true, SeqCst) {
-            let expiration = Expiration::OneShot(TimeSpec::from(patience));
-            if let Err(error) = self.timer.set(expiration, TimerSetTimeFlags::empty()) {
-                tracing::error!(%error, "cannot set a timer");
-            }
-        }
-    }
-
     /// The application's thread computes.
     pub(crate) fn compute(&self) {
-        self.stop_waiting(PATIENCE * (1 << self.doublings.load(SeqCst)));
+        self.application_waits.store(false, SeqCst);
+        if self.io_rests.load(SeqCst) && !self.timer_runs.swap(true, SeqCst) {
+            self.ring_after(PATIENCE * (1 << self.doublings.load(SeqCst)));
+        }
     }
 
     /// The application's thread waits where it does not listen.
     pub(crate) fn wait_deaf(&self) {
-        self.stop_waiting(Duration::from_nanos(1));
+        self.application_waits.store(false, SeqCst);
+        if self.io_rests.load(SeqCst) {
+            self.timer_runs.store(true, SeqCst);
+            self.ring_after(Duration::from_nanos(1));
+        }
+    }
+
+    fn ring_after(&self, time: Duration) {
+        let expiration = Expiration::OneShot(TimeSpec::from(time));
+        if let Err(error) = self.timer.set(expiration, TimerSetTimeFlags::empty()) {
+            tracing::error!(%error, "cannot set a timer");
+        }
     }
 
     /// Lets the I/O thread rest while the application's thread listens.
@@ -100,12 +109,14 @@ impl Hearing {
     /// # Errors
     /// What the system says.
     pub(crate) async fn rest(&self) -> io::Result<()> {
-        let timer = watch(self.timer.as_fd(), Interest::READABLE)?;
+        let ring = register(&self.ring, Interest::READABLE)?;
         self.io_rests.store(true, SeqCst);
         let mut doublings = 0;
         while self.application_waits() {
             self.doublings.store(doublings.min(DOUBLINGS_MAX), SeqCst);
-            timer.readable().await?.clear_ready();
+            ring.readable().await?.clear_ready();
+            // If it has been set anew meanwhile, there is nothing to read.
+            let _ = self.timer.wait();
             self.timer_runs.store(false, SeqCst);
             doublings += 1;
         }

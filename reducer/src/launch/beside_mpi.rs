@@ -12,23 +12,28 @@ impl Launch {
     /// Joins the job that the processes of an MPI communicator are, each with the rank that it has there. A collective
     /// call. MPI is not needed any more afterwards, and goes on beside everfold.
     ///
-    /// Where the processes are on several hosts, the others have to find that of rank 0 by the name that MPI calls it.
+    /// Where the processes are on several hosts, the name that MPI calls rank 0's host by has to lead to it, also on that host
+    /// itself: where it means 127.0.1.1 there, nobody else finds rank 0.
     ///
     /// # Errors
-    /// The system has no randomness, or rank 0 no free port, and tells the others nothing: MPI ends them with it.
+    /// The system has no randomness, or rank 0 no free port.
     pub fn from_mpi(communicator: &impl CommunicatorCollectives) -> Result<Self, LaunchError> {
         let (rank, size) = (communicator.rank(), communicator.size());
+        // Whatever fails here, the others wait in the same calls.
+        let host = shm::host_id();
         let mut hosts = vec![0u64; size as usize];
-        communicator.all_gather_into(&shm::host_id().map_err(LaunchError::Mpi)?, &mut hosts[..]);
-        let mut told = match rank {
-            0 => found(hosts.iter().all(|host| *host == hosts[0])).map_err(LaunchError::Mpi)?.into_bytes(),
-            _ => Vec::new(),
+        communicator.all_gather_into(host.as_ref().unwrap_or(&0), &mut hosts[..]);
+        let found = match rank {
+            0 => host.and_then(|host| found(hosts.iter().all(|other| *other == host))),
+            _ => host.map(|_| String::new()),
         };
+        let mut told = found.as_ref().map_or_else(|_| Vec::new(), |found| found.clone().into_bytes());
         let root = communicator.process_at_rank(0);
         let mut length = told.len() as u64;
         root.broadcast_into(&mut length);
         told.resize(length as usize, 0);
         root.broadcast_into(&mut told[..]);
+        found.map_err(LaunchError::Mpi)?;
         let environment = heard(&told, rank as u32, size as u32).ok_or(io::ErrorKind::InvalidData);
         let environment = environment.map_err(|kind| LaunchError::Mpi(kind.into()))?;
         Ok(Self { environment: Some(environment), ..Self::from_env_or_local(size as u32) })

@@ -7,6 +7,7 @@ use std::{
     fmt, io,
     net::SocketAddr,
     os::{
+        fd::OwnedFd,
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener, UnixStream as StdUnixStream},
     },
@@ -19,7 +20,6 @@ use everfold_protocol::{
     message::Header,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use socket2::Socket;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host},
@@ -39,18 +39,18 @@ pub trait Connection: Stream {
     ///
     /// # Errors
     /// What the system says.
-    fn into_socket(self: Box<Self>) -> io::Result<Socket>;
+    fn into_socket(self: Box<Self>) -> io::Result<OwnedFd>;
 }
 
 impl Connection for TcpStream {
-    fn into_socket(self: Box<Self>) -> io::Result<Socket> {
-        self.into_std().map(Socket::from)
+    fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
+        self.into_std().map(OwnedFd::from)
     }
 }
 
 impl Connection for UnixStream {
-    fn into_socket(self: Box<Self>) -> io::Result<Socket> {
-        self.into_std().map(Socket::from)
+    fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
+        self.into_std().map(OwnedFd::from)
     }
 }
 

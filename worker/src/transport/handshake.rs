@@ -76,7 +76,7 @@ enum Verdict {
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The connection broke, or the other side hung up.
-    #[error("the connection broke during the handshake: {0}")]
+    #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
     /// The other side does not speak this protocol, or another version of it.
     #[error(transparent)]

@@ -1,10 +1,10 @@
 //! A connection between a worker and the master once both know each other. Any thread may use it: nothing here waits,
-//! and a runtime is woken up for it only where it [watches](watch).
+//! and a runtime is woken up for it only where it is [registered](register).
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Read},
     net::Shutdown,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,7 +13,7 @@ use everfold_protocol::{
     message::Header,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use socket2::Socket;
+use socket2::SockRef;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{control::encode_batch, handshake::HandshakeError};
@@ -21,9 +21,12 @@ use super::{control::encode_batch, handshake::HandshakeError};
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Memory that is kept for what is sent next.
+const BYTES_KEPT: usize = 1 << 20;
+
 /// Hears the other side.
 pub struct Inlet {
-    socket: Arc<Socket>,
+    socket: Arc<OwnedFd>,
     incoming: Mutex<Incoming>,
 }
 
@@ -35,7 +38,7 @@ struct Incoming {
 
 impl Inlet {
     /// Reads from `socket`.
-    pub fn new(socket: Arc<Socket>) -> Self {
+    pub fn new(socket: Arc<OwnedFd>) -> Self {
         Self { socket, incoming: Mutex::new(Incoming { bytes: vec![0; READ_BYTES], filled: 0 }) }
     }
 
@@ -43,8 +46,8 @@ impl Inlet {
     ///
     /// # Errors
     /// What the system says.
-    pub fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        watch(self.socket.as_fd(), Interest::READABLE)
+    pub fn register(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+        register(&self.socket, Interest::READABLE)
     }
 
     /// Tells `each` frame that has come, in order, whichever threads read them. Returns false if all has been told, and
@@ -60,7 +63,7 @@ impl Inlet {
         let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
         let Incoming { bytes, filled } = &mut *incoming;
         let room = bytes.len() - *filled;
-        let read = match (&*self.socket).read(&mut bytes[*filled..]) {
+        let read = match (&*SockRef::from(&self.socket)).read(&mut bytes[*filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
@@ -104,15 +107,19 @@ impl Incoming {
 /// Any thread sends what is in here, as far as the connection takes it. What it does not take waits, together with all
 /// that comes later, for somebody who can wait.
 pub struct Outlet<M> {
-    socket: Arc<Socket>,
+    socket: Arc<OwnedFd>,
+    /// The same once more, from the first time that somebody waits on: a runtime registers a descriptor once only.
+    waiting: Option<Arc<OwnedFd>>,
     messages: Vec<M>,
     bytes: Vec<u8>,
+    /// How many of the bytes the connection has taken.
+    sent: usize,
 }
 
 impl<M: Serialize> Outlet<M> {
     /// Writes to `socket`.
-    pub fn new(socket: Arc<Socket>) -> Self {
-        Self { socket, messages: Vec::new(), bytes: Vec::new() }
+    pub fn new(socket: Arc<OwnedFd>) -> Self {
+        Self { socket, waiting: None, messages: Vec::new(), bytes: Vec::new(), sent: 0 }
     }
 
     /// Adds a message to those that are sent together.
@@ -146,23 +153,27 @@ impl<M: Serialize> Outlet<M> {
 
     /// Sends what the connection did not take before.
     pub fn go_on(&mut self) {
-        while self.is_blocked() {
-            match (&*self.socket).write(&self.bytes) {
-                Ok(sent) => drop(self.bytes.drain(..sent)),
+        while self.sent < self.bytes.len() {
+            // Whoever is gone must not take this process with it.
+            match SockRef::from(&self.socket).send_with_flags(&self.bytes[self.sent..], libc::MSG_NOSIGNAL) {
+                Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Who hears the master hears of this, too.
-                    tracing::debug!(%error, "cannot reach the master");
-                    self.bytes.clear();
+                    // Who hears the other side hears of this, too.
+                    tracing::debug!(%error, "cannot reach the other side");
+                    break;
                 }
             }
         }
+        self.sent = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(BYTES_KEPT);
     }
 
     /// Ends the connection in this direction or in both, whoever holds it.
     pub fn close(&self, how: Shutdown) {
-        if let Err(error) = self.socket.shutdown(how) {
+        if let Err(error) = SockRef::from(&self.socket).shutdown(how) {
             tracing::debug!(%error, "the connection broke before");
         }
     }
@@ -171,8 +182,12 @@ impl<M: Serialize> Outlet<M> {
     ///
     /// # Errors
     /// What the system says.
-    pub fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        watch(self.socket.as_fd(), Interest::WRITABLE)
+    pub fn register(&mut self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+        let waiting = match &self.waiting {
+            Some(waiting) => waiting,
+            None => self.waiting.insert(Arc::new(self.socket.try_clone()?)),
+        };
+        register(waiting, Interest::WRITABLE)
     }
 }
 
@@ -180,9 +195,8 @@ impl<M: Serialize> Outlet<M> {
 ///
 /// # Errors
 /// What the system says.
-pub fn watch(file: BorrowedFd<'_>, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    let file = file.try_clone_to_owned()?;
-    // SAFETY: an `OwnedFd` stays open and remains the same descriptor until it is dropped.
-    let registered = unsafe { AsyncFd::register_with_interest(file, interest) };
+pub fn register(file: &Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: what is shared stays open, and remains the same descriptor, as long as the registration has a part in it.
+    let registered = unsafe { AsyncFd::register_with_interest(file.clone(), interest) };
     registered.map_err(io::Error::from)
 }
