@@ -91,10 +91,11 @@ impl World {
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction: *reduction, index };
             let counts = |process: &&&Process| !process.given_up.contains(&segment);
-            let whole = survivors.iter().filter(|process| process.is_whole(segment)).filter(counts);
+            let survivors = || survivors.iter().filter(counts);
+            let whole = survivors().filter(|process| process.is_whole(segment));
             let partials = whole.filter_map(|process| process.partials.get(&segment));
             // What was copied before the call ended can still be had.
-            let shares = survivors.iter().filter_map(|process| process.shares.get(reduction));
+            let shares = survivors().filter_map(|process| process.shares.get(reduction));
             let open = shares.filter(|share| share.is_lent() && !share.inline);
             let copied = open.filter_map(|share| share.collected.get(index.0 as usize));
             let held: BTreeSet<Rank> = partials.chain(copied).filter(is_of_use).flatten().copied().collect();

@@ -33,7 +33,7 @@ pub(crate) struct Process {
     pub partials: BTreeMap<SegmentId, Vec<Rank>>,
     /// Partials that are being written, or were when it died.
     pub writing: BTreeSet<SegmentId>,
-    /// Partials that the master counts no more: it has told their owner to begin afresh.
+    /// What the master does not count on any more: it has told this process to begin afresh, or to hand the result over.
     pub given_up: BTreeSet<SegmentId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,

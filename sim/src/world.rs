@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master as master;
 use everfold_protocol::{
-    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, Timestamp,
     message::{Contribution, Data, Header, MASTER_RANK, ToWorker},
     watch::INTERVALS_MOST,
 };
@@ -405,6 +405,22 @@ impl World {
         answer
     }
 
+    /// Notes what the master does not count on any more once it has said so to `rank`.
+    fn give_up(&mut self, rank: Rank, said: &ToWorker) {
+        match said {
+            ToWorker::Task(task) if task.own.is_empty() => {
+                self.process_mut(rank).given_up.insert(task.segment);
+            }
+            ToWorker::HandOver { reduction } => {
+                let Some(share) = self.process(rank).shares.get(reduction) else { return };
+                let segments = self.segments(&share.spec);
+                let given = segments.map(|(index, _)| SegmentId { reduction: *reduction, index });
+                self.process_mut(rank).given_up.extend(given);
+            }
+            _ => {}
+        }
+    }
+
     fn run_master(&mut self) {
         while let Some(action) = self.time_master(|master, _| master.poll_action()) {
             match action {
@@ -412,11 +428,7 @@ impl World {
                     if self.settings.follow {
                         self.trace.said(to, &message);
                     }
-                    if let ToWorker::Task(task) = &message
-                        && task.own.is_empty()
-                    {
-                        self.process_mut(to.rank).given_up.insert(task.segment);
-                    }
+                    self.give_up(to.rank, &message);
                     let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
                     let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));

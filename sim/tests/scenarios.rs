@@ -43,6 +43,7 @@ scenarios! {
     rank_0_leaves_long_before_the_others,
     the_fenced_have_room,
     the_last_who_lives_leaves_without_contributing,
+    the_result_is_handed_over_as_its_lenders_leave,
     two_that_have_closed_wait_for_each_other,
     what_is_begun_afresh_in_vain,
     whoever_still_waits_for_the_result_dies,
