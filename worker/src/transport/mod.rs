@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`control`] | connections for control messages: addresses, frames, over Unix sockets and TCP |
-//! | [`line`] | such a connection in the steady state: any thread sends and hears, and none waits |
+//! | [`mod@line`] | such a connection in the steady state: any thread sends and hears, and none waits |
 //! | [`handshake`] | proof that both ends of a connection know the job's secret |
 //! | [`shm`] | one-sided reads on the same host |
 //! | [`tcp`] | one-sided reads from anywhere, and the server that answers them |
