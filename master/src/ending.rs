@@ -100,8 +100,7 @@ impl Master {
 
     /// Ends the reduction because its deadline has passed.
     pub(crate) fn pass_deadline(&mut self, id: ReductionId) {
-        // A result that is being handed out is in time.
-        let Some(reduction) = self.reductions.get(&id).filter(|one| one.collecting.is_none()) else { return };
+        let Some(reduction) = self.reductions.get(&id) else { return };
         let deadline = reduction.spec.deadline.expect("only reductions with a deadline have such a timer");
         let missing = reduction.group.difference(&reduction.arrived);
         self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });

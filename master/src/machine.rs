@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    mem,
     sync::Arc,
     time::Duration,
 };
@@ -148,9 +147,14 @@ impl Master {
     /// Takes in that time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
-        // What is set meanwhile waits for the next call, even if it is due: the caller has a turn in between.
-        let later = self.timers.split_off(&(now + Duration::from_nanos(1), Timer::Join));
-        for (_, timer) in mem::replace(&mut self.timers, later) {
+        // Not more than are due now: if each sets another, the caller has a turn in between.
+        let count = self.timers.iter().take_while(|(due, _)| *due <= now).count();
+        for _ in 0..count {
+            let Some(timer) = self.timers.first().filter(|(due, _)| *due <= now).map(|(_, timer)| *timer)
+            else {
+                return;
+            };
+            self.timers.pop_first();
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),

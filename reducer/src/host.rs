@@ -129,11 +129,15 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to one worker.
 #[derive(Clone)]
-struct Connection(Arc<Mutex<Outlet<ToWorker>>>);
+struct Connection {
+    outlet: Arc<Mutex<Outlet<ToWorker>>>,
+    /// Held by the one that waits for the worker to take more.
+    flushing: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Connection {
     fn outlet(&self) -> MutexGuard<'_, Outlet<ToWorker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends `messages` as far as the worker takes them now, the others behind them as soon as it does.
@@ -150,6 +154,7 @@ impl Connection {
 
     /// Sends what the worker has not taken yet.
     async fn flush(self) {
+        let _turn = self.flushing.lock().await;
         while self.outlet().is_blocked() {
             let line = self.outlet().register();
             match line {
@@ -239,7 +244,8 @@ impl Driver {
                 let refused = match self.connections.entry(process) {
                     Entry::Occupied(_) => Some(outlet),
                     Entry::Vacant(entry) => {
-                        entry.insert(Connection(Arc::new(Mutex::new(outlet))));
+                        let outlet = Arc::new(Mutex::new(outlet));
+                        entry.insert(Connection { outlet, flushing: Arc::default() });
                         None
                     }
                 };
