@@ -1,6 +1,9 @@
 //! Reduction messages per second that the master's machine handles on one core.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use everfold_master::{Action, Event, Master, Policy, queue::Access, queue::Queue, queue::Ready};
@@ -17,11 +20,11 @@ use everfold_protocol::{
 const JOB: JobId = JobId(1);
 const MEBIBYTE: u64 = 1 << 20;
 
-fn window(rank: Rank) -> Data {
+fn window(rank: Rank, bytes: u64) -> Data {
     Data::Window(WindowRef {
         window: WindowId(rank.into()),
         generation: Generation(1),
-        bytes: MEBIBYTE,
+        bytes,
         checksum: None,
         place: Place::Region(RegionOffset(0)),
     })
@@ -44,31 +47,36 @@ fn message(rank: Rank, message: ToMaster) -> Event {
     Event::Message { header: Header { job: JOB, epoch: Epoch(0), sender: ProcessId::first(rank) }, message }
 }
 
-fn contribution(rank: Rank, ranks: u32, sequence: u64) -> Event {
+fn contribution(rank: Rank, ranks: u32, bytes: u64, sequence: u64) -> Event {
     let spec = ReductionSpec {
         group: Path::range(0, ranks),
         delivery: Delivery::Root(Rank(0)),
-        kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: MEBIBYTE / 4 },
+        kind: BodyKind::Array { element: ElementType::F32, operation: Operation::Sum, length: bytes / 4 },
         order: Order::Arrival,
         deadline: None,
         protection: Protection::default(),
         allow_missing: false,
         trace: false,
     };
-    let data = if rank == 0 { Data::Private } else { window(rank) };
+    let data = match rank {
+        Rank(0) => Data::Private,
+        _ if bytes <= 1024 => Data::Inline(vec![0; bytes as usize].into()),
+        _ => window(rank, bytes),
+    };
     let reduction = ReductionId::new("bench", sequence);
     let name = "bench".to_owned();
     message(rank, ToMaster::Contribute(Box::new(Contribution { reduction, name, spec, data })))
 }
 
 /// The answer of an executor that did its task.
-fn done(executor: ProcessId, task: &Task) -> Event {
+fn done(executor: ProcessId, task: &Task, bytes: u64) -> Event {
     let path = task
         .sources
         .iter()
         .fold(task.own.clone(), |path, source| path.union(&source.path).expect("disjoint"));
-    let counters = TaskCounters { task_ns: 50_000, fetch_ns: 10_000, fetched_bytes: MEBIBYTE };
-    let data = if executor.rank == 0 { Data::Private } else { window(executor.rank) };
+    let fetched_bytes = task.range.len * task.sources.len() as u64;
+    let counters = TaskCounters { task_ns: fetched_bytes, fetch_ns: fetched_bytes, fetched_bytes };
+    let data = if executor.rank == 0 { Data::Private } else { window(executor.rank, bytes) };
     let (task, segment) = (task.task, task.segment);
     message(executor.rank, ToMaster::PartialReady(PartialReady { task, segment, path, data, counters }))
 }
@@ -76,9 +84,9 @@ fn done(executor: ProcessId, task: &Task) -> Event {
 /// Runs `reductions` at once to their ends. Returns the number of reduction messages and the time they took.
 ///
 /// The time is that of the master alone: the workers' answers are prepared outside of it.
-fn run(master: &mut Master, ranks: u32, first: u64, reductions: u64) -> (u64, Duration) {
+fn run(master: &mut Master, ranks: u32, bytes: u64, first: u64, reductions: u64) -> (u64, Duration) {
     let mut events: Vec<Event> = (first..first + reductions)
-        .flat_map(|n| (0..ranks).map(move |r| contribution(Rank(r), ranks, n)))
+        .flat_map(|n| (0..ranks).map(move |r| contribution(Rank(r), ranks, bytes, n)))
         .collect();
     let (mut messages, mut taken) = (0, Duration::ZERO);
     let mut actions = Vec::new();
@@ -94,7 +102,7 @@ fn run(master: &mut Master, ranks: u32, first: u64, reductions: u64) -> (u64, Du
         taken += start.elapsed();
         for action in actions.drain(..) {
             if let Action::Send { to, message: ToWorker::Task(task) } = action {
-                events.push(done(to, &task));
+                events.push(done(to, &task, bytes));
             }
         }
     }
@@ -102,24 +110,36 @@ fn run(master: &mut Master, ranks: u32, first: u64, reductions: u64) -> (u64, Du
     (messages, taken)
 }
 
+/// A size in words.
+fn size(bytes: u64) -> String {
+    if bytes < MEBIBYTE { format!("{bytes} B") } else { format!("{} MiB", bytes / MEBIBYTE) }
+}
+
 fn messages(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/reduction messages");
     group.sample_size(20);
-    for (ranks, reductions) in [(8, 1), (8, 100), (64, 16), (200, 4), (200, 500)] {
+    for (ranks, reductions, bytes) in [
+        (8, 1, 8),
+        (8, 1, MEBIBYTE),
+        (8, 100, MEBIBYTE),
+        (200, 1, 8 * MEBIBYTE),
+        (200, 1, 128 * MEBIBYTE),
+        (200, 28, 8 * MEBIBYTE),
+    ] {
         let mut master = master(ranks);
         let mut next = 0;
-        let per_run = u64::from(ranks) * reductions + u64::from(ranks - 1) * reductions;
-        group.throughput(Throughput::Elements(per_run));
-        group.bench_function(format!("{ranks} ranks, {reductions} at once"), |bencher| {
-            bencher.iter_custom(|iterations| {
-                let mut total = Duration::ZERO;
-                for _ in 0..iterations {
-                    let (messages, taken) = run(&mut master, ranks, next, reductions);
-                    assert_eq!(messages, per_run);
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(format!("{ranks} ranks, {reductions} × {} at once", size(bytes)), |bencher| {
+            bencher.iter_custom(|messages| {
+                let (mut handled, mut total) = (0, Duration::ZERO);
+                while handled < messages {
+                    let (more, taken) = run(&mut master, ranks, bytes, next, reductions);
                     next += reductions;
+                    handled += more;
                     total += taken;
                 }
-                total
+                // The last reductions end, too.
+                total.mul_f64(messages as f64 / handled as f64)
             });
         });
     }
@@ -134,10 +154,9 @@ fn pairing(criterion: &mut Criterion) {
             // Every other rank waits, so that brackets are never whole until the missing one comes.
             let all = Path::range(0, 2 * waiting + 2);
             let mut queue = Queue::new(order);
-            let ready = |rank: u32| Ready {
-                process: ProcessId::first(rank),
-                path: Path::single(Rank(rank)),
-                data: Data::Private,
+            let ready = |rank: u32| {
+                let (process, path) = (ProcessId::first(rank), Path::single(Rank(rank)));
+                Arc::new(Ready { process, path, data: Data::Private })
             };
             for rank in 0..waiting {
                 queue.push(ready(2 * rank), &all, &all);

@@ -16,6 +16,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
     time::Duration,
 };
 
@@ -62,7 +63,7 @@ impl Reduction {
 
     /// How long the copy of `owner`'s original can wait.
     pub(crate) fn copy_wait(&self, owner: Rank, ping_interval: Duration) -> Duration {
-        let outlives = |original: &Ready| {
+        let outlives = |original: &Arc<Ready>| {
             let window = match &original.data {
                 Data::Window(window) => Some(window),
                 _ => None,
@@ -158,7 +159,7 @@ impl Reduction {
                 let first = (first..end).rev().take_while(|index| !is_kept(*index)).last().unwrap_or(first);
                 progress.ordered += end - first;
                 progress.left = first;
-                let Ready { process, path, data } = original.clone();
+                let Ready { process, path, data } = Ready::clone(original);
                 let keep =
                     Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
                 orders.push((progress.keeper, keep));
@@ -174,6 +175,7 @@ impl Reduction {
         for index in kept.segments.clone() {
             if let Some(segment) = self.segments.get_mut(index as usize) {
                 let copy = Ready { process: keeper, path: Path::single(rank), data: data.clone() };
+                let copy = Arc::new(copy);
                 segment.replicas.insert(rank, copy);
             }
         }
@@ -235,7 +237,7 @@ impl Reduction {
 
     /// Contributors whose contributions are in another process's hands, too.
     pub(crate) fn protected(&self) -> Path {
-        let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(Ready::is_inline);
+        let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(|original| original.is_inline());
         self.group.iter().filter(|rank| inlined(rank) || self.is_protected(*rank)).collect()
     }
 }

@@ -9,6 +9,8 @@
 //! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
 //! already has.
 
+use std::sync::Arc;
+
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
     message::{Data, Finished, HalfBody, NotCollected, Piece, Place, ToWorker},
@@ -64,7 +66,7 @@ impl Reduction {
     }
 
     /// The half-filled bodies that hold this segment: of the result, or of their owner's contribution.
-    pub(crate) fn half_filled(&self, index: SegmentIndex) -> impl Iterator<Item = Ready> + '_ {
+    pub(crate) fn half_filled(&self, index: SegmentIndex) -> impl Iterator<Item = Arc<Ready>> + '_ {
         let range = self.range(index);
         self.half_bodies.iter().filter_map(move |(&rank, (process, half))| {
             let path = match () {
@@ -72,7 +74,7 @@ impl Reduction {
                 () if half.untouched <= range.start => Path::single(rank),
                 () => return None,
             };
-            Some(Ready { process: *process, path, data: half.data.clone() })
+            Some(Arc::new(Ready { process: *process, path, data: half.data.clone() }))
         })
     }
 
@@ -90,7 +92,7 @@ impl Reduction {
     fn is_result_readable(&self, members: &Membership) -> bool {
         let mut results = self.segments.iter().map(|segment| &segment.result);
         let is_readable =
-            |ready: &Ready| members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
+            |ready: &Arc<Ready>| members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
         results.all(|it| it.as_ref().is_some_and(is_readable))
     }
 }

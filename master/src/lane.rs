@@ -71,18 +71,13 @@ impl Lane {
     /// Whether the worker may be given more to read from `owner`: no more than half of what it may be given at all, lest all
     /// it reads is from somebody slow.
     pub fn has_room_for(&self, owner: Rank, policy: &Policy) -> bool {
-        let of_owner = self.from.get(&owner);
-        of_owner.is_none_or(|&(bytes, reads)| self.is_short((2 * bytes, 2 * reads), policy))
+        let is_short = |(bytes, reads): (u64, u32)| self.is_short((2 * bytes, 2 * reads), policy);
+        is_short((self.bytes, self.reads)) || self.from.get(&owner).is_none_or(|of_owner| is_short(*of_owner))
     }
 
     fn is_short(&self, (bytes, reads): (u64, u32), policy: &Policy) -> bool {
-        let time = policy.lane_time.as_nanos() as u64;
-        let enough = match self.rate {
-            0 => policy.lane_bytes,
-            rate => {
-                (u128::from(rate) * u128::from(time) / 1_000_000_000).min(policy.lane_bytes.into()) as u64
-            }
-        };
+        let in_time = self.rate.saturating_mul(policy.lane_time.as_nanos() as u64) / 1_000_000_000;
+        let enough = if self.rate == 0 { policy.lane_bytes } else { in_time.min(policy.lane_bytes) };
         (bytes < enough && reads < policy.lane_reads_max) || reads < policy.lane_reads_min
     }
 

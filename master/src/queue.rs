@@ -4,8 +4,9 @@
 //! together are a larger one (I8).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ops::RangeInclusive,
+    sync::Arc,
 };
 
 use everfold_protocol::{
@@ -14,6 +15,7 @@ use everfold_protocol::{
     message::Data,
     spec::Order,
 };
+use smallvec::SmallVec;
 
 /// Reads from one process at a time that keep nobody waiting.
 const SERVES_WELL: u32 = 8;
@@ -22,7 +24,9 @@ const SERVES_WELL: u32 = 8;
 const AMONG: usize = 128;
 
 /// "A partial with this path is readable here" (DR §2 def. 4).
-#[derive(Clone, Debug, PartialEq)]
+///
+/// An original waits in all segments of its body: they share one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// Whose window.
     pub process: ProcessId,
@@ -70,7 +74,10 @@ pub enum Queue {
 /// Partials in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
-    partials: BTreeMap<u64, Ready>,
+    /// Numbered in this order. Some have been taken since.
+    partials: VecDeque<(u64, Option<Arc<Ready>>)>,
+    /// Number of those that wait.
+    waiting: usize,
     /// The same by whose they are.
     places: BTreeSet<(Rank, u64)>,
     next: u64,
@@ -91,7 +98,7 @@ pub struct Brackets {
 
 #[derive(Clone, Debug)]
 struct Bracket {
-    ready: Ready,
+    ready: Arc<Ready>,
     at: Place,
 }
 
@@ -119,7 +126,7 @@ impl Queue {
     ///
     /// # Panics
     /// If it is no bracket although the order is fixed.
-    pub fn push(&mut self, ready: Ready, agreed: &Path, group: &Path) {
+    pub fn push(&mut self, ready: Arc<Ready>, agreed: &Path, group: &Path) {
         match self {
             Self::Arrival(queue) => queue.push(ready),
             Self::Fixed(queue) => queue.push(ready, agreed, group),
@@ -129,7 +136,7 @@ impl Queue {
     /// Number of waiting partials.
     pub fn len(&self) -> usize {
         match self {
-            Self::Arrival(queue) => queue.partials.len(),
+            Self::Arrival(queue) => queue.waiting,
             Self::Fixed(queue) => queue.partials.len(),
         }
     }
@@ -142,7 +149,7 @@ impl Queue {
     /// Number of contributions in all waiting partials.
     pub fn contributions(&self) -> usize {
         match self {
-            Self::Arrival(queue) => queue.partials.values().map(|ready| ready.path.len()).sum(),
+            Self::Arrival(queue) => queue.iter().map(|(_, ready)| ready.path.len()).sum(),
             Self::Fixed(queue) => queue.contributions,
         }
     }
@@ -150,50 +157,48 @@ impl Queue {
     /// Whether some of them may meet.
     pub fn has_partners(&self) -> bool {
         match self {
-            Self::Arrival(queue) => queue.partials.len() > 1,
+            Self::Arrival(queue) => queue.waiting > 1,
             Self::Fixed(queue) => !queue.pairs.is_empty(),
         }
     }
 
     /// Whether `ready`, which waits here, may meet others, in a task of `most` partials at most.
-    pub fn meets(&self, ready: &Ready, most: usize) -> bool {
+    pub fn meets(&self, ready: &Arc<Ready>, most: usize) -> bool {
         match self {
-            Self::Arrival(queue) => queue.partials.len() > 1,
+            Self::Arrival(queue) => queue.waiting > 1,
             Self::Fixed(queue) => queue.meets(ready, most),
         }
     }
 
     /// The partials that may meet others, in tasks of `most` partials at most; the latest first where any may meet.
-    pub fn meeting(&self, most: usize) -> Box<dyn Iterator<Item = &Ready> + '_> {
+    pub fn meeting(&self, most: usize) -> Box<dyn Iterator<Item = &Arc<Ready>> + '_> {
         match self {
-            Self::Arrival(queue) if queue.partials.len() > 1 => Box::new(queue.partials.values().rev()),
+            Self::Arrival(queue) if queue.waiting > 1 => Box::new(queue.iter().rev().map(|(_, ready)| ready)),
             Self::Arrival(_) => Box::new(std::iter::empty()),
             Self::Fixed(queue) => Box::new(queue.meeting(most)),
         }
     }
 
     /// All waiting partials, in order.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &Ready> + '_> {
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Arc<Ready>> + '_> {
         match self {
-            Self::Arrival(queue) => Box::new(queue.partials.values()),
+            Self::Arrival(queue) => Box::new(queue.iter().map(|(_, ready)| ready)),
             Self::Fixed(queue) => Box::new(queue.partials.values().map(|bracket| &bracket.ready)),
         }
     }
 
     /// The waiting partials at `rank`.
-    pub fn of(&self, rank: Rank) -> Box<dyn Iterator<Item = &Ready> + '_> {
+    pub fn of(&self, rank: Rank) -> Box<dyn Iterator<Item = &Arc<Ready>> + '_> {
         match self {
-            Self::Arrival(queue) => {
-                Box::new(queue.places.range((rank, 0)..=(rank, u64::MAX)).map(|(_, at)| &queue.partials[at]))
-            }
+            Self::Arrival(queue) => Box::new(queue.of(rank).map(|(_, ready)| ready)),
             Self::Fixed(queue) => Box::new(queue.of(rank).map(|at| &queue.partials[&at].ready)),
         }
     }
 
     /// All waiting partials, in order.
-    pub fn into_vec(self) -> Vec<Ready> {
+    pub fn into_vec(self) -> Vec<Arc<Ready>> {
         match self {
-            Self::Arrival(queue) => queue.partials.into_values().collect(),
+            Self::Arrival(queue) => queue.partials.into_iter().filter_map(|(_, ready)| ready).collect(),
             Self::Fixed(queue) => queue.partials.into_values().map(|bracket| bracket.ready).collect(),
         }
     }
@@ -203,10 +208,10 @@ impl Queue {
     /// much busier than others', or to be read later; there may be no partners then.
     pub fn take(
         &mut self,
-        ready: Option<&Ready>,
+        ready: Option<&Arc<Ready>>,
         most: usize,
         access: impl Fn(&Ready) -> Access,
-    ) -> Option<Vec<Ready>> {
+    ) -> Option<Vec<Arc<Ready>>> {
         match self {
             Self::Arrival(queue) => queue.take(ready, most, access),
             Self::Fixed(queue) => queue.take(ready, most, |ready| access(ready) == Access::Near),
@@ -214,21 +219,21 @@ impl Queue {
     }
 
     /// Whether there are partners for `ready` that need not be read later.
-    pub fn has_access(&self, ready: &Ready, access: impl Fn(&Ready) -> Access) -> bool {
+    pub fn has_access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> bool {
         match self {
             Self::Arrival(queue) => {
-                let mut oldest = queue.partials.values().take(AMONG);
-                oldest.any(|other| other != ready && access(other) != Access::Later)
+                let mut oldest = queue.iter().take(AMONG);
+                oldest.any(|(_, other)| other != ready && access(other) != Access::Later)
             }
             Self::Fixed(_) => true,
         }
     }
 
     /// Takes the first partial that `which` accepts. Looks at every partial.
-    pub fn remove(&mut self, which: impl Fn(&Ready) -> bool) -> Option<Ready> {
+    pub fn remove(&mut self, which: impl Fn(&Ready) -> bool) -> Option<Arc<Ready>> {
         match self {
             Self::Arrival(queue) => {
-                let at = *queue.partials.iter().find(|(_, ready)| which(ready))?.0;
+                let (at, _) = queue.iter().find(|(_, ready)| which(ready))?;
                 queue.remove(at)
             }
             Self::Fixed(queue) => {
@@ -240,33 +245,53 @@ impl Queue {
 }
 
 impl Arrivals {
-    fn push(&mut self, ready: Ready) {
+    fn push(&mut self, ready: Arc<Ready>) {
         self.places.insert((ready.process.rank, self.next));
-        self.partials.insert(self.next, ready);
+        self.partials.push_back((self.next, Some(ready)));
+        self.waiting += 1;
         self.next += 1;
     }
 
-    fn remove(&mut self, at: u64) -> Option<Ready> {
-        let ready = self.partials.remove(&at)?;
+    /// Those that wait, and their numbers.
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Arc<Ready>)> {
+        self.partials.iter().filter_map(|(at, ready)| Some((*at, ready.as_ref()?)))
+    }
+
+    /// Those that wait at `rank`.
+    fn of(&self, rank: Rank) -> impl Iterator<Item = (u64, &Arc<Ready>)> {
+        let places = self.places.range((rank, 0)..=(rank, u64::MAX));
+        places.filter_map(|(_, at)| Some((*at, self.partials[self.index(*at)?].1.as_ref()?)))
+    }
+
+    fn index(&self, at: u64) -> Option<usize> {
+        self.partials.binary_search_by_key(&at, |(at, _)| *at).ok()
+    }
+
+    fn remove(&mut self, at: u64) -> Option<Arc<Ready>> {
+        let index = self.index(at)?;
+        let ready = self.partials[index].1.take()?;
         self.places.remove(&(ready.process.rank, at));
+        self.waiting -= 1;
+        // Gaps are closed once they are the larger part.
+        if self.partials.len() > 2 * self.waiting {
+            self.partials.retain(|(_, ready)| ready.is_some());
+        }
         Some(ready)
     }
 
     fn take(
         &mut self,
-        ready: Option<&Ready>,
+        ready: Option<&Arc<Ready>>,
         most: usize,
         access: impl Fn(&Ready) -> Access,
-    ) -> Option<Vec<Ready>> {
+    ) -> Option<Vec<Arc<Ready>>> {
         let first = match ready {
-            Some(ready) => {
-                let mut places = self.places.range((ready.process.rank, 0)..=(ready.process.rank, u64::MAX));
-                places.find(|(_, at)| self.partials[at] == *ready)?.1
-            }
-            None => *self.partials.first_key_value()?.0,
+            Some(ready) => self.of(ready.process.rank).find(|(_, other)| *other == ready)?.0,
+            None => self.iter().next()?.0,
         };
-        let others = self.partials.iter().take(AMONG.max(most)).filter(|(at, _)| **at != first);
-        let others: Vec<(u64, Access)> = others.map(|(at, ready)| (*at, access(ready))).collect();
+        let others = self.iter().take(AMONG.max(most)).filter(|(at, _)| *at != first);
+        let others: SmallVec<[(u64, Access); AMONG]> =
+            others.map(|(at, ready)| (at, access(ready))).collect();
         let best = others.iter().map(|(_, access)| *access).min().filter(|best| *best != Access::Later)?;
         let is_good = |access: Access| match (access, best) {
             (Access::Far { serves }, Access::Far { serves: least }) => serves <= SERVES_WELL + 4 * least,
@@ -311,7 +336,7 @@ impl Place {
 }
 
 impl Brackets {
-    fn push(&mut self, ready: Ready, agreed: &Path, group: &Path) {
+    fn push(&mut self, ready: Arc<Ready>, agreed: &Path, group: &Path) {
         let at = Place::of(&ready.path, agreed, group).expect("a path is a non-empty part of its group");
         assert!(at.is_bracket() && is_contiguous(&ready.path, group), "I8: {} is no bracket", ready.path);
         self.pairs.extend(self.pair(at));
@@ -320,7 +345,7 @@ impl Brackets {
         self.partials.insert(at.first, Bracket { ready, at });
     }
 
-    fn remove(&mut self, first: usize) -> Option<Ready> {
+    fn remove(&mut self, first: usize) -> Option<Arc<Ready>> {
         let Bracket { ready, at } = self.partials.remove(&first)?;
         self.pair(at).map(|pair| self.pairs.remove(&pair));
         self.contributions -= ready.path.len();
@@ -333,11 +358,11 @@ impl Brackets {
         self.places.range((rank, 0)..=(rank, usize::MAX)).map(|(_, first)| *first)
     }
 
-    fn find(&self, ready: &Ready) -> Option<usize> {
+    fn find(&self, ready: &Arc<Ready>) -> Option<usize> {
         self.of(ready.process.rank).find(|first| self.partials[first].ready == *ready)
     }
 
-    fn meets(&self, ready: &Ready, most: usize) -> bool {
+    fn meets(&self, ready: &Arc<Ready>, most: usize) -> bool {
         let bracket = self.find(ready).map(|first| self.partials[&first].at);
         bracket.is_some_and(|at| self.sibling(at, most - 1, &|_: &Ready| true).is_some())
     }
@@ -389,7 +414,7 @@ impl Brackets {
         (pieces > 1).then_some(whole.first..=whole.last)
     }
 
-    fn meeting(&self, most: usize) -> impl Iterator<Item = &Ready> {
+    fn meeting(&self, most: usize) -> impl Iterator<Item = &Arc<Ready>> {
         let mut from = 0;
         let brackets = std::iter::from_fn(move || {
             let pair = *self.pairs.range(from..).next()?;
@@ -402,10 +427,10 @@ impl Brackets {
 
     fn take(
         &mut self,
-        ready: Option<&Ready>,
+        ready: Option<&Arc<Ready>>,
         most: usize,
         near: impl Fn(&Ready) -> bool,
-    ) -> Option<Vec<Ready>> {
+    ) -> Option<Vec<Arc<Ready>>> {
         let first = ready.map_or_else(|| self.pairs.first().copied(), |ready| self.find(ready))?;
         let whole = self.around(first, most, near).or_else(|| self.around(first, most, |_| true))?;
         let pieces: Vec<usize> = self.partials.range(whole).map(|(first, _)| *first).collect();
@@ -428,8 +453,8 @@ mod tests {
 
     use super::*;
 
-    fn ready(path: Path) -> Ready {
-        Ready { process: ProcessId::first(path.first().unwrap()), path, data: Data::Private }
+    fn ready(path: Path) -> Arc<Ready> {
+        Arc::new(Ready { process: ProcessId::first(path.first().unwrap()), path, data: Data::Private })
     }
 
     #[test]
@@ -439,7 +464,7 @@ mod tests {
         for rank in [3, 0, 4] {
             queue.push(ready(Path::single(Rank(rank))), &group, &group);
         }
-        let ranks = |taken: &[Ready]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
+        let ranks = |taken: &[Arc<Ready>]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
         let own = ready(Path::single(Rank(4)));
         let far = |serves| Access::Far { serves };
         let near = |other: &Ready| if other.process.rank == 0 { Access::Near } else { far(0) };
@@ -498,7 +523,7 @@ mod tests {
                 texts.insert(path.clone(), ranks[at].to_string());
                 queue.push(ready(path), &agreed, &group);
                 while queue.has_partners() {
-                    let meeting: Vec<Ready> = queue.meeting(most).cloned().collect();
+                    let meeting: Vec<Arc<Ready>> = queue.meeting(most).cloned().collect();
                     for ready in queue.iter() {
                         prop_assert_eq!(meeting.contains(ready), queue.meets(ready, most));
                     }
@@ -535,7 +560,7 @@ mod tests {
         for rank in [0, 2, 3, 4, 5, 6, 7].map(Rank) {
             queue.push(ready(Path::single(rank)), &group, &group);
         }
-        let ranks = |taken: Option<Vec<Ready>>| -> Vec<u32> {
+        let ranks = |taken: Option<Vec<Arc<Ready>>>| -> Vec<u32> {
             taken.into_iter().flatten().map(|ready| ready.process.rank.0).collect()
         };
         let take = |rank, most, near_from| {

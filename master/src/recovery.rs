@@ -18,7 +18,7 @@
 //! The same serves for a task that is late: its path is put together again for others, and whichever comes first
 //! counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
@@ -234,7 +234,7 @@ impl Reduction {
         members: &Membership,
     ) -> Result<(), Refusal> {
         let segment = &mut self.segments[index.0 as usize];
-        let is_damaged = |copy: &Ready| {
+        let is_damaged = |copy: &Arc<Ready>| {
             copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
         };
         let replicas = segment.replicas.len();
@@ -296,17 +296,22 @@ impl Reduction {
     }
 
     /// The fewest readable copies that together hold `lost`.
-    fn cover(&self, index: SegmentIndex, lost: &Path, members: &Membership) -> Result<Vec<Ready>, Refusal> {
+    fn cover(
+        &self,
+        index: SegmentIndex,
+        lost: &Path,
+        members: &Membership,
+    ) -> Result<Vec<Arc<Ready>>, Refusal> {
         let segment = &self.segments[index.0 as usize];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
         let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank));
-        let half_filled: Vec<Ready> = self.half_filled(index).collect();
+        let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
         let copies = segment.folded().chain(&half_filled).chain(originals).chain(replicas);
-        let usable = |ready: &&Ready| {
+        let usable = |ready: &&Arc<Ready>| {
             let is_there = members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
             is_there && ready.path.is_subset(lost)
         };
-        let mut copies: Vec<&Ready> = copies.filter(usable).collect();
+        let mut copies: Vec<&Arc<Ready>> = copies.filter(usable).collect();
         copies.sort_by_key(|ready| Reverse(ready.path.len()));
         let mut missing = lost.clone();
         let mut cover = Vec::new();

@@ -5,7 +5,7 @@
 //! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
 //! paths is one that refuses overlap.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
@@ -73,13 +73,13 @@ pub struct Reduction {
     /// Bytes of inlined bodies that wait for the rest of the group.
     pub held_bytes: u64,
     /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
-    pub(crate) originals: BTreeMap<Rank, Ready>,
+    pub(crate) originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     pub(crate) survived: Path,
     pub(crate) folds_redone: u64,
     pub(crate) tasks_doubled: u64,
     /// Originals that wait for their second copy before they count.
-    pub(crate) uncommitted: BTreeMap<Rank, Ready>,
+    pub(crate) uncommitted: BTreeMap<Rank, Arc<Ready>>,
     pub(crate) copying: Copying,
     pub(crate) segment_bytes: u64,
     pub(crate) body_bytes: u64,
@@ -232,7 +232,7 @@ impl Reduction {
         &'a self,
         index: SegmentIndex,
         is_alive: &'a impl Fn(Rank) -> bool,
-    ) -> impl Iterator<Item = &'a Ready> {
+    ) -> impl Iterator<Item = &'a Arc<Ready>> {
         let meeting = self.segments[index.0 as usize].queue.meeting(self.most(index));
         meeting.filter(move |ready| self.can_execute(index, ready, is_alive))
     }
@@ -243,7 +243,7 @@ impl Reduction {
         index: SegmentIndex,
         rank: Rank,
         is_alive: &impl Fn(Rank) -> bool,
-    ) -> Option<&Ready> {
+    ) -> Option<&Arc<Ready>> {
         let queue = &self.segments[index.0 as usize].queue;
         let able = queue.of(rank).find(|ready| self.can_execute(index, ready, is_alive))?;
         queue.meets(able, self.most(index)).then_some(able)
@@ -253,9 +253,9 @@ impl Reduction {
     pub(crate) fn take_partners(
         &mut self,
         index: SegmentIndex,
-        own: Option<&Ready>,
+        own: Option<&Arc<Ready>>,
         access: impl Fn(&Ready) -> Access,
-    ) -> Option<Vec<Ready>> {
+    ) -> Option<Vec<Arc<Ready>>> {
         let most = self.most(index);
         let partials = self.segments[index.0 as usize].queue.take(own, most, access)?;
         if self.inline {
@@ -326,8 +326,8 @@ impl Reduction {
         index: SegmentIndex,
         task: TaskId,
         executor: ProcessId,
-        own: Option<&Ready>,
-        sources: &[Ready],
+        own: Option<&Arc<Ready>>,
+        sources: &[Arc<Ready>],
         (load, late): (Load, Timestamp),
     ) {
         let sources_path = union(sources);
@@ -363,7 +363,7 @@ impl Reduction {
         if !self.keeps_history() {
             self.history = Vec::new();
         }
-        let ready = Ready { process, path, data };
+        let ready = Arc::new(Ready { process, path, data });
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
             self.uncommitted.insert(process.rank, ready);
@@ -373,7 +373,7 @@ impl Reduction {
     }
 
     /// Lets an original take part in all segments.
-    pub(crate) fn enter(&mut self, ready: &Ready) {
+    pub(crate) fn enter(&mut self, ready: &Arc<Ready>) {
         let hold = self.holds_root() && self.spec.delivery.root() == Some(ready.process.rank);
         for index in (0..self.segments.len() as u32).map(SegmentIndex) {
             if hold && ready.path != self.group {
@@ -385,7 +385,7 @@ impl Reduction {
     }
 
     /// Puts a partial where it belongs: it waits for others, or it is the result.
-    pub(crate) fn put(&mut self, index: SegmentIndex, ready: Ready) {
+    pub(crate) fn put(&mut self, index: SegmentIndex, ready: Arc<Ready>) {
         let segment = &mut self.segments[index.0 as usize];
         if ready.path == self.group {
             segment.result = Some(ready);
@@ -396,7 +396,7 @@ impl Reduction {
     }
 
     /// Bytes that a task over `partials` counts as in a lane: what its executor has to touch.
-    pub fn task_bytes(&self, index: SegmentIndex, partials: &[Ready]) -> u64 {
+    pub fn task_bytes(&self, index: SegmentIndex, partials: &[Arc<Ready>]) -> u64 {
         match self.spec.kind.array_bytes() {
             Some(_) => self.range(index).len * partials.len() as u64,
             None => partials.iter().map(|ready| ready.data.len()).sum(),
@@ -455,7 +455,7 @@ impl Reduction {
             }
         };
         debug_assert_eq!(running.path, path, "a worker does what its task says");
-        let ready = Ready { process: sender, path, data };
+        let ready = Arc::new(Ready { process: sender, path, data });
         self.segments[index.0 as usize].hold(ready.clone());
         self.put(index, ready);
         self.last_progress = now;
@@ -592,7 +592,7 @@ impl Reduction {
     }
 }
 
-pub(crate) fn union(partials: &[Ready]) -> Path {
+pub(crate) fn union(partials: &[Arc<Ready>]) -> Path {
     partials.iter().fold(Path::empty(), |all, ready| {
         all.union(&ready.path).expect("I1: partials of one segment are disjoint")
     })

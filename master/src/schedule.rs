@@ -4,12 +4,14 @@
 //! faster does more, and late partials join those that wait. There are two occasions: a segment has changed, and is
 //! offered to those who could go on with it; or a worker has got room, and asks for the first segment that waits.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{Source, Task, ToWorker},
 };
+
+use smallvec::SmallVec;
 
 use crate::{
     lane::{Lane, Load},
@@ -107,7 +109,7 @@ impl Master {
                 let is_alive = |rank| self.membership.alive(rank).is_some();
                 let is_busy = |rank: Rank| !self.lanes[rank.index()].has_room(&self.policy);
                 let waits =
-                    |own: &Ready| is_busy(own.process.rank) || !self.can_go_on(reduction, id.index, own);
+                    |own: &Arc<Ready>| is_busy(own.process.rank) || !self.can_go_on(reduction, id.index, own);
                 let will_ask = match *turn {
                     Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
                     Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
@@ -153,7 +155,7 @@ impl Master {
     }
 
     /// Whether the process of `own` can read now what there is to be folded into that.
-    fn can_go_on(&self, reduction: &Reduction, index: SegmentIndex, own: &Ready) -> bool {
+    fn can_go_on(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
         let Self { membership, lanes, policy, .. } = self;
         let reader = Reader { rank: own.process.rank, membership, lanes, policy };
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
@@ -225,12 +227,13 @@ impl Master {
     /// folding the others into it. Of many, only some are compared.
     fn best_owner(&self, id: SegmentId, turn: Option<Turn>) -> Option<Rank> {
         let is_alive = |rank| self.membership.alive(rank).is_some();
+        let has_room = |own: &&Arc<Ready>| self.lanes[own.process.rank.index()].has_room(&self.policy);
         let reduction = self.reductions.get(&id.reduction)?;
-        let able: Vec<&Ready> = match turn {
+        let able: SmallVec<[&Arc<Ready>; 16]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
             _ => reduction.executors(id.index, &is_alive).take(*reduction.fan_in.end() + 1).collect(),
         };
-        let able = able.into_iter().filter(|own| self.can_go_on(reduction, id.index, own));
+        let able = able.into_iter().filter(has_room).filter(|own| self.can_go_on(reduction, id.index, own));
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 
@@ -290,12 +293,15 @@ impl Master {
         self.lanes[rank.index()].grant(&load);
         load.from.iter().for_each(|owner| self.lanes[owner.index()].begin_to_serve());
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
-        let source = |Ready { process, path, data }| Source { process, path, data };
+        let source = |ready: Arc<Ready>| {
+            let Ready { process, path, data } = Arc::unwrap_or_clone(ready);
+            Source { process, path, data }
+        };
         let message = Task {
             task,
             segment: id,
             range: reduction.range(id.index),
-            own: own.map_or_else(Path::empty, |own| own.path),
+            own: own.map_or_else(Path::empty, |own| own.path.clone()),
             sources: partials.into_iter().map(source).collect(),
         };
         let to = executor.process;

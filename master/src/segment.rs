@@ -1,6 +1,6 @@
 //! The state of one segment: which partials wait, which are worked on, which copies there are.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
 use smallvec::SmallVec;
@@ -61,7 +61,7 @@ pub struct Segment {
     /// Partials without a partner.
     pub queue: Queue,
     /// The root's own partial, kept back until the rest of the group is one partial.
-    pub held_root: Option<Ready>,
+    pub held_root: Option<Arc<Ready>>,
     /// Who is known to be able to go on with it.
     pub(crate) turn: Option<Turn>,
     /// Whether tasks may have any number of partials.
@@ -69,18 +69,18 @@ pub struct Segment {
     /// Tasks that are being worked on, by executor: each has one at most.
     pub running: BTreeMap<Rank, Running>,
     /// The finished segment.
-    pub result: Option<Ready>,
+    pub result: Option<Arc<Ready>>,
     /// Partials of processes that could not be reached and have not been declared failed.
-    pub suspended: SmallVec<[Ready; 1]>,
+    pub suspended: SmallVec<[Arc<Ready>; 1]>,
     /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
     /// until that rank executes another one.
-    pub held: BTreeMap<Rank, Ready>,
+    pub held: BTreeMap<Rank, Arc<Ready>>,
     /// Tasks that were given up.
     pub abandoned: SmallVec<[Abandoned; 1]>,
     /// Ranks whose own partial is of no use any more. They can only begin afresh.
     pub spoilt: SmallVec<[Rank; 1]>,
     /// Second copies of originals, by owner.
-    pub replicas: BTreeMap<Rank, Ready>,
+    pub replicas: BTreeMap<Rank, Arc<Ready>>,
     /// How often somebody could not be reached.
     pub attempts: u32,
 }
@@ -97,7 +97,7 @@ impl Segment {
     }
 
     /// The partials that can still be read because nobody has begun to write over them.
-    pub(crate) fn folded(&self) -> impl Iterator<Item = &Ready> {
+    pub(crate) fn folded(&self) -> impl Iterator<Item = &Arc<Ready>> {
         let begins_afresh = |rank| self.running.get(rank).is_some_and(|running| running.own.is_empty());
         self.held.iter().filter(move |(rank, _)| !begins_afresh(rank)).map(|(_, held)| held)
     }
@@ -109,7 +109,7 @@ impl Segment {
     }
 
     /// Remembers what a process's own partial is now.
-    pub(crate) fn hold(&mut self, ready: Ready) {
+    pub(crate) fn hold(&mut self, ready: Arc<Ready>) {
         self.spoilt.retain(|rank| *rank != ready.process.rank);
         self.held.insert(ready.process.rank, ready);
     }
