@@ -196,7 +196,7 @@ impl Teller {
             ToMaster::Kept(kept) => {
                 let name = self.name(kept.reduction);
                 let result = if kept.result.is_ok() { "has" } else { "has no" };
-                format!("{result} copy of rank {}'s {name}{:?}", kept.owner.rank, kept.segments)
+                format!("{result} copy of rank {}'s {name}[{:?}]", kept.owner.rank, kept.segments)
             }
             ToMaster::Collected { reduction, .. } => format!("has collected {}", self.name(*reduction)),
             ToMaster::NotCollected(part) => {
@@ -214,7 +214,7 @@ impl Teller {
             ToWorker::Fenced => "you were declared failed".to_owned(),
             ToWorker::Keep(keep) => {
                 let name = self.name(keep.reduction);
-                format!("keep a copy of rank {}'s {name}{:?}", keep.source.process.rank, keep.segments)
+                format!("keep a copy of rank {}'s {name}[{:?}]", keep.source.process.rank, keep.segments)
             }
             ToWorker::News(news) => format!("news: {news}"),
             ToWorker::Welcome { .. } => "welcome".to_owned(),
@@ -251,7 +251,7 @@ impl Teller {
             Work::Collect(reduction, _) => format!("has collected {}", self.name(*reduction)),
             Work::Keep(keep) => {
                 let name = self.name(keep.reduction);
-                format!("has copied rank {}'s {name}{:?}", keep.source.process.rank, keep.segments)
+                format!("has copied rank {}'s {name}[{:?}]", keep.source.process.rank, keep.segments)
             }
         }
     }

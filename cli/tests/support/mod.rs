@@ -42,8 +42,9 @@ impl Traces {
 
     pub fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let (name, value) = self.mark.split_once('=').unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_everfold"));
-        command.args(arguments);
+        // Whoever runs the tests may ignore signals that some of them send.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_everfold")]).args(arguments);
         command.current_dir(self.folder.path()).env("TMPDIR", self.path("tmp")).env(name, value);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

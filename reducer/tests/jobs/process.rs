@@ -26,7 +26,9 @@ const MARK: &str = "EVERFOLD_TEST_MARK";
 
 /// The command that runs `program` as a job of its own.
 pub(crate) fn job(program: &str, ranks: u32, transport: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Whoever runs the tests may ignore signals that some of them send.
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(std::env::current_exe().unwrap());
     command.args(["run", program, &ranks.to_string(), transport]);
     command
 }
