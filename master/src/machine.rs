@@ -306,8 +306,9 @@ impl Master {
         if reduction.unfinished == 0 {
             return self.finish(now, id);
         }
-        for index in 0..reduction.segments.len() as u32 {
-            self.schedule.change(SegmentId { reduction: id, index: SegmentIndex(index) });
+        let indices = (0..reduction.segments.len() as u32).map(SegmentIndex);
+        for index in indices.filter(|index| !reduction.rests(*index)) {
+            self.schedule.change(SegmentId { reduction: id, index });
         }
     }
 

@@ -202,6 +202,11 @@ impl Reduction {
         segment.queue.len() < *self.fan_in.start() && more_come()
     }
 
+    /// Whether a segment waits as it did before, so that nobody has to be found who could go on with it.
+    pub(crate) fn rests(&self, index: SegmentIndex) -> bool {
+        self.segments[index.0 as usize].turn.is_none() && self.waits_for_more(index)
+    }
+
     /// Who can go on with a segment as it is now, if partials that may meet wait there.
     pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
         if self.collecting.is_some() || self.holds_inline(policy) || self.waits_for_more(index) {
