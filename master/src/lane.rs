@@ -65,17 +65,19 @@ impl Lane {
     /// Whether the worker may be given more: what hides the way to it and back, but no more, so that what is still
     /// unassigned can go to whoever turns out faster.
     pub fn has_room(&self, policy: &Policy) -> bool {
-        self.is_short((self.bytes, self.reads), policy)
+        self.leaves_room((self.bytes, self.reads), policy)
     }
 
     /// Whether the worker may be given more to read from `owner`: no more than half of what it may be given at all, lest all
     /// it reads is from somebody slow.
     pub fn has_room_for(&self, owner: Rank, policy: &Policy) -> bool {
-        let is_short = |(bytes, reads): (u64, u32)| self.is_short((2 * bytes, 2 * reads), policy);
-        is_short((self.bytes, self.reads)) || self.from.get(&owner).is_none_or(|of_owner| is_short(*of_owner))
+        let leaves_room = |(bytes, reads): (u64, u32)| self.leaves_room((2 * bytes, 2 * reads), policy);
+        leaves_room((self.bytes, self.reads))
+            || self.from.get(&owner).is_none_or(|of_owner| leaves_room(*of_owner))
     }
 
-    fn is_short(&self, (bytes, reads): (u64, u32), policy: &Policy) -> bool {
+    /// Whether a worker of this rate that was given so much may be given more.
+    fn leaves_room(&self, (bytes, reads): (u64, u32), policy: &Policy) -> bool {
         let in_time = self.rate.saturating_mul(policy.lane_time.as_nanos() as u64) / 1_000_000_000;
         let enough = if self.rate == 0 { policy.lane_bytes } else { in_time.min(policy.lane_bytes) };
         (bytes < enough && reads < policy.lane_reads_max) || reads < policy.lane_reads_min
