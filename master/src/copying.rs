@@ -172,11 +172,10 @@ impl Reduction {
     /// Takes in that `keeper` has copies. Returns whether the owner's contribution takes part from now on.
     pub(crate) fn kept(&mut self, keeper: ProcessId, kept: &Kept, data: &Data) -> bool {
         let rank = kept.owner.rank;
+        let copy = Arc::new(Ready { process: keeper, path: Path::single(rank), data: data.clone() });
         for index in kept.segments.clone() {
             if let Some(segment) = self.segments.get_mut(index as usize) {
-                let copy = Ready { process: keeper, path: Path::single(rank), data: data.clone() };
-                let copy = Arc::new(copy);
-                segment.replicas.insert(rank, copy);
+                segment.replicas.insert(rank, copy.clone());
             }
         }
         self.answered(keeper, kept);

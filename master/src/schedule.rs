@@ -10,7 +10,6 @@ use everfold_protocol::{
     Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{Source, Task, ToWorker},
 };
-
 use smallvec::SmallVec;
 
 use crate::{
