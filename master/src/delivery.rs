@@ -80,7 +80,7 @@ impl Reduction {
 
     fn finished(&self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report(self.last_progress));
-        Finished { reduction: id, lend: self.lends(&result), result, report }
+        Finished { reduction: id, lend: self.lends(&result), result, last: None, report }
     }
 
     /// Whether a result that was lost is not missed any more: all who still live have it.
@@ -216,7 +216,7 @@ impl Master {
             let report = reduction.report(reduction.last_progress).brief();
             for to in self.peers_of(group) {
                 let (result, report) = (Vec::new(), report.clone());
-                let finished = Finished { reduction: id, result, lend: false, report };
+                let finished = Finished { reduction: id, result, last: None, lend: false, report };
                 self.send(to, ToWorker::Finished(Box::new(finished)));
             }
         }

@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     Path, ProcessId, ReductionId, Timestamp,
-    message::{Data, Finished, ToWorker},
+    message::{Data, Finished, Task, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -18,8 +18,8 @@ use crate::{
 const REFUSALS_MAX: usize = 4096;
 
 impl Master {
-    /// Tells the group that its reduction is over.
-    pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId) {
+    /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
+    pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId, last: Option<Task>) {
         self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
         if let Some(due) = reduction.due() {
@@ -31,6 +31,7 @@ impl Master {
         }
         let root = reduction.spec.delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
+        last.iter().for_each(|last| reduction.count_last(last));
         let report = reduction.report(now);
         let (group, have_it) = (reduction.spec.group.clone(), reduction.collected.clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
@@ -46,8 +47,11 @@ impl Master {
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
         for peer in self.peers_of(&group.difference(&have_it)) {
-            let report = if receives(peer) { report.clone() } else { brief.clone() };
-            let finished = Finished { reduction: id, result: result.clone(), lend, report };
+            let (report, last) = match receives(peer) {
+                true => (report.clone(), last.clone()),
+                false => (brief.clone(), None),
+            };
+            let finished = Finished { reduction: id, result: result.clone(), last, lend, report };
             self.send(peer, ToWorker::Finished(Box::new(finished)));
         }
         for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {

@@ -244,7 +244,7 @@ impl Master {
             return;
         }
         if reduction.unfinished == 0 {
-            return self.finish(now, id);
+            return self.finish(now, id, None);
         }
         if counts && reduction.pause_copies() {
             self.timers.insert((now + self.policy.limits.ping_interval, Timer::Copy(id)));
@@ -304,7 +304,7 @@ impl Master {
             return;
         };
         if reduction.unfinished == 0 {
-            return self.finish(now, id);
+            return self.finish(now, id, None);
         }
         let indices = (0..reduction.segments.len() as u32).map(SegmentIndex);
         for index in indices.filter(|index| !reduction.rests(*index)) {

@@ -46,6 +46,9 @@ pub struct Policy {
     pub lane_reads_max: u32,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
+    /// Inlined bytes of a whole group up to which all of them get all contributions, to fold them themselves, rather than one
+    /// of them, which sends the result back.
+    pub spread_bytes: u64,
     /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
     pub copy_bytes: u64,
     /// How long a job waits for its processes.
@@ -68,6 +71,7 @@ impl Default for Policy {
             lane_reads_min: 8,
             lane_reads_max: 1024,
             hold_bytes: 256 << 10,
+            spread_bytes: 4 << 10,
             copy_bytes: 4 << 20,
             join_timeout: Duration::from_secs(60),
         }

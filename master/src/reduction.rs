@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration}
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece},
+    message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece, Source, Task},
     report::{FailureRecord, Phases, Report, TaskRecord},
-    spec::{Order, Protection},
+    spec::{Delivery, Order, Protection},
 };
 use smallvec::SmallVec;
 
@@ -347,6 +347,56 @@ impl Reduction {
         let running = Running { task, executor, own: own_path, sources, path, load, late };
         let before = segment.running.insert(executor.rank, running);
         assert!(before.is_none(), "who is busy is given no other task of the segment");
+    }
+
+    /// What a worker is told of a task.
+    pub(crate) fn task(
+        &self,
+        task: TaskId,
+        segment: SegmentId,
+        own: Option<&Arc<Ready>>,
+        sources: Vec<Arc<Ready>>,
+    ) -> Task {
+        let source = |ready: Arc<Ready>| {
+            let Ready { process, path, data } = Arc::unwrap_or_clone(ready);
+            Source { process, path, data }
+        };
+        Task {
+            task,
+            segment,
+            range: self.range(segment.index),
+            own: own.map_or_else(Path::empty, |own| own.path.clone()),
+            sources: sources.into_iter().map(source).collect(),
+        }
+    }
+
+    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and nobody needs to hear
+    /// what comes of it: nothing is left to be folded after it, all of it travels inlined, and folding cannot fail.
+    pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
+        let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
+        let bytes: u64 = partials.iter().map(|ready| ready.data.len()).sum();
+        let reaches_all = || match self.spec.delivery {
+            Delivery::Root(_) => true,
+            Delivery::FirstOf(_) => false,
+            // Whoever works on a task that was given up could not begin with another one.
+            Delivery::All => {
+                bytes <= policy.spread_bytes && self.segments[index.0 as usize].abandoned.is_empty()
+            }
+        };
+        self.inline
+            && contributions == self.group.len()
+            && self.spec.kind.folds_surely()
+            && !self.tell_trace
+            && reaches_all()
+    }
+
+    /// Counts the last task for all who are to do it: each reads what is not its own.
+    pub(crate) fn count_last(&mut self, last: &Task) {
+        for rank in self.spec.delivery.root().map_or_else(|| self.callers(), Path::single).iter() {
+            *self.tasks_per_worker.entry(rank).or_default() += 1;
+            let others = last.sources.iter().filter(|source| source.process.rank != rank);
+            self.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
+        }
     }
 
     /// Takes in `process`'s original.

@@ -6,10 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{Source, Task, ToWorker},
-};
+use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp, message::ToWorker};
 use smallvec::SmallVec;
 
 use crate::{
@@ -281,28 +278,26 @@ impl Master {
             return false;
         };
         let bytes = reduction.task_bytes(id.index, &partials);
+        let is_last = reduction.is_last(id.index, &partials, &self.policy);
+        // The result is folded in one order, wherever that is done.
+        let own = own.filter(|_| !is_last || reduction.spec.delivery.root().is_some());
         if let Some(own) = &own {
             partials.retain(|ready| ready != own);
         }
         let task = TaskId(self.next_task);
         self.next_task += 1;
+        if is_last {
+            let message = reduction.task(task, id, own.as_ref(), partials);
+            self.finish(self.now, id.reduction, Some(message));
+            return true;
+        }
         let expected = Duration::from_nanos(self.lanes[rank.index()].expected_ns(bytes));
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
         let load = Load { bytes, from: partials.iter().map(|ready| ready.process.rank).collect() };
         self.lanes[rank.index()].grant(&load);
         load.from.iter().for_each(|owner| self.lanes[owner.index()].begin_to_serve());
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
-        let source = |ready: Arc<Ready>| {
-            let Ready { process, path, data } = Arc::unwrap_or_clone(ready);
-            Source { process, path, data }
-        };
-        let message = Task {
-            task,
-            segment: id,
-            range: reduction.range(id.index),
-            own: own.map_or_else(Path::empty, |own| own.path.clone()),
-            sources: partials.into_iter().map(source).collect(),
-        };
+        let message = reduction.task(task, id, own.as_ref(), partials);
         let to = executor.process;
         self.send(to, ToWorker::Task(message));
         true

@@ -472,6 +472,9 @@ pub struct Finished {
     pub reduction: ReductionId,
     /// Where the result lies, segment by segment: for those who are to have it and do not hold it.
     pub result: Vec<Piece>,
+    /// What makes the result of the receiver's partial: for those who are to have it, if all that is left to be folded
+    /// travels inlined. Nobody waits for an answer.
+    pub last: Option<Task>,
     /// Whether those who have copied it lend it to others until they are told otherwise.
     pub lend: bool,
     /// What happened.

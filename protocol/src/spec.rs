@@ -180,6 +180,11 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
+    /// Whether folding cannot fail: the operation is ours, and all operands are known to have the same length.
+    pub fn folds_surely(&self) -> bool {
+        matches!(self, Self::Array { operation, .. } if !matches!(operation, Operation::Custom(_)))
+    }
+
     /// Bytes of the body and of one element, if its elements may be cut apart.
     pub fn array_bytes(&self) -> Option<(u64, u64)> {
         match self {

@@ -41,7 +41,7 @@ impl World {
         let process = self.process(rank);
         let share = &process.shares[&reduction];
         let value = match end {
-            End::Received(_) if share.spec.delivery.root() == Some(rank) => {
+            End::Received(_) if share.collected.is_empty() => {
                 let segments = self.segments(&share.spec);
                 Some(segments.map(|(index, _)| process.partial(SegmentId { reduction, index })).collect())
             }

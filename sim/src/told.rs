@@ -220,20 +220,11 @@ impl Teller {
             ToWorker::Welcome { .. } => "welcome".to_owned(),
             ToWorker::Unwelcome { reason } => format!("not welcome: {reason}"),
             ToWorker::Incomplete { missing } => format!("there is no job, {missing} did not come"),
-            ToWorker::Task(task) => {
-                let sources: Vec<String> =
-                    task.sources.iter().map(|s| source(s.process, &s.data, &s.path)).collect();
-                let into =
-                    if task.own.is_empty() { "afresh".to_owned() } else { format!("into {}", task.own) };
-                format!(
-                    "task {}: fold {} {into}, {}",
-                    task.task,
-                    sources.join(" and "),
-                    self.segment(task.segment)
-                )
-            }
+            ToWorker::Task(task) => self.task(task),
             ToWorker::Finished(finished) => {
-                format!("{} is over: {}", self.name(finished.reduction), finished.report)
+                let name = self.name(finished.reduction);
+                let last = finished.last.as_ref().map(|task| format!(" but for {}", self.task(task)));
+                format!("{name} is over{}: {}", last.unwrap_or_default(), finished.report)
             }
             ToWorker::Refused { reduction, refusal } => {
                 format!("{} is refused: {refusal}", self.name(*reduction))
@@ -243,6 +234,13 @@ impl Teller {
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
             ToWorker::Farewell => "farewell".to_owned(),
         }
+    }
+
+    fn task(&self, task: &Task) -> String {
+        let sources: Vec<String> = task.sources.iter().map(|s| source(s.process, &s.data, &s.path)).collect();
+        let into = if task.own.is_empty() { "afresh".to_owned() } else { format!("into {}", task.own) };
+        let segment = self.segment(task.segment);
+        format!("task {}: fold {} {into}, {segment}", task.task, sources.join(" and "))
     }
 
     fn work(&self, work: &Work) -> String {

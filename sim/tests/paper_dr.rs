@@ -120,3 +120,24 @@ fn reductions_do_not_wait_for_each_other() {
     let expected = ["free", "held up"].map(|name| everfold_protocol::ReductionId::new(name, 0));
     assert_eq!(ends.collect::<Vec<_>>(), expected);
 }
+
+/// Short arrays: a message from each rank, and one to each. Whoever receives the result folds it, in one order everywhere.
+#[test]
+fn short_bodies_take_two_hops() {
+    for delivery in [Delivery::Root(Rank(2)), Delivery::All] {
+        let mut world = World::new(Settings::new(4, 0));
+        world.run();
+        let spec = spec(4, delivery.clone());
+        for rank in 0..4 {
+            let call = call(rank, "short", &spec);
+            world.call(Duration::from_micros(u64::from(rank)), Call { inline: true, ..call });
+        }
+        world.run();
+        let [messages @ .., Step::End] = world.steps() else { panic!("{:?}", world.steps()) };
+        assert_eq!(messages.len(), 4, "{messages:?}");
+        let received = |rank| world.ended(Rank(rank), "short", 0).unwrap().value.clone();
+        let values: Vec<_> = (0..4).filter_map(received).collect();
+        assert_eq!(values.len(), if delivery == Delivery::All { 4 } else { 1 });
+        assert!(values.iter().all(|value| value[0].len() == 4 && *value == values[0]), "{values:?}");
+    }
+}

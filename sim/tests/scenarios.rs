@@ -56,6 +56,7 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
     let mut settings = Settings::new(3, 0);
     settings.latency = (Duration::from_micros(1), Duration::from_micros(1));
     settings.policy.hold_bytes = 1;
+    settings.policy.spread_bytes = 0;
     let mut world = World::new(settings);
     world.run();
     let spec = ReductionSpec {

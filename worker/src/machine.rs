@@ -196,6 +196,8 @@ struct Local {
 enum State {
     /// The future is open.
     Running,
+    /// This rank's partial is the result as soon as its last task is done.
+    Folding { report: Box<Report> },
     /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
     Collecting { report: Box<Report>, announce: bool },
     /// The result is here, and stays until nobody copies it any more.
@@ -408,6 +410,10 @@ impl Worker {
             }));
             return;
         }
+        self.begin(task);
+    }
+
+    fn begin(&mut self, task: Task) {
         self.tasks.insert(task.task, task.clone());
         self.actions.push_back(Action::Execute(task));
     }
@@ -419,6 +425,11 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&segment.reduction) else {
             return;
         };
+        if let State::Folding { report } = &mut local.state {
+            let report = std::mem::take(report);
+            let end = result.map_or_else(End::ResultLost, |_| End::Received(*report));
+            return self.end(segment.reduction, end);
+        }
         let message = match result {
             Ok((data, counters)) => {
                 let path = task.sources.iter().fold(task.own, |path, source| {
@@ -434,13 +445,18 @@ impl Worker {
         self.send(message);
     }
 
-    fn finished(&mut self, Finished { reduction, result, lend, report }: Finished) {
+    fn finished(&mut self, Finished { reduction, result, last, lend, report }: Finished) {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
         if !report.survived.is_empty() && matches!(local.state, State::Running) {
             let (ranks, redone) = (report.survived.clone(), report.folds_redone);
             self.actions.push_back(Action::News(News::Recovered { name: local.name.clone(), ranks, redone }));
+        }
+        if let Some(task) = last {
+            local.state = State::Folding { report: Box::new(report) };
+            self.busy.insert((reduction, task.segment.index));
+            return self.begin(task);
         }
         if result.is_empty() {
             let is_root = local.spec.delivery.root() == Some(self.process.rank);
@@ -494,7 +510,7 @@ impl Worker {
             None => return,
             Some(State::Serving) => None,
             Some(State::Lending { report }) => Some(End::Received(*std::mem::take(report))),
-            Some(State::Running | State::Collecting { .. }) => Some(end),
+            Some(State::Running | State::Folding { .. } | State::Collecting { .. }) => Some(end),
         };
         self.actions.extend(end.map(|end| Action::Resolve { reduction, end }));
         self.release(reduction);

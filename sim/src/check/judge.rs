@@ -23,6 +23,7 @@ const REASON: &str = "a future ends for a reason that the schedule gives";
 const VALUE: &str = "a value is the fold of what its report claims";
 const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
+const SAME: &str = "whoever receives a result receives the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const LENT: &str = "a result that somebody has survives one death";
 const LEAVE: &str = "everyone can leave";
@@ -68,6 +69,7 @@ impl Judgement<'_> {
         let mut tally = Tally::of(self.schedule);
         for planned in &self.schedule.reductions {
             let mut agreed: Option<(Rank, Option<Path>)> = None;
+            let mut received: Option<(Rank, &Vec<Vec<Rank>>)> = None;
             for case in cases(planned) {
                 let ended = self.end(world, &case);
                 tally.take(ended.map(|ended| &ended.end));
@@ -80,6 +82,13 @@ impl Judgement<'_> {
                 let counted = self.judge(&case, ended)?;
                 if self.suspects.all.contains(case.rank) || self.suspects.leaving.contains(case.rank) {
                     continue;
+                }
+                if let Some(value) = &ended.value {
+                    let (first, same) = *received.get_or_insert((case.rank, value));
+                    if same != value {
+                        let found = format!("what it received is folded otherwise than what rank {first} did");
+                        return Err(case.broken(SAME, found));
+                    }
                 }
                 match &agreed {
                     // It was later than others when the result went with whoever held it.
