@@ -33,6 +33,9 @@ pub struct Policy {
     /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
     /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
     pub task_bytes_per_rank: u64,
+    /// Length in bytes of a body up to which a task waits for all partials that it can fold where processes share memory:
+    /// reading them takes less time than the messages of several tasks.
+    pub short_bytes: u64,
     /// Most partials that one task folds, unless `task_bytes_per_rank` asks for more between hosts.
     pub fan_in_max: usize,
     /// Time for which a worker is given tasks by its rate.
@@ -65,6 +68,7 @@ impl Default for Policy {
             partials_max: 8 << 10,
             bytes_per_partial: 2 << 10,
             task_bytes_per_rank: 4 << 10,
+            short_bytes: 128 << 10,
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
             lane_bytes: 2 << 20,
@@ -123,7 +127,9 @@ impl Policy {
         share_memory: bool,
     ) -> RangeInclusive<usize> {
         if share_memory {
-            return 2..=self.fan_in_max;
+            let is_short = segments == 1 && segment_bytes <= self.short_bytes;
+            let least = if is_short { ranks.clamp(2, self.fan_in_max) } else { 2 };
+            return least..=self.fan_in_max;
         }
         let reads = (self.task_bytes_per_rank * ranks as u64).checked_div(segment_bytes).unwrap_or(0);
         // The messages of fewer tasks than that are few beside those of the ranks.

@@ -117,14 +117,14 @@ async fn host(
     accepting.abort();
     // Farewells may still be on their way.
     for connection in connections.into_values() {
-        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, connection.end()).await;
+        connection.end().await;
     }
 }
 
 /// Messages after which the master says what it has decided so far, however many more there are.
 const TURN_MESSAGES: u64 = 2048;
 
-/// How long a last message to a worker may take.
+/// How long last messages to a worker may take.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to one worker.
@@ -166,9 +166,9 @@ impl Connection {
         }
     }
 
-    /// Says no more than what has been said. The worker sees that nobody listens any more.
+    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody listens any more.
     async fn end(self) {
-        self.clone().flush().await;
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, self.clone().flush()).await;
         self.outlet().close(Shutdown::Write);
     }
 }

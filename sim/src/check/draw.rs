@@ -24,6 +24,9 @@ enum Weather {
 /// Everything that a run does, drawn from `seed`.
 pub fn draw(seed: u64) -> Schedule {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
+    // What is drawn from a stream of its own leaves the other draws, and the worlds that are known by their seeds, as they were.
+    let mut apart = random.clone();
+    apart.set_stream(1);
     let weather = match random.random_range(0..10) {
         0 => Weather::Fair,
         1..4 => Weather::Deaths,
@@ -53,6 +56,8 @@ pub fn draw(seed: u64) -> Schedule {
             lane_bytes: pick(&mut random, [1, 2 << 20]),
             hold_bytes: pick(&mut random, [8, 16, 1 << 20]),
             task_bytes_per_rank: pick(&mut random, [0, 2 << 10, 1 << 16]),
+            short_bytes: pick(&mut apart, [0, 128 << 10]),
+            spread_bytes: pick(&mut apart, [0, 16, 4 << 10]),
         },
         reductions: Vec::new(),
         leaves: Vec::new(),

@@ -131,6 +131,8 @@ fn settings(schedule: &Schedule) -> Settings {
         lane_bytes,
         hold_bytes,
         task_bytes_per_rank,
+        short_bytes,
+        spread_bytes,
     } = schedule.pacing;
     let limits = Limits { ping_interval: us(schedule.ping_interval_us), ..Limits::default() };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
@@ -150,6 +152,8 @@ fn settings(schedule: &Schedule) -> Settings {
         lane_bytes,
         hold_bytes,
         task_bytes_per_rank,
+        short_bytes,
+        spread_bytes,
         ..Policy::default()
     };
     settings

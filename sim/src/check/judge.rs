@@ -86,7 +86,8 @@ impl Judgement<'_> {
                 if let Some(value) = &ended.value {
                     let (first, same) = *received.get_or_insert((case.rank, value));
                     if same != value {
-                        let found = format!("what it received is folded otherwise than what rank {first} did");
+                        let found =
+                            format!("what it received is folded otherwise than what rank {first} did");
                         return Err(case.broken(SAME, found));
                     }
                 }

@@ -62,6 +62,10 @@ pub struct Pacing {
     pub hold_bytes: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub task_bytes_per_rank: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub short_bytes: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub spread_bytes: u64,
 }
 
 /// A reduction, and when each rank calls it. Its group are those who call it and those who do not come.

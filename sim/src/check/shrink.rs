@@ -210,7 +210,7 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 11] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 13] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 15] = [
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,
     |schedule| schedule.wakes = Wakes::InOrder,
@@ -227,6 +227,8 @@ const SIMPLER_WORLDS: [fn(&mut Schedule); 13] = [
     },
     |schedule| schedule.pacing.hold_bytes = 1 << 20,
     |schedule| schedule.pacing.task_bytes_per_rank = 0,
+    |schedule| schedule.pacing.short_bytes = 0,
+    |schedule| schedule.pacing.spread_bytes = 0,
 ];
 
 /// Changes how long a fault lasts, when it begins, or what it is; the last is the ping interval.
