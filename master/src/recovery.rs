@@ -54,7 +54,7 @@ impl Reduction {
     pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId) {
         self.survived = self.survived.union(&Path::single(dead.rank)).expect("a process dies once");
         let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
-        self.failures.push((now, failure));
+        self.account.failures.push((now, failure));
     }
 
     /// Takes it up again whoever has died meanwhile.
@@ -175,8 +175,8 @@ impl Reduction {
         }
         let cover = self.cover(index, &missing, members)?;
         // Both hold the same contributions: each partial more is a fold less that is done.
-        self.folds_redone += cover.len().saturating_sub(loose) as u64;
-        if let Some((_, failure)) = self.failures.last_mut() {
+        self.account.folds_redone += cover.len().saturating_sub(loose) as u64;
+        if let Some((_, failure)) = self.account.failures.last_mut() {
             let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
             failure.restored.push(Restored { segment: index, path: missing, copies });
         }
@@ -290,7 +290,7 @@ impl Reduction {
         let segment = &mut self.segments[index.0 as usize];
         let running = segment.running.remove(&executor);
         segment.abandoned.extend(running.map(|running| Abandoned { running, counts: true }));
-        self.tasks_doubled += 1;
+        self.account.tasks_doubled += 1;
         cover.into_iter().for_each(|ready| self.put(index, ready));
         true
     }

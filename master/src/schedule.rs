@@ -15,22 +15,11 @@ use crate::{
     membership::Membership,
     policy::Policy,
     queue::{Access, Ready},
-    reduction::Reduction,
+    reduction::{Reduction, Turn},
 };
 
 /// How many times longer than by the counters a task may take before others do it, too.
 const LATE_FACTOR: u32 = 8;
-
-/// Who can go on with a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Turn {
-    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
-    Root(Rank),
-    /// Whoever owns a partial that waits there.
-    Owners,
-    /// Somebody who begins afresh: the owners are dead, or hold copies only.
-    Anyone,
-}
 
 /// Segments that somebody could go on with.
 #[derive(Clone, Debug, Default)]

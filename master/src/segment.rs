@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{
     lane::Load,
     queue::{Queue, Ready},
-    schedule::Turn,
+    reduction::Turn,
 };
 
 /// A task that its executor works on.

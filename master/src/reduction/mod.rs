@@ -4,34 +4,33 @@
 //! For each segment the paths of queued partials, of running tasks and of the finished result are
 //! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
 //! paths is one that refuses overlap.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`turn`] | who can go on with a segment, and with which partials |
+//! | [`account`] | what is told about it once it is over |
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
+mod account;
+mod turn;
+
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece, Source, Task},
-    report::{FailureRecord, Phases, Report, TaskRecord},
-    spec::{Delivery, Order, Protection},
+    spec::Protection,
 };
 use smallvec::SmallVec;
 
+use self::account::Account;
+pub(crate) use self::turn::Turn;
 use crate::{
     copying::Copying,
     lane::Load,
     policy::Policy,
-    queue::{Access, Queue, Ready},
-    schedule::Turn,
+    queue::{Queue, Ready},
     segment::{Abandoned, Completed, Running, Segment},
 };
-
-/// A task that is done.
-#[derive(Clone, Debug)]
-struct Done {
-    index: SegmentIndex,
-    running: Running,
-    at: Timestamp,
-    work: Duration,
-}
 
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
@@ -76,26 +75,15 @@ pub struct Reduction {
     pub(crate) originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     pub(crate) survived: Path,
-    pub(crate) folds_redone: u64,
-    pub(crate) tasks_doubled: u64,
     /// Originals that wait for their second copy before they count.
     pub(crate) uncommitted: BTreeMap<Rank, Arc<Ready>>,
     pub(crate) copying: Copying,
     pub(crate) segment_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) started: Timestamp,
-    last_arrival: Timestamp,
     /// When the latest original or partial came.
     pub(crate) last_progress: Timestamp,
-    arrivals: Vec<(Rank, Timestamp)>,
-    tasks_per_worker: BTreeMap<Rank, u64>,
-    bytes_moved: u64,
-    working: Duration,
-    fetching: Duration,
-    /// Every task, as long as a rank has asked for it or may still come and ask.
-    history: Vec<Done>,
-    pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
-    tell_trace: bool,
+    pub(crate) account: Account,
 }
 
 impl Reduction {
@@ -145,30 +133,15 @@ impl Reduction {
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
-            folds_redone: 0,
-            tasks_doubled: 0,
             uncommitted: BTreeMap::new(),
             copying: Copying::default(),
             segment_bytes,
             body_bytes,
             started: now,
-            last_arrival: now,
             last_progress: now,
-            arrivals: Vec::new(),
-            tasks_per_worker: BTreeMap::new(),
-            bytes_moved: 0,
-            working: Duration::ZERO,
-            fetching: Duration::ZERO,
-            history: Vec::new(),
-            failures: Vec::new(),
-            tell_trace: false,
+            account: Account::default(),
             spec,
         }
-    }
-
-    /// Ranks that have called it, whether their contributions count or not.
-    pub(crate) fn callers(&self) -> Path {
-        self.arrivals.iter().map(|(rank, _)| *rank).collect()
     }
 
     /// When its deadline passes.
@@ -180,148 +153,6 @@ impl Reduction {
     pub fn range(&self, index: SegmentIndex) -> ByteRange {
         let start = u64::from(index.0) * self.segment_bytes;
         ByteRange { start, len: self.segment_bytes.min(self.body_bytes - start) }
-    }
-
-    /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
-    /// then carries each finished segment once instead of taking part in every level of the tree.
-    pub fn holds_root(&self) -> bool {
-        self.segments.len() > 1 && !self.share_memory
-    }
-
-    /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
-    /// if that would be too much to keep.
-    fn holds_inline(&self, policy: &Policy) -> bool {
-        self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
-    }
-
-    /// Whether a segment waits until there are enough partials for a task.
-    fn waits_for_more(&self, index: SegmentIndex) -> bool {
-        let segment = &self.segments[index.0 as usize];
-        let more_come =
-            || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
-        segment.queue.len() < *self.fan_in.start() && more_come()
-    }
-
-    /// Whether a segment waits as it did before, so that nobody has to be found who could go on with it.
-    pub(crate) fn rests(&self, index: SegmentIndex) -> bool {
-        self.segments[index.0 as usize].turn.is_none() && self.waits_for_more(index)
-    }
-
-    /// Who can go on with a segment as it is now, if partials that may meet wait there.
-    pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
-        if self.collecting.is_some() || self.holds_inline(policy) || self.waits_for_more(index) {
-            return None;
-        }
-        let most = self.most(index);
-        let segment = &mut self.segments[index.0 as usize];
-        if !segment.queue.has_partners() {
-            let queue = &segment.queue;
-            let root = segment.held_root.take_if(|_| queue.contributions() + 1 == self.group.len())?;
-            segment.queue.push(root, &self.spec.group, &self.group);
-        }
-        // Nobody but the root holds the root's contribution.
-        let queue = &segment.queue;
-        let has_own =
-            |root: &Rank| queue.of(*root).any(|ready| ready.path.contains(*root) && queue.meets(ready, most));
-        Some(self.spec.delivery.root().filter(has_own).map_or(Turn::Owners, Turn::Root))
-    }
-
-    /// Most partials that one task of a segment folds.
-    fn most(&self, index: SegmentIndex) -> usize {
-        let unbounded = self.inline || self.segments[index.0 as usize].unbounded;
-        if unbounded { usize::MAX } else { *self.fan_in.end() }
-    }
-
-    /// The partials that wait in a segment and whose owners can fold others into them.
-    pub(crate) fn executors<'a>(
-        &'a self,
-        index: SegmentIndex,
-        is_alive: &'a impl Fn(Rank) -> bool,
-    ) -> impl Iterator<Item = &'a Arc<Ready>> {
-        let meeting = self.segments[index.0 as usize].queue.meeting(self.most(index));
-        meeting.filter(move |ready| self.can_execute(index, ready, is_alive))
-    }
-
-    /// The partial that waits in a segment and that `rank` can fold others into.
-    pub(crate) fn own_of(
-        &self,
-        index: SegmentIndex,
-        rank: Rank,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> Option<&Arc<Ready>> {
-        let queue = &self.segments[index.0 as usize].queue;
-        let able = queue.of(rank).find(|ready| self.can_execute(index, ready, is_alive))?;
-        queue.meets(able, self.most(index)).then_some(able)
-    }
-
-    /// Takes partials of a segment that are to meet now, `own` among them, in the order of their operands.
-    pub(crate) fn take_partners(
-        &mut self,
-        index: SegmentIndex,
-        own: Option<&Arc<Ready>>,
-        access: impl Fn(&Ready) -> Access,
-    ) -> Option<Vec<Arc<Ready>>> {
-        let most = self.most(index);
-        let partials = self.segments[index.0 as usize].queue.take(own, most, access)?;
-        if self.inline {
-            self.held_bytes = 0;
-        }
-        Some(partials)
-    }
-
-    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes part at once;
-    /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
-    /// Returns whether anything changes.
-    pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
-        let segment = &mut self.segments[index.0 as usize];
-        if !(segment.running.is_empty() && self.arrived == self.group) {
-            return false;
-        }
-        match segment.held_root.take() {
-            Some(root) => {
-                segment.queue.push(root, &self.spec.group, &self.group);
-                true
-            }
-            None => self.spec.order == Order::Fixed && !std::mem::replace(&mut segment.unbounded, true),
-        }
-    }
-
-    /// Whether `ready` is what its process holds as its own partial: others can be folded into it.
-    pub fn is_own(&self, index: SegmentIndex, ready: &Ready) -> bool {
-        let segment = &self.segments[index.0 as usize];
-        let rank = ready.process.rank;
-        let holds = match segment.held.get(&rank) {
-            Some(held) => held.path == ready.path,
-            None => ready.path == Path::single(rank),
-        };
-        holds && !segment.spoilt.contains(&rank)
-    }
-
-    /// Whether the process of `ready` can fold others into it now.
-    pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
-        let rank = ready.process.rank;
-        let segment = &self.segments[index.0 as usize];
-        is_alive(rank)
-            && !self.collected.contains(rank)
-            && self.is_own(index, ready)
-            && !segment.is_busy(rank)
-    }
-
-    /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
-    /// partial.
-    pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
-        let segment = &self.segments[index.0 as usize];
-        let takes_part = self.arrived.contains(rank)
-            && !self.collected.contains(rank)
-            && self.spec.delivery.root() != Some(rank);
-        let needed = segment.held.get(&rank).is_some_and(|held| {
-            let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
-            let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);
-            let mut sources = segment.running.values().flat_map(|running| &running.sources);
-            waiting.into_iter().any(|ready| is_it(ready.process, &ready.path))
-                || sources.any(|(process, path)| is_it(*process, path))
-        });
-        takes_part && !needed && !segment.is_busy(rank)
     }
 
     /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the others.
@@ -370,35 +201,6 @@ impl Reduction {
         }
     }
 
-    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and nobody needs to hear
-    /// what comes of it: nothing is left to be folded after it, all of it travels inlined, and folding cannot fail.
-    pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
-        let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
-        let bytes: u64 = partials.iter().map(|ready| ready.data.len()).sum();
-        let reaches_all = || match self.spec.delivery {
-            Delivery::Root(_) => true,
-            Delivery::FirstOf(_) => false,
-            // Whoever works on a task that was given up could not begin with another one.
-            Delivery::All => {
-                bytes <= policy.spread_bytes && self.segments[index.0 as usize].abandoned.is_empty()
-            }
-        };
-        self.inline
-            && contributions == self.group.len()
-            && self.spec.kind.folds_surely()
-            && !self.tell_trace
-            && reaches_all()
-    }
-
-    /// Counts the last task for all who are to do it: each reads what is not its own.
-    pub(crate) fn count_last(&mut self, last: &Task) {
-        for rank in self.spec.delivery.root().map_or_else(|| self.callers(), Path::single).iter() {
-            *self.tasks_per_worker.entry(rank).or_default() += 1;
-            let others = last.sources.iter().filter(|source| source.process.rank != rank);
-            self.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
-        }
-    }
-
     /// Takes in `process`'s original.
     ///
     /// # Panics
@@ -406,17 +208,15 @@ impl Reduction {
     pub fn arrive(&mut self, now: Timestamp, process: ProcessId, data: Data, trace: bool) {
         let path = Path::single(process.rank);
         self.arrived = self.arrived.union(&path).expect("I1: a rank arrives once");
-        self.last_arrival = now;
         self.last_progress = now;
-        self.arrivals.push((process.rank, now));
+        self.account.arrive(now, process.rank, trace);
         self.pause_copies();
         self.inline &= !matches!(data, Data::Window(_));
         if let Data::Inline(bytes) = &data {
             self.held_bytes += bytes.len() as u64;
         }
-        self.tell_trace |= trace;
-        if !self.keeps_history() {
-            self.history = Vec::new();
+        if self.arrived == self.group {
+            self.account.close();
         }
         let ready = Arc::new(Ready { process, path, data });
         self.originals.insert(process.rank, ready.clone());
@@ -514,20 +314,9 @@ impl Reduction {
         self.segments[index.0 as usize].hold(ready.clone());
         self.put(index, ready);
         self.last_progress = now;
-        *self.tasks_per_worker.entry(sender.rank).or_default() += 1;
-        self.bytes_moved += counters.fetched_bytes;
-        self.working += Duration::from_nanos(counters.task_ns);
-        self.fetching += Duration::from_nanos(counters.fetch_ns);
         let load = running.load.clone();
-        if self.keeps_history() {
-            let work = Duration::from_nanos(counters.task_ns);
-            self.history.push(Done { index, running, at: now, work });
-        }
+        self.account.complete(now, (index, running), counters, self.arrived != self.group);
         Some(Completed { load, counts: true })
-    }
-
-    fn keeps_history(&self) -> bool {
-        self.tell_trace || self.arrived != self.group
     }
 
     /// Takes the partials out of the queue that together hold `path`, if nobody has begun to use them.
@@ -539,63 +328,6 @@ impl Reduction {
             while segment.queue.remove(within).is_some() {}
         }
         waiting == path.len()
-    }
-
-    /// What is told about the reduction once it is over.
-    pub fn report(&self, now: Timestamp) -> Report {
-        Report {
-            contributors: self.group.clone(),
-            tasks_per_worker: self.tasks_per_worker.iter().map(|(&rank, &tasks)| (rank, tasks)).collect(),
-            survived: self.survived.clone(),
-            folds_redone: self.folds_redone,
-            folds: (self.group.len() as u64).saturating_sub(1) * self.segments.len() as u64,
-            missing: self.missing.clone(),
-            protected: self.protected(),
-            tasks_doubled: self.tasks_doubled,
-            bytes_moved: self.bytes_moved,
-            phases: Phases {
-                arriving: self.last_arrival.since(self.started),
-                folding: now.since(self.last_arrival),
-                working: self.working,
-                fetching: self.fetching,
-            },
-            arrivals: match self.tell_trace {
-                true => self.arrivals.iter().map(|(rank, at)| (*rank, at.since(self.started))).collect(),
-                false => Vec::new(),
-            },
-            trace: match self.tell_trace {
-                true => self.history.iter().map(|done| self.record(done)).collect(),
-                false => Vec::new(),
-            },
-            failures: match self.tell_trace {
-                true => {
-                    let told = |(at, failure): &(Timestamp, FailureRecord)| FailureRecord {
-                        at: at.since(self.started),
-                        ..failure.clone()
-                    };
-                    self.failures.iter().map(told).collect()
-                }
-                false => Vec::new(),
-            },
-        }
-    }
-
-    fn record(&self, done: &Done) -> TaskRecord {
-        let end = done.at.since(self.started);
-        TaskRecord {
-            executor: done.running.executor.rank,
-            segment: done.index,
-            range: self.range(done.index),
-            own: done.running.own.clone(),
-            sources: done
-                .running
-                .sources
-                .iter()
-                .map(|(process, path)| (process.rank, path.clone()))
-                .collect(),
-            start: end.saturating_sub(done.work),
-            end,
-        }
     }
 
     /// Where the finished segments lie; neighbouring ones in one window are one piece.

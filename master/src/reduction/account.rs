@@ -1,0 +1,146 @@
+//! What a reduction did, and what is told of it once it is over.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, SegmentIndex, Timestamp,
+    message::{Task, TaskCounters},
+    report::{FailureRecord, Phases, Report, TaskRecord},
+};
+
+use super::Reduction;
+use crate::segment::Running;
+
+/// What a reduction did so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account {
+    /// Who has called it, whether that contribution counts or not.
+    arrivals: Vec<(Rank, Timestamp)>,
+    tasks_per_worker: BTreeMap<Rank, u64>,
+    pub(crate) tasks_doubled: u64,
+    pub(crate) folds_redone: u64,
+    bytes_moved: u64,
+    working: Duration,
+    fetching: Duration,
+    /// Every task, as long as a rank has asked for it or may still come and ask.
+    history: Vec<Done>,
+    pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
+    pub(super) tells_trace: bool,
+}
+
+/// A task that is done.
+#[derive(Clone, Debug)]
+struct Done {
+    index: SegmentIndex,
+    running: Running,
+    at: Timestamp,
+    work: Duration,
+}
+
+impl Account {
+    /// Notes who has called.
+    pub(super) fn arrive(&mut self, now: Timestamp, rank: Rank, trace: bool) {
+        self.arrivals.push((rank, now));
+        self.tells_trace |= trace;
+    }
+
+    /// Notes that nobody else will call.
+    pub(super) fn close(&mut self) {
+        if !self.tells_trace {
+            self.history = Vec::new();
+        }
+    }
+
+    /// Ranks that have called.
+    pub(super) fn callers(&self) -> Path {
+        self.arrivals.iter().map(|(rank, _)| *rank).collect()
+    }
+
+    /// Notes a task that is done, and that others may come and ask for it.
+    pub(super) fn complete(
+        &mut self,
+        at: Timestamp,
+        (index, running): (SegmentIndex, Running),
+        counters: TaskCounters,
+        may_be_told: bool,
+    ) {
+        let [work, fetching] = [counters.task_ns, counters.fetch_ns].map(Duration::from_nanos);
+        *self.tasks_per_worker.entry(running.executor.rank).or_default() += 1;
+        self.bytes_moved += counters.fetched_bytes;
+        self.working += work;
+        self.fetching += fetching;
+        if self.tells_trace || may_be_told {
+            self.history.push(Done { index, running, at, work });
+        }
+    }
+
+    /// Notes a task that each of `executors` is about to do: it reads what is not its own.
+    fn leave_to(&mut self, executors: &Path, task: &Task) {
+        for rank in executors.iter() {
+            *self.tasks_per_worker.entry(rank).or_default() += 1;
+            let others = task.sources.iter().filter(|source| source.process.rank != rank);
+            self.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
+        }
+    }
+}
+
+impl Reduction {
+    /// Ranks that have called it, whether their contributions count or not.
+    pub(crate) fn callers(&self) -> Path {
+        self.account.callers()
+    }
+
+    /// Counts the last task for all who are to do it.
+    pub(crate) fn count_last(&mut self, last: &Task) {
+        let executors = self.spec.delivery.root().map_or_else(|| self.callers(), Path::single);
+        self.account.leave_to(&executors, last);
+    }
+
+    /// What is told about the reduction once it is over.
+    pub fn report(&self, now: Timestamp) -> Report {
+        let Account { arrivals, history, failures, .. } = &self.account;
+        let last_arrival = arrivals.last().map_or(self.started, |(_, at)| *at);
+        let since = |at: &Timestamp| at.since(self.started);
+        let (mut trace, mut told_arrivals, mut told_failures) = (Vec::new(), Vec::new(), Vec::new());
+        if self.account.tells_trace {
+            told_arrivals.extend(arrivals.iter().map(|(rank, at)| (*rank, since(at))));
+            trace.extend(history.iter().map(|done| self.record(done)));
+            let told = |(at, it): &(Timestamp, FailureRecord)| FailureRecord { at: since(at), ..it.clone() };
+            told_failures.extend(failures.iter().map(told));
+        }
+        Report {
+            contributors: self.group.clone(),
+            tasks_per_worker: self.account.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
+            survived: self.survived.clone(),
+            folds_redone: self.account.folds_redone,
+            folds: (self.group.len() as u64).saturating_sub(1) * self.segments.len() as u64,
+            missing: self.missing.clone(),
+            protected: self.protected(),
+            tasks_doubled: self.account.tasks_doubled,
+            bytes_moved: self.account.bytes_moved,
+            phases: Phases {
+                arriving: last_arrival.since(self.started),
+                folding: now.since(last_arrival),
+                working: self.account.working,
+                fetching: self.account.fetching,
+            },
+            arrivals: told_arrivals,
+            trace,
+            failures: told_failures,
+        }
+    }
+
+    fn record(&self, done: &Done) -> TaskRecord {
+        let end = done.at.since(self.started);
+        let source = |(process, path): &(ProcessId, Path)| (process.rank, path.clone());
+        TaskRecord {
+            executor: done.running.executor.rank,
+            segment: done.index,
+            range: self.range(done.index),
+            own: done.running.own.clone(),
+            sources: done.running.sources.iter().map(source).collect(),
+            start: end.saturating_sub(done.work),
+            end,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Whose turn it is: who can go on with a segment, and with which partials.
+
+use std::sync::Arc;
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, SegmentIndex,
+    spec::{Delivery, Order},
+};
+
+use super::Reduction;
+use crate::{
+    policy::Policy,
+    queue::{Access, Ready},
+};
+
+/// Who can go on with a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
+    Root(Rank),
+    /// Whoever owns a partial that waits there.
+    Owners,
+    /// Somebody who begins afresh: the owners are dead, or hold copies only.
+    Anyone,
+}
+
+impl Reduction {
+    /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
+    /// then carries each finished segment once instead of taking part in every level of the tree.
+    pub fn holds_root(&self) -> bool {
+        self.segments.len() > 1 && !self.share_memory
+    }
+
+    /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
+    /// if that would be too much to keep.
+    fn holds_inline(&self, policy: &Policy) -> bool {
+        self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
+    }
+
+    /// Whether a segment waits until there are enough partials for a task.
+    fn waits_for_more(&self, index: SegmentIndex) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let more_come =
+            || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
+        segment.queue.len() < *self.fan_in.start() && more_come()
+    }
+
+    /// Whether a segment waits as it did before, so that nobody has to be found who could go on with it.
+    pub(crate) fn rests(&self, index: SegmentIndex) -> bool {
+        self.segments[index.0 as usize].turn.is_none() && self.waits_for_more(index)
+    }
+
+    /// Who can go on with a segment as it is now, if partials that may meet wait there.
+    pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
+        if self.collecting.is_some() || self.holds_inline(policy) || self.waits_for_more(index) {
+            return None;
+        }
+        let most = self.most(index);
+        let segment = &mut self.segments[index.0 as usize];
+        if !segment.queue.has_partners() {
+            let queue = &segment.queue;
+            let root = segment.held_root.take_if(|_| queue.contributions() + 1 == self.group.len())?;
+            segment.queue.push(root, &self.spec.group, &self.group);
+        }
+        // Nobody but the root holds the root's contribution.
+        let queue = &segment.queue;
+        let has_own =
+            |root: &Rank| queue.of(*root).any(|ready| ready.path.contains(*root) && queue.meets(ready, most));
+        Some(self.spec.delivery.root().filter(has_own).map_or(Turn::Owners, Turn::Root))
+    }
+
+    /// Most partials that one task of a segment folds.
+    fn most(&self, index: SegmentIndex) -> usize {
+        let unbounded = self.inline || self.segments[index.0 as usize].unbounded;
+        if unbounded { usize::MAX } else { *self.fan_in.end() }
+    }
+
+    /// The partials that wait in a segment and whose owners can fold others into them.
+    pub(crate) fn executors<'a>(
+        &'a self,
+        index: SegmentIndex,
+        is_alive: &'a impl Fn(Rank) -> bool,
+    ) -> impl Iterator<Item = &'a Arc<Ready>> {
+        let meeting = self.segments[index.0 as usize].queue.meeting(self.most(index));
+        meeting.filter(move |ready| self.can_execute(index, ready, is_alive))
+    }
+
+    /// The partial that waits in a segment and that `rank` can fold others into.
+    pub(crate) fn own_of(
+        &self,
+        index: SegmentIndex,
+        rank: Rank,
+        is_alive: &impl Fn(Rank) -> bool,
+    ) -> Option<&Arc<Ready>> {
+        let queue = &self.segments[index.0 as usize].queue;
+        let able = queue.of(rank).find(|ready| self.can_execute(index, ready, is_alive))?;
+        queue.meets(able, self.most(index)).then_some(able)
+    }
+
+    /// Takes partials of a segment that are to meet now, `own` among them, in the order of their operands.
+    pub(crate) fn take_partners(
+        &mut self,
+        index: SegmentIndex,
+        own: Option<&Arc<Ready>>,
+        access: impl Fn(&Ready) -> Access,
+    ) -> Option<Vec<Arc<Ready>>> {
+        let most = self.most(index);
+        let partials = self.segments[index.0 as usize].queue.take(own, most, access)?;
+        if self.inline {
+            self.held_bytes = 0;
+        }
+        Some(partials)
+    }
+
+    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes part at once;
+    /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
+    /// Returns whether anything changes.
+    pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
+        let segment = &mut self.segments[index.0 as usize];
+        if !(segment.running.is_empty() && self.arrived == self.group) {
+            return false;
+        }
+        match segment.held_root.take() {
+            Some(root) => {
+                segment.queue.push(root, &self.spec.group, &self.group);
+                true
+            }
+            None => self.spec.order == Order::Fixed && !std::mem::replace(&mut segment.unbounded, true),
+        }
+    }
+
+    /// Whether `ready` is what its process holds as its own partial: others can be folded into it.
+    pub fn is_own(&self, index: SegmentIndex, ready: &Ready) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let rank = ready.process.rank;
+        let holds = match segment.held.get(&rank) {
+            Some(held) => held.path == ready.path,
+            None => ready.path == Path::single(rank),
+        };
+        holds && !segment.spoilt.contains(&rank)
+    }
+
+    /// Whether the process of `ready` can fold others into it now.
+    pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
+        let rank = ready.process.rank;
+        let segment = &self.segments[index.0 as usize];
+        is_alive(rank)
+            && !self.collected.contains(rank)
+            && self.is_own(index, ready)
+            && !segment.is_busy(rank)
+    }
+
+    /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
+    /// partial.
+    pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let takes_part = self.arrived.contains(rank)
+            && !self.collected.contains(rank)
+            && self.spec.delivery.root() != Some(rank);
+        let needed = segment.held.get(&rank).is_some_and(|held| {
+            let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
+            let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);
+            let mut sources = segment.running.values().flat_map(|running| &running.sources);
+            waiting.into_iter().any(|ready| is_it(ready.process, &ready.path))
+                || sources.any(|(process, path)| is_it(*process, path))
+        });
+        takes_part && !needed && !segment.is_busy(rank)
+    }
+
+    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and nobody needs to hear
+    /// what comes of it: nothing is left to be folded after it, all of it travels inlined, and folding cannot fail.
+    pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
+        let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
+        let bytes: u64 = partials.iter().map(|ready| ready.data.len()).sum();
+        let reaches_all = || match self.spec.delivery {
+            Delivery::Root(_) => true,
+            Delivery::FirstOf(_) => false,
+            // Whoever works on a task that was given up could not begin with another one.
+            Delivery::All => {
+                bytes <= policy.spread_bytes && self.segments[index.0 as usize].abandoned.is_empty()
+            }
+        };
+        self.inline
+            && contributions == self.group.len()
+            && self.spec.kind.folds_surely()
+            && !self.account.tells_trace
+            && reaches_all()
+    }
+}

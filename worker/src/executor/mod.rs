@@ -1,0 +1,291 @@
+//! One rank's share of a reduction, and what is done with it: fold, publish, collect.
+//!
+//! Reading peers is asynchronous; folding runs on the runtime's threads for blocking work, never on the thread that
+//! serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
+
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`fold`] | doing tasks |
+//! | [`collect`] | copying a finished result here |
+
+mod collect;
+mod fold;
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU64,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+};
+
+use bytes::Bytes;
+use everfold_protocol::{
+    Path, ProcessId, ReductionId,
+    message::{Data, KeepAs, Source, WindowRef},
+    spec::{BodyKind, Limits, Operation, Order, ReductionSpec},
+};
+
+use crate::{
+    body::{Body, BodyError, Object},
+    keeper::{self, Keeper},
+    kernel::Accumulate,
+    machine::ExecutionError,
+    memory::{
+        buffer::{Buffer, Memory},
+        window::{Content, Windows},
+    },
+};
+
+/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread. Only with
+/// operations that are ours: nobody knows how long others take.
+const ON_THE_SPOT_BYTES: usize = 128 << 10;
+
+/// What this rank put into a reduction and what has become of it.
+#[derive(Debug)]
+pub struct Share {
+    me: ProcessId,
+    group: Path,
+    order: Order,
+    /// Whether partials stay in this process: at the root, where the result arrives.
+    private: bool,
+    /// Whether the result takes the place of what grows here. A task that was given up elsewhere may still be under way:
+    /// nothing is folded into the result.
+    over: AtomicBool,
+    shown: Shown,
+    /// Windows on copies of others' originals.
+    copies: Mutex<BTreeMap<ProcessId, WindowRef>>,
+    kind: Kind,
+}
+
+/// What of a share peers can read.
+#[derive(Debug)]
+struct Shown {
+    windows: Arc<Windows>,
+    open: Mutex<Vec<WindowRef>>,
+    inline_bytes_max: u64,
+}
+
+impl Shown {
+    fn publish(&self, content: Content) -> Result<Data, NoWindow> {
+        let window = self.windows.publish(content).ok_or(NoWindow)?;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(window.clone());
+        Ok(Data::Window(window))
+    }
+
+    fn publish_encoded(&self, bytes: Vec<u8>) -> Result<Data, NoWindow> {
+        if bytes.len() as u64 <= self.inline_bytes_max {
+            Ok(Data::Inline(bytes.into()))
+        } else {
+            self.publish(Content::Encoded(bytes.into()))
+        }
+    }
+
+    /// Closes the windows that `which` accepts.
+    fn release(&self, which: impl Fn(&WindowRef) -> bool) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|window| {
+            let release = which(window);
+            if release {
+                self.windows.release(window);
+            }
+            !release
+        });
+    }
+}
+
+/// The body; it is taken out when the application's future ends.
+enum Kind {
+    Array(Array),
+    Object(Mutex<Option<Box<dyn Object>>>),
+}
+
+struct Array {
+    original: Mutex<Option<Arc<Buffer>>>,
+    bytes: usize,
+    /// Where partials grow, unless they do in the original itself.
+    partial: Mutex<Option<(Arc<Buffer>, Data)>>,
+    /// Whether partials grow in the original, because nobody else reads it.
+    in_place: bool,
+    element_bytes: usize,
+    accumulate: Accumulate,
+    /// Whether the operation is one of ours.
+    predefined: bool,
+    collected: Mutex<Progress>,
+}
+
+/// How far the result is copied into an array.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// The bytes before this one are the result.
+    done: u64,
+    /// The bytes from this one on are as they were.
+    touched: u64,
+    /// The window on it, once others may have to read it.
+    shown: Option<Data>,
+}
+
+impl Array {
+    fn original(&self) -> Result<Arc<Buffer>, BodyError> {
+        let original = self.original.lock().unwrap_or_else(PoisonError::into_inner);
+        original.clone().ok_or_else(handed_back)
+    }
+}
+
+fn handed_back() -> BodyError {
+    BodyError("it was handed back to the application".to_owned())
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Array(array) => write!(f, "array of {} bytes", array.bytes),
+            Self::Object(_) => f.write_str("object"),
+        }
+    }
+}
+
+/// There are too many windows open, or too little memory for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many reductions are in flight: there is no window left for another one")]
+pub struct NoWindow;
+
+/// Why a body cannot be contributed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// See [`NoWindow`].
+    #[error(transparent)]
+    NoWindow(#[from] NoWindow),
+    /// See [`BodyError`].
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// The encoded body is over the job's limit.
+    #[error("the encoded body has {bytes} bytes; the limit of this job is {limit}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl Share {
+    /// Makes `body` this rank's original: readable for peers unless this rank is the root.
+    ///
+    /// # Errors
+    /// The body cannot be encoded, or no window is free.
+    pub fn new(
+        me: ProcessId,
+        spec: &ReductionSpec,
+        body: Body,
+        windows: &Arc<Windows>,
+        limits: &Limits,
+    ) -> Result<(Self, Data), ShareError> {
+        let private = spec.delivery.root() == Some(me.rank);
+        let inline_bytes_max = limits.inline_bytes_max;
+        let shown = Shown { windows: windows.clone(), open: Mutex::default(), inline_bytes_max };
+        let (kind, data) = match body {
+            Body::Array { memory, element_bytes, accumulate } => {
+                let inline = memory.bytes().len() as u64 <= inline_bytes_max;
+                let copy = (inline && !private).then(|| Bytes::copy_from_slice(memory.bytes()));
+                let original = Buffer::new(memory);
+                let data = match copy {
+                    Some(bytes) => Data::Inline(bytes),
+                    None if private => Data::Private,
+                    None => shown.publish(Content::Buffer(original.clone()))?,
+                };
+                let array = Array {
+                    bytes: original.len(),
+                    original: Mutex::new(Some(original)),
+                    partial: Mutex::default(),
+                    in_place: private || inline,
+                    element_bytes,
+                    accumulate,
+                    predefined: !matches!(spec.kind, BodyKind::Array { operation: Operation::Custom(_), .. }),
+                    collected: Mutex::default(),
+                };
+                (Kind::Array(array), data)
+            }
+            Body::Object(object) => {
+                let data = if private { Data::Private } else { shown.publish_encoded(object.encode()?)? };
+                (Kind::Object(Mutex::new(Some(object))), data)
+            }
+        };
+        let (group, order) = (spec.group.clone(), spec.order);
+        let copies = Mutex::default();
+        let over = AtomicBool::new(false);
+        Ok((Self { me, group, order, private, over, shown, copies, kind }, data))
+    }
+
+    fn folds_swiftly(&self) -> bool {
+        matches!(&self.kind, Kind::Array(array) if array.predefined)
+    }
+
+    /// Whether giving the body back takes longer than handing that over to another thread. Of an object nobody knows.
+    pub fn is_long_to_drop(&self) -> bool {
+        match &self.kind {
+            Kind::Array(array) => array.bytes > 1 << 20,
+            Kind::Object(_) => true,
+        }
+    }
+
+    /// Shows the copy of an original; one window for all its segments, whichever are there.
+    pub(crate) fn show_copy(
+        &self,
+        keeper: &Arc<Keeper>,
+        reduction: ReductionId,
+        source: &Source,
+        how: KeepAs,
+    ) -> Result<Data, String> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = copies.get(&source.process) {
+            return Ok(Data::Window(window.clone()));
+        }
+        let kept = keeper::Kept {
+            keeper: keeper.clone(),
+            kind: everfold_storage::Kind::Replica,
+            reduction,
+            owner: source.process,
+            bytes: source.data.len(),
+            segment_bytes: NonZeroU64::new(how.segment_bytes),
+        };
+        let data = self.shown.publish(Content::Kept(Arc::new(kept))).map_err(|error| error.to_string())?;
+        if let Data::Window(window) = &data {
+            copies.insert(source.process, window.clone());
+        }
+        Ok(data)
+    }
+
+    /// Closes all windows of this share.
+    pub fn release(&self) {
+        self.shown.release(|_| true);
+    }
+
+    /// Takes the body out: the result, where this rank was to have it. Waits for whoever still reads it. Partials stay
+    /// readable.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub async fn take_body(&self) -> Result<Returned, ExecutionError> {
+        let busy = || ExecutionError::blame(self.me, "the body is still in use");
+        match &self.kind {
+            Kind::Array(array) => {
+                let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let original = original.ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
+                self.shown.release(|window| self.shown.windows.shows(window, &original));
+                original.idle().await;
+                original.into_owner().map(Returned::Array).map_err(|_| busy())
+            }
+            Kind::Object(object) => {
+                let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
+                object.map(Returned::Object).ok_or_else(|| ExecutionError::blame(self.me, handed_back()))
+            }
+        }
+    }
+}
+
+/// A body on its way back to the application.
+pub enum Returned {
+    /// The memory it came in.
+    Array(Box<dyn Memory>),
+    /// The object.
+    Object(Box<dyn Object>),
+}
