@@ -23,6 +23,9 @@ use crate::{Failure, bench::machine::Machine, clock::now_ns, size};
 /// Simulates one reduction on more and more nodes: how long it takes beside what the network allows at least, what it
 /// asks of the master, and what simulating it takes.
 ///
+/// The second ratio is that of a master whose messages take no time, for its sockets or itself, and which so can afford
+/// shorter tasks in large groups: where it is much less than the first, the master is the limit.
+///
 /// The master's times are real: nanoseconds on this machine per message in its code, without sockets and codec. Its load
 /// is that time over the simulated one.
 ///
@@ -54,6 +57,7 @@ struct Row {
     ranks: u32,
     time_s: f64,
     bound_s: f64,
+    with_free_master_s: f64,
     messages: u64,
     ns_per_message: f64,
     load: f64,
@@ -82,14 +86,23 @@ impl Scale {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn measure(&self, ranks: u32) -> Result<Row, Failure> {
-        let link = self.network.link();
-        let cluster = Cluster { chunk_bytes: 256 << 10, ..Cluster::new(link) };
+    fn experiment(&self, ranks: u32) -> Experiment {
+        let cluster = Cluster { chunk_bytes: 256 << 10, ..Cluster::new(self.network.link()) };
         let mut experiment = Experiment::new(ranks, self.bytes, cluster);
         experiment.protection = self.protection;
         experiment.policy.segments = self.segments;
         experiment.policy.segment_bytes = u64::MAX;
         experiment.policy.limits.ping_interval = Duration::from_millis(self.ping_ms);
+        experiment
+    }
+
+    fn measure(&self, ranks: u32) -> Result<Row, Failure> {
+        let link = self.network.link();
+        let mut experiment = self.experiment(ranks);
+        (experiment.cluster.master_ns, experiment.cluster.master_frame_ns) = (0.0, 0.0);
+        (experiment.policy.task_bytes_per_rank, experiment.policy.partials_max) = (1 << 10, 128 << 10);
+        let with_free_master_s = seconds(experiment.run().time())?;
+        let mut experiment = self.experiment(ranks);
         experiment.stopwatch = Some(now_ns);
         let (started, started_cpu) = (Instant::now(), cpu_ns());
         let mut world = experiment.begin();
@@ -108,8 +121,7 @@ impl Scale {
         }
         let measured = experiment.finish(&mut world);
         let (wall_s, cpu_s) = (started.elapsed().as_secs_f64(), (cpu_ns() - started_cpu) as f64 * 1e-9);
-        let time_s =
-            measured.time().ok_or_else(|| Failure::new("the reduction ended in an error"))?.as_secs_f64();
+        let time_s = seconds(measured.time())?;
         let load = world.load();
         let messages = load.received + load.sent;
         // The kernel gives a busy machine's cores to others from time to time; that is not the master's.
@@ -118,6 +130,7 @@ impl Scale {
         Ok(Row {
             ranks,
             time_s,
+            with_free_master_s,
             bound_s: (self.bytes as f64 * link.ns_per_byte + depth * link.alpha_ns()) * 1e-9,
             messages,
             ns_per_message: master_s * 1e9 / messages as f64,
@@ -129,6 +142,10 @@ impl Scale {
     }
 }
 
+fn seconds(time: Option<Duration>) -> Result<f64, Failure> {
+    Ok(time.ok_or_else(|| Failure::new("the reduction ended in an error"))?.as_secs_f64())
+}
+
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY);
@@ -137,6 +154,7 @@ fn table(rows: &[Row]) -> Table {
         "time",
         "bound",
         "ratio",
+        "free master",
         "messages",
         "messages/s",
         "ns/message",
@@ -152,6 +170,7 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.2} ms", row.time_s * 1e3),
             format!("{:.2} ms", row.bound_s * 1e3),
             format!("{:.2}", row.time_s / row.bound_s),
+            format!("{:.2}", row.with_free_master_s / row.bound_s),
             row.messages.to_string(),
             format!("{:.0} k", row.messages as f64 / row.time_s / 1e3),
             format!("{:.0}", row.ns_per_message),

@@ -7,8 +7,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`turn`] | who can go on with a segment, and with which partials |
-//! | [`account`] | what is told about it once it is over |
+//! | `turn` | who can go on with a segment, and with which partials |
+//! | `account` | what is told about it once it is over |
 
 mod account;
 mod turn;

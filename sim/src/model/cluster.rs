@@ -133,6 +133,8 @@ pub struct Cluster {
     pub disk_ns_per_byte: f64,
     /// What handling one message and answering it costs the master, in nanoseconds: `everfold sim scale` measures it.
     pub master_ns: f64,
+    /// What receiving or sending a frame costs it, in nanoseconds.
+    pub master_frame_ns: f64,
     /// What else runs on the nodes.
     pub interference: Option<Interference>,
     /// Nodes that are slower than others at everything, and the part of the speed that they have.
@@ -150,6 +152,7 @@ impl Cluster {
             fold_ns_per_byte: 0.1,
             disk_ns_per_byte: 1e9 / 120e6,
             master_ns: 2500.0,
+            master_frame_ns: link.overhead_ns.max(link.gap_ns),
             interference: None,
             slow: BTreeMap::new(),
             chunk_bytes: 64 << 10,

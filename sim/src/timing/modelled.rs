@@ -120,7 +120,7 @@ impl Modelled {
             nodes: Nodes::new(cluster, ranks, settings.seed),
             jobs: Vec::new(),
             free: Vec::new(),
-            frame_ns: cluster.link.overhead_ns.max(cluster.link.gap_ns),
+            frame_ns: cluster.master_frame_ns,
             message_ns: cluster.master_ns,
             receiving_until: Timestamp::ZERO,
             handling_until: Timestamp::ZERO,

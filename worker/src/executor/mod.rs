@@ -6,8 +6,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`fold`] | doing tasks |
-//! | [`collect`] | copying a finished result here |
+//! | `fold` | doing tasks |
+//! | `collect` | copying a finished result here |
 
 mod collect;
 mod fold;
