@@ -23,7 +23,7 @@ const REASON: &str = "a future ends for a reason that the schedule gives";
 const VALUE: &str = "a value is the fold of what its report claims";
 const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
-const SAME: &str = "whoever receives a result receives the same bits";
+const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const LENT: &str = "a result that somebody has survives one death";
 const LEAVE: &str = "everyone can leave";
@@ -83,7 +83,9 @@ impl Judgement<'_> {
                 if self.suspects.all.contains(case.rank) || self.suspects.leaving.contains(case.rank) {
                     continue;
                 }
-                if let Some(value) = &ended.value {
+                // What is lost on its way may be folded anew for those who do not have it yet.
+                let undisturbed = case.spec.group.is_disjoint(&self.suspects.all);
+                if let Some(value) = ended.value.as_ref().filter(|_| undisturbed) {
                     let (first, same) = *received.get_or_insert((case.rank, value));
                     if same != value {
                         let found =
