@@ -49,8 +49,8 @@ pub struct Policy {
     pub lane_reads_max: u32,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
-    /// Inlined bytes of a whole group up to which all of them get all contributions, to fold them themselves, rather than one
-    /// of them, which sends the result back.
+    /// Bytes of a message with all inlined contributions up to which everyone gets one, to fold them, rather than one rank,
+    /// which sends the result back. Each costs the master and every receiver time: in large groups it is too long.
     pub spread_bytes: u64,
     /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
     pub copy_bytes: u64,

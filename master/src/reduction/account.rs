@@ -56,7 +56,7 @@ impl Account {
         self.arrivals.iter().map(|(rank, _)| *rank).collect()
     }
 
-    /// Notes a task that is done, and that others may come and ask for it.
+    /// Notes a task that is done. `may_be_told`: who asks for the trace may still come.
     pub(super) fn complete(
         &mut self,
         at: Timestamp,

@@ -13,6 +13,10 @@ use crate::{
     queue::{Access, Ready},
 };
 
+/// What a contribution takes in a message beside its body, or takes as long as so many bytes: to write it for each receiver, and
+/// to read it there.
+const SOURCE_BYTES: u64 = 128;
+
 /// Who can go on with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Turn {
@@ -171,7 +175,7 @@ impl Reduction {
     /// what comes of it: nothing is left to be folded after it, all of it travels inlined, and folding cannot fail.
     pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
         let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
-        let bytes: u64 = partials.iter().map(|ready| ready.data.len()).sum();
+        let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
             Delivery::Root(_) => true,
             Delivery::FirstOf(_) => false,

@@ -24,7 +24,7 @@ enum Weather {
 /// Everything that a run does, drawn from `seed`.
 pub fn draw(seed: u64) -> Schedule {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // What is drawn from a stream of its own leaves the other draws, and the worlds that are known by their seeds, as they were.
+    // What is drawn from a stream of its own leaves the worlds that are known by their seeds as they were.
     let mut apart = random.clone();
     apart.set_stream(1);
     let weather = match random.random_range(0..10) {
