@@ -36,7 +36,7 @@ fn master(ranks: u32) -> Master {
     for rank in (0..ranks).map(Rank) {
         let process = ProcessId::first(rank);
         let peer =
-            Peer { process, host: rank.into(), pid: 0, region: None, address: String::new(), domain: None };
+            Peer { process, host: rank.into(), pid: 0, region: None, bell: None, board: None, address: String::new(), domain: None };
         master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
     }
     while master.poll_action().is_some() {}

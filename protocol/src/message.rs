@@ -93,6 +93,10 @@ pub struct Peer {
     pub pid: u32,
     /// Its region of shared memory: file descriptor in that process and length in bytes.
     pub region: Option<(i32, u64)>,
+    /// What wakes it up for what is on the board: file descriptor of a pipe in that process.
+    pub bell: Option<i32>,
+    /// Where the ranks of one host put short contributions, if this process has made one: file descriptor in it.
+    pub board: Option<i32>,
     /// Where its server listens, `host:port`.
     pub address: String,
     /// Label of what its host shares with others, such as a switch: hosts with one label may fail together.

@@ -20,7 +20,11 @@ use everfold_protocol::{
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::{
-    memory::lifeline::{self, Ending},
+    board::{self, Clerk, Taken},
+    memory::{
+        board::{OwnBoard, SharedWords},
+        lifeline::{self, Ending},
+    },
     runtime::timestamp,
     transport::{
         control::{Address, BoxStream, Listener},
@@ -64,6 +68,8 @@ pub(crate) struct HostConfig {
     pub(crate) size: u32,
     pub(crate) rendezvous: Address,
     pub(crate) policy: Policy,
+    /// Where the ranks of this host put short contributions.
+    pub(crate) board: Option<Arc<OwnBoard>>,
 }
 
 impl Host {
@@ -181,6 +187,7 @@ struct Driver {
     origin: Instant,
     frame_bytes_max: u64,
     machine: Master,
+    board: Option<(Arc<OwnBoard>, Clerk<SharedWords>)>,
     connections: BTreeMap<ProcessId, Connection>,
     /// Messages so far.
     heard: u64,
@@ -198,6 +205,7 @@ impl Driver {
             origin,
             frame_bytes_max: config.policy.limits.frame_bytes_max,
             machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
+            board: config.board.clone().map(|own| (own.clone(), Clerk::new(own.board().clone()))),
             connections: BTreeMap::new(),
             heard: 0,
             done: false,
@@ -207,11 +215,13 @@ impl Driver {
     /// Runs until the machine is done; returns the connections that are left.
     async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
         let mut batch = Vec::new();
+        let mut collection = tokio::time::Instant::now();
         while !self.act() {
             let due = self.machine.poll_timeout();
-            let until = due.map(|due| {
+            let due = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
             });
+            let until = due.into_iter().chain(self.board.as_ref().map(|_| collection)).min();
             let received = match until {
                 Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
                 None => Some(inputs.recv_many(&mut batch, 1024).await),
@@ -226,6 +236,10 @@ impl Driver {
                 self.take(input).await;
             }
             self.let_time_pass();
+            if self.board.is_some() && collection <= tokio::time::Instant::now() {
+                self.collect();
+                collection = tokio::time::Instant::now() + board::PATIENCE;
+            }
         }
         self.connections
     }
@@ -234,7 +248,33 @@ impl Driver {
     fn let_time_pass(&mut self) {
         let now = timestamp(self.origin);
         if self.machine.poll_timeout().is_some_and(|due| due <= now) {
+            // What lies on the board was there before whatever comes out of this.
+            self.collect();
             self.machine.handle_timeout(now);
+        }
+    }
+
+    /// Takes what waits on the board for somebody, and wakes those up who have slept through the end of a round.
+    fn collect(&mut self) {
+        let Some((own, clerk)) = &mut self.board else { return };
+        own.wake(clerk.late().into_iter());
+        let taken = clerk.collect();
+        self.take_over(taken);
+    }
+
+    /// From now on, everybody contributes in messages.
+    fn close_board(&mut self) {
+        self.board.iter_mut().for_each(|(_, clerk)| clerk.close());
+        self.collect();
+    }
+
+    /// Takes in contributions as if they had come in messages.
+    fn take_over(&mut self, taken: Vec<Taken>) {
+        for (rank, contribution) in taken {
+            let (job, epoch, sender) = (self.job, self.machine.epoch(), ProcessId::first(rank));
+            let header = Header { job, epoch, sender };
+            let message = ToMaster::Contribute(Box::new(contribution));
+            self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
         }
     }
 
@@ -255,7 +295,11 @@ impl Driver {
                 for message in messages {
                     if let ToMaster::Join(peer) = &message {
                         self.watch_life(peer);
+                        // Ranks of several hosts have no board.
+                        self.board.take_if(|_| self.host != Some(peer.host));
                     }
+                    let taken = self.board.as_mut().map(|(_, clerk)| clerk.hear(&message));
+                    self.take_over(taken.unwrap_or_default());
                     self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
                     self.heard += 1;
                     if self.heard.is_multiple_of(TURN_MESSAGES) {
@@ -267,6 +311,7 @@ impl Driver {
             }
             Input::Disconnected(process) => {
                 self.hang_up(process);
+                self.close_board();
                 self.machine.handle_event(timestamp(self.origin), Event::Disconnected(process));
             }
             Input::Abandon => {}
@@ -297,7 +342,16 @@ impl Driver {
             match action {
                 Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
                 Action::Disconnect(process) => refused.push(process),
-                Action::Notice(notice) => tell(&notice),
+                Action::Notice(notice) => {
+                    tell(&notice);
+                    match notice {
+                        Notice::Failed { .. } => self.close_board(),
+                        Notice::Finished(reduction) | Notice::Refused { reduction, .. } => {
+                            self.board.iter_mut().for_each(|(_, clerk)| clerk.end(reduction));
+                        }
+                        _ => {}
+                    }
+                }
                 Action::Done => self.done = true,
             }
         }

@@ -13,6 +13,7 @@
 //! | `world` | the master, the workers, and what happens to them |
 //! | `settings` | what a world is made of |
 //! | `events` | the heap of what is going to happen |
+//! | `board` | what ranks of one host share |
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | [`model`] | a cluster: network, nodes, interference |
 //! | [`collective`] | static algorithms in the same cluster |
@@ -26,6 +27,7 @@
 //! | `told` | what happens, in words |
 //! | [`check`] | random worlds by seed: what is drawn, what has to hold, smaller schedules that fail |
 
+mod board;
 pub mod check;
 pub mod collective;
 mod events;

@@ -61,6 +61,15 @@ impl World {
     /// A contribution that is called lost is in no survivor's hands.
     pub(crate) fn check_loss(&self, notice: &master::Notice) {
         let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
+        if let Refusal::ProcessFailed { ranks } = refusal {
+            for process in ranks.iter().map(|rank| self.process(rank)) {
+                let share = process.shares.get(reduction);
+                // Nobody else has the contribution of a root.
+                let tells = share.is_some_and(|share| share.spec.delivery.root() != Some(process.id.rank));
+                let placed = process.tickets.iter().any(|ticket| ticket.reduction() == *reduction);
+                assert!(!(tells && placed), "what {} contributed lies on the board", process.id);
+            }
+        }
         let (Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }) = refusal else { return };
         let fenced = |rank: Rank| {
             let failed = |notice: &master::Notice| matches!(notice, master::Notice::Failed { process, .. } if process.rank == rank);

@@ -6,9 +6,9 @@ use everfold_protocol::{
     Generation, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp, WindowId,
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
-use everfold_worker::machine::Worker;
+use everfold_worker::{board::Ticket, machine::Worker};
 
-use crate::{events::Happening, evidence::NONSENSE, oracle::Ended};
+use crate::{events::Happening, evidence::NONSENSE, oracle::Ended, settings::Settings};
 
 /// Windows from this one on show copies of other ranks' originals.
 pub(crate) const COPIES: u64 = 1000;
@@ -41,6 +41,8 @@ pub(crate) struct Process {
     pub copies: BTreeSet<(Rank, SegmentId)>,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
+    /// What lies on the board of this rank, as far as it knows.
+    pub tickets: Vec<Ticket>,
     /// Whom it knows to be failed.
     pub departed: BTreeSet<Rank>,
 }
@@ -70,10 +72,18 @@ impl Share {
 
 impl Process {
     /// A process that is about to join.
-    pub fn new(rank: Rank, host: u64) -> Self {
+    pub fn new(rank: Rank, settings: &Settings) -> Self {
         let id = ProcessId::first(rank);
-        let peer =
-            Peer { process: id, host, pid: rank.0 + 1, region: None, address: String::new(), domain: None };
+        let peer = Peer {
+            process: id,
+            host: settings.host(rank),
+            pid: rank.0 + 1,
+            region: None,
+            bell: settings.board.then_some(0),
+            board: settings.board.then_some(0),
+            address: String::new(),
+            domain: None,
+        };
         Self {
             id,
             worker: Some(Worker::new(peer)),
@@ -88,6 +98,7 @@ impl Process {
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
+            tickets: Vec::new(),
             departed: BTreeSet::new(),
         }
     }

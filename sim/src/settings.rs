@@ -28,6 +28,8 @@ pub struct Settings {
     pub ranks: u32,
     /// Host of each rank; ranks of one host share memory. Empty: each its own.
     pub hosts: Vec<u64>,
+    /// Whether ranks that are all on one host put short contributions on a board.
+    pub board: bool,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Shortest and longest time a message takes.
@@ -58,6 +60,7 @@ impl Settings {
         Self {
             ranks,
             hosts: Vec::new(),
+            board: false,
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),

@@ -5,15 +5,19 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_master as master;
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, Timestamp,
-    message::{Contribution, Data, Header, MASTER_RANK, ToWorker},
+    message::{Contribution, Data, Header, MASTER_RANK, ToMaster, ToWorker},
     watch::INTERVALS_MOST,
 };
-use everfold_worker::machine::{Action, Event, Gone};
+use everfold_worker::{
+    board::PATIENCE,
+    machine::{Action, Event, Gone},
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use crate::{
+    board::Shared,
     events::{Happening, Heap, Work},
     faults::{Cut, Disk},
     process::{Process, Share, Shown, inlined},
@@ -23,7 +27,7 @@ use crate::{
     trace::{Step, Trace},
 };
 
-const JOB: JobId = JobId(1);
+pub(crate) const JOB: JobId = JobId(1);
 pub(crate) const MASTER: ProcessId =
     ProcessId { rank: MASTER_RANK, incarnation: everfold_protocol::Incarnation(0) };
 /// When nothing has happened for this long, nothing will: longer than any pause between two attempts.
@@ -53,6 +57,8 @@ pub struct World {
     pub(crate) timing: Timing,
     master: master::Master,
     master_due: Option<Timestamp>,
+    /// The board, if there is one.
+    pub(crate) shared: Option<Shared>,
     /// Whether the master died.
     master_lost: bool,
     /// By rank.
@@ -94,14 +100,15 @@ impl World {
             timing: Timing::new(&settings),
             master: master::Master::new(now, JOB, settings.ranks, settings.policy),
             master_due: None,
+            shared: Shared::new(&settings),
             master_lost: false,
-            processes: ranks.clone().map(|rank| Process::new(rank, settings.host(rank))).collect(),
+            processes: ranks.clone().map(|rank| Process::new(rank, &settings)).collect(),
             busy: 0,
             frozen: 0,
             cuts: Vec::new(),
             held_back: Vec::new(),
             progress: now,
-            quiet: QUIET + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
+            quiet: QUIET + PATIENCE * 2 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
             events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
@@ -115,6 +122,7 @@ impl World {
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
+        world.clear_board_later();
         world
     }
 
@@ -316,9 +324,13 @@ impl World {
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
-            Happening::ToMaster(..) | Happening::Disconnected(_) | Happening::Timeout if self.master_lost => {
-            }
+            Happening::ToMaster(..)
+            | Happening::Disconnected(_)
+            | Happening::Timeout
+            | Happening::Collect
+                if self.master_lost => {}
             Happening::ToMaster(sender, epoch, message) => {
+                self.look_for(&message);
                 let header = Header { job: JOB, epoch, sender };
                 let event = master::Event::Message { header, message: *message };
                 self.time_master(|master, now| master.handle_event(now, event));
@@ -348,14 +360,27 @@ impl World {
             Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
             Happening::Disconnected(process) => {
+                self.close_board();
                 self.time_master(|master, now| {
                     master.handle_event(now, master::Event::Disconnected(process))
                 });
             }
             Happening::MasterLost(process) => self.tell_worker(process.rank, Event::MasterLost),
+            Happening::Ring(from, next) => {
+                if self.process(from).worker.is_some() {
+                    self.ring(from, next);
+                }
+            }
+            Happening::Bell(rank) => self.look(rank),
+            Happening::Collect => {
+                self.clear_board();
+                self.clear_board_later();
+            }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => {
                 self.master_due = None;
+                // What lies on the board was there before whatever comes out of this.
+                self.clear_board();
                 self.time_master(master::Master::handle_timeout);
             }
             Happening::WorkerTimeout(rank) => {
@@ -396,7 +421,7 @@ impl World {
         self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
     }
 
-    fn time_master<T>(&mut self, ask: impl FnOnce(&mut master::Master, Timestamp) -> T) -> T {
+    pub(crate) fn time_master<T>(&mut self, ask: impl FnOnce(&mut master::Master, Timestamp) -> T) -> T {
         let started = self.settings.stopwatch.map(|read| read());
         let answer = ask(&mut self.master, self.now);
         if let Some((started, read)) = started.zip(self.settings.stopwatch) {
@@ -439,6 +464,7 @@ impl World {
                         self.teller.notice(self.now, &notice);
                     }
                     self.check_loss(&notice);
+                    self.take_note(&notice);
                     self.notices.push(notice);
                 }
                 master::Action::Done => self.done = true,
@@ -468,16 +494,21 @@ impl World {
         }
     }
 
+    pub(crate) fn tell_master(&mut self, rank: Rank, message: ToMaster) {
+        let process = self.process(rank);
+        let (sender, Some(worker)) = (process.id, &process.worker) else { return };
+        let header = Header { job: JOB, epoch: worker.epoch(), sender };
+        let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
+        self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
+    }
+
     fn act(&mut self, rank: Rank, action: Action) {
         let process = self.process_mut(rank);
         let id = process.id;
         let Some(worker) = &process.worker else { return };
         match action {
-            Action::Send(message) => {
-                let header = Header { job: JOB, epoch: worker.epoch(), sender: id };
-                let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
-                self.schedule(at, Happening::ToMaster(id, header.epoch, Box::new(message)));
-            }
+            Action::Send(message) => self.tell_master(rank, message),
+            Action::Place(contribution) => self.place(rank, contribution),
             Action::Execute(task) => {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
                 process.writing.insert(task.segment);

@@ -15,8 +15,8 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Header, News, Peer, ToMaster},
+    Path, Rank, ReductionId, Timestamp,
+    message::{Contribution, Evidence, Finished, Header, News, Peer, ToMaster},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
@@ -31,13 +31,17 @@ use tokio::{
 };
 
 use crate::{
+    board::{Board, Ticket, can_have},
     copier::Copier,
     executor::Share,
     handle::{CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
     keeper::Keeper,
     machine::{Action, End, Event, Gone, Worker},
-    memory::window::Windows,
+    memory::{
+        board::{self, Bell, Bells, SharedWords},
+        window::Windows,
+    },
     peers::Peers,
     transport::line::{Inlet, Outlet},
 };
@@ -61,6 +65,7 @@ pub(crate) struct Driver {
     /// Wakes the I/O thread's [`Driver::drive`]: there are messages to send, a timeout is due earlier, or all is over.
     wake: Notify,
     inlet: Inlet,
+    bell: Bell,
     pub(crate) hearing: Hearing,
     inner: Mutex<Inner>,
 }
@@ -69,6 +74,7 @@ pub(crate) struct Driver {
 struct Inner {
     machine: Worker,
     locals: BTreeMap<ReductionId, Local>,
+    placing: Option<Placing>,
     outlet: Outlet<ToMaster>,
     limits: Limits,
     /// Where the application waits for its session.
@@ -85,6 +91,14 @@ struct Inner {
 struct Local {
     share: Arc<Share>,
     answer: Option<Answer>,
+}
+
+/// The board, as this rank uses it.
+struct Placing {
+    board: Arc<Board<SharedWords>>,
+    bells: Arc<Bells>,
+    /// What lies there of this rank, as far as it knows.
+    tickets: Vec<Ticket>,
 }
 
 /// What is done when nothing is locked any more.
@@ -107,6 +121,7 @@ impl Driver {
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
         socket: OwnedFd,
+        bell: Bell,
         ready: mpsc::Sender<Result<Handle, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
@@ -114,6 +129,7 @@ impl Driver {
         let inner = Inner {
             machine: Worker::new(me),
             locals: BTreeMap::new(),
+            placing: None,
             outlet: Outlet::new(socket.clone()),
             limits: Limits::default(),
             ready: Some(ready),
@@ -141,6 +157,7 @@ impl Driver {
                 wake: Notify::new(),
                 inner: Mutex::new(inner),
                 inlet: Inlet::new(socket),
+                bell,
                 hearing,
                 config,
             }
@@ -203,18 +220,58 @@ impl Driver {
         }
     }
 
+    /// Takes in what is complete on the board.
+    fn look(self: &Arc<Self>) {
+        self.bell.silence();
+        let mut inner = self.lock();
+        let Some(Placing { board, tickets, .. }) = &mut inner.placing else { return };
+        let (me, now) = (self.config.process.rank, board::now());
+        let mut complete = Vec::new();
+        tickets.retain(|ticket| {
+            let outcome = board.outcome(me, now, ticket);
+            let waits = outcome.is_none();
+            complete.extend(outcome);
+            waits
+        });
+        if !complete.is_empty() && !inner.over {
+            let now = self.now();
+            complete.into_iter().for_each(|it| inner.machine.handle_event(now, Event::Complete(it)));
+            self.act(inner);
+        }
+    }
+
+    /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master says nothing more.
+    async fn attend(self: &Arc<Self>, ears: &Ears) -> io::Result<bool> {
+        tokio::select! {
+            biased;
+            ready = ears.bell.readable() => {
+                ready?.clear_ready();
+                self.look();
+                Ok(true)
+            }
+            ready = ears.line.readable() => {
+                let mut ready = ready?;
+                let goes_on = self.hear();
+                ready.clear_ready();
+                Ok(goes_on)
+            }
+        }
+    }
+
+    fn ears(&self) -> io::Result<Ears> {
+        Ok(Ears { line: self.inlet.register()?, bell: self.bell.register()? })
+    }
+
     /// Hears the master on the I/O thread, whenever the application's thread does not.
     async fn listen(self: &Arc<Self>) -> io::Result<()> {
         loop {
-            let line = self.inlet.register()?;
+            let ears = self.ears()?;
             while !self.hearing.application_waits() {
-                let mut ready = line.readable().await?;
-                if !self.hear() {
+                if !self.attend(&ears).await? {
                     return Ok(());
                 }
-                ready.clear_ready();
             }
-            drop(line);
+            drop(ears);
             self.hearing.rest().await?;
         }
     }
@@ -224,15 +281,10 @@ impl Driver {
     /// # Errors
     /// What the system says.
     pub(crate) async fn listen_here(self: Arc<Self>) -> io::Result<()> {
-        let line = self.inlet.register()?;
+        let ears = self.ears()?;
         let _listening = self.hearing.begin();
-        loop {
-            let mut ready = line.readable().await?;
-            if !self.hear() {
-                return Ok(());
-            }
-            ready.clear_ready();
-        }
+        while self.attend(&ears).await? {}
+        Ok(())
     }
 
     /// Makes a call.
@@ -357,6 +409,7 @@ impl Driver {
     fn do_one(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Deed> {
         match action {
             Action::Send(message) => inner.outlet.push(message),
+            Action::Place(contribution) => self.place(inner, contribution),
             Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
             Action::Unwelcome(reason) => {
                 let address = self.config.rendezvous.clone();
@@ -407,6 +460,19 @@ impl Driver {
         None
     }
 
+    /// Puts a contribution on the board, where possible.
+    fn place(&self, inner: &mut Inner, contribution: Box<Contribution>) {
+        let (me, now) = (self.config.process.rank, board::now());
+        let placed = inner.placing.as_mut().and_then(|placing| placing.place(me, now, &contribution));
+        match placed {
+            None => inner.outlet.push(ToMaster::Contribute(contribution)),
+            Some(complete) => {
+                let now = self.now();
+                complete.into_iter().for_each(|it| inner.machine.handle_event(now, Event::Complete(it)));
+            }
+        }
+    }
+
     /// Sends what there is to tell the master.
     fn send(self: &Arc<Self>, inner: &mut Inner) {
         if !inner.outlet.has_messages() {
@@ -429,6 +495,7 @@ impl Driver {
     fn meet(self: &Arc<Self>, inner: &mut Inner, peers: Vec<Peer>, limits: Limits) {
         inner.limits = limits;
         self.peers.meet(peers.clone());
+        inner.placing = Placing::open(&self.config, &peers);
         let handle = Handle {
             process: self.config.process,
             limits,
@@ -460,6 +527,46 @@ struct Leaving<'a>(&'a Driver);
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         self.0.leave();
+    }
+}
+
+/// Where a runtime hears of what this rank waits for.
+struct Ears {
+    line: AsyncFd<Arc<OwnedFd>>,
+    bell: AsyncFd<Arc<OwnedFd>>,
+}
+
+impl Placing {
+    /// The board of the job of these processes, if they can have one.
+    fn open(config: &Config, peers: &[Peer]) -> Option<Self> {
+        if !can_have(peers) {
+            return None;
+        }
+        let open = || {
+            let bells = Arc::new(Bells::open(peers)?);
+            let board = match &config.board {
+                Some(own) => own.board().clone(),
+                None => board::open(peers)?,
+            };
+            config.board.iter().for_each(|own| own.meet(&bells));
+            Ok(Self { board, bells, tickets: Vec::new() })
+        };
+        let opened: io::Result<_> = open();
+        opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
+    }
+
+    /// Puts a contribution on the board. Returns what is complete with it, or nothing if that is not possible.
+    fn place(&mut self, me: Rank, now: Duration, contribution: &Contribution) -> Option<Option<Finished>> {
+        let (ticket, completes) = self.board.place(me, now, contribution)?;
+        // Whatever else it has put in that place the master has taken.
+        self.tickets.retain(|other| !other.shares_place(&ticket));
+        if !completes {
+            self.tickets.push(ticket);
+            return Some(None);
+        }
+        let ranks = (0..contribution.spec.group.len() as u32).map(Rank);
+        ranks.filter(|rank| *rank != me).for_each(|rank| self.bells.ring(rank));
+        Some(self.board.outcome(me, now, &ticket))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     driver::Driver,
     executor::{Returned, Share, ShareError},
     machine::{Event, ExecutionError, Gone},
-    memory::region::Region,
+    memory::{board::OwnBoard, region::Region},
     transport::{
         control::Address,
         handshake::{HandshakeError, Key},
@@ -47,6 +47,8 @@ pub struct Config {
     pub transport: Transport,
     /// How long to wait for the master and for the other processes.
     pub join_timeout: Duration,
+    /// The job's board, in the process that hosts the master.
+    pub board: Option<Arc<OwnBoard>>,
     /// Threads that fold.
     pub threads: usize,
     /// Directory below which copies of contributions are kept while they are needed.

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | the bookkeeping of one rank; pure |
+//! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
 //! | [`kernel`] | how two blocks of elements become one |
 //! | [`memory`] | shared memory, buffers lent out by segment, windows |
 //! | [`body`] | what the application contributes, seen from here |
@@ -19,6 +20,7 @@
 //! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
 //! other.
 
+pub mod board;
 #[cfg(feature = "runtime")]
 pub mod body;
 #[cfg(feature = "runtime")]

@@ -20,6 +20,8 @@ use everfold_protocol::{
     watch::{Alarm, Watch},
 };
 
+use crate::board;
+
 /// Something happened.
 #[derive(Debug)]
 pub enum Event {
@@ -46,6 +48,8 @@ pub enum Event {
         /// Whether it worked.
         result: Result<Collected, ExecutionError>,
     },
+    /// The round of a reduction on the board is complete.
+    Complete(Finished),
     /// A copy of an original is there, or cannot be made.
     Kept(Kept),
     /// The application calls no more reductions.
@@ -93,6 +97,8 @@ pub enum Collected {
 pub enum Action {
     /// Tell the master.
     Send(ToMaster),
+    /// Put this on the board, or tell the master if that is not possible; [`Event::Complete`] may follow.
+    Place(Box<Contribution>),
     /// Everyone has joined: connect to them.
     Meet {
         /// All processes of the job, by rank.
@@ -212,6 +218,8 @@ pub struct Worker {
     process: ProcessId,
     epoch: Epoch,
     limits: Limits,
+    /// How many ranks share a board, if there is one.
+    board_ranks: Option<u32>,
     reductions: BTreeMap<ReductionId, Local>,
     tasks: BTreeMap<TaskId, Task>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
@@ -238,6 +246,7 @@ impl Worker {
             process: peer.process,
             epoch: Epoch(0),
             limits: Limits::default(),
+            board_ranks: None,
             reductions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -273,6 +282,7 @@ impl Worker {
                 }
                 self.hear(now, message);
             }
+            Event::Complete(finished) => self.finished(finished),
             Event::Kept(kept) => {
                 if self.reductions.contains_key(&kept.reduction) {
                     self.send(ToMaster::Kept(kept));
@@ -331,7 +341,15 @@ impl Worker {
             let local = Local { name, spec, held, lends: false, state: State::Running };
             let before = self.reductions.insert(reduction, local);
             assert!(before.is_none(), "each call has its own sequence number");
-            self.send(ToMaster::Contribute(Box::new(contribution)));
+            let suits = self.board_ranks.is_some_and(|ranks| board::suits(&contribution.spec, ranks));
+            // The master hears this rank's contributions to one name in order, which ways ever they take.
+            let first = ReductionId { sequence: 0, ..reduction };
+            let suits = suits && self.reductions.range(first..reduction).next().is_none();
+            let contribution = Box::new(contribution);
+            self.actions.push_back(match suits {
+                true => Action::Place(contribution),
+                false => Action::Send(ToMaster::Contribute(contribution)),
+            });
         }
     }
 
@@ -352,6 +370,7 @@ impl Worker {
             ToWorker::News(news) => self.actions.push_back(Action::News(news)),
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
+                self.board_ranks = board::can_have(&peers).then_some(peers.len() as u32);
                 let interval = limits.ping_interval;
                 // The process that hosts the master is not silent alone, and hears no pings once it has left.
                 let watches = !interval.is_zero() && self.process.rank != MASTER_RANK;

@@ -32,6 +32,8 @@ fn peer(windows: &Windows, address: String) -> Peer {
         host: shm::host_id().unwrap(),
         pid: std::process::id(),
         region: windows.region().map(|region| region.handle()),
+        bell: None,
+        board: None,
         address,
         domain: None,
     }

@@ -11,10 +11,11 @@ pub mod environment;
 pub mod local;
 mod output;
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use everfold_protocol::{ProcessId, message::MASTER_RANK};
 use everfold_worker::{
+    memory::board::OwnBoard,
     runtime::{self, Transport as WorkerTransport},
     transport::{
         control::{Address, AddressError},
@@ -195,9 +196,16 @@ impl Session {
         let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
-        let host = if process.rank == MASTER_RANK {
-            let policy = config.policy();
-            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy };
+        let transport = match environment.transport {
+            Transport::Auto | Transport::Shm => WorkerTransport::Auto,
+            Transport::Tcp => WorkerTransport::Tcp,
+        };
+        let is_host = process.rank == MASTER_RANK;
+        let shares_memory = is_host && transport == WorkerTransport::Auto;
+        let board = if shares_memory { OwnBoard::for_job(size).map(Arc::new) } else { None };
+        let host = if is_host {
+            let (policy, board) = (config.policy(), board.clone());
+            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy, board };
             let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
             Some(Host::start(config).map_err(listen)?)
         } else {
@@ -208,10 +216,8 @@ impl Session {
             job,
             key,
             rendezvous,
-            transport: match environment.transport {
-                Transport::Auto | Transport::Shm => WorkerTransport::Auto,
-                Transport::Tcp => WorkerTransport::Tcp,
-            },
+            transport,
+            board,
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),

@@ -1,5 +1,7 @@
 //! Schedules from seeds.
 
+use std::collections::BTreeSet;
+
 use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
@@ -42,6 +44,7 @@ pub fn draw(seed: u64) -> Schedule {
     let mut schedule = Schedule {
         seed,
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
+        board: false,
         task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
@@ -93,7 +96,40 @@ pub fn draw(seed: u64) -> Schedule {
         }
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
+    if apart.random_bool(0.15) {
+        share_a_board(&mut schedule, &mut apart);
+    }
     schedule
+}
+
+/// Puts all ranks on one host, and lets them reduce what suits its board.
+fn share_a_board(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    schedule.board = true;
+    schedule.hosts.fill(0);
+    let ranks = schedule.ranks();
+    for fault in &mut schedule.faults {
+        if matches!(fault.what, Trouble::Cut { .. } | Trouble::LoseHost(_)) {
+            fault.what = Trouble::Freeze(random.random_range(0..ranks));
+        }
+    }
+    let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
+    for name in names {
+        if random.random_bool(0.2) {
+            continue;
+        }
+        let (at_us, together) = (random.random_range(CALLS_US), random.random_bool(0.6));
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            let comes = |rank: &u32| planned.calls.iter().all(|call| call.rank != *rank);
+            let others = (0..ranks).filter(comes).filter(|rank| !planned.absent.contains(rank));
+            let others: Vec<CallAt> = others.map(|rank| CallAt { rank, at_us }).collect();
+            planned.calls.extend(others);
+            if together {
+                let at_us = (at_us + 100) * (planned.sequence + 1);
+                planned.calls.iter_mut().for_each(|call| call.at_us = at_us + random.random_range(0..60));
+            }
+            (planned.body, planned.inline, planned.trace) = (Body::Array(1), true, false);
+        }
+    }
 }
 
 fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {

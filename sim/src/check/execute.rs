@@ -137,6 +137,7 @@ fn settings(schedule: &Schedule) -> Settings {
     let limits = Limits { ping_interval: us(schedule.ping_interval_us), ..Limits::default() };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
+    settings.board = schedule.board;
     settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.keep_failures = schedule.keep_failures_percent;

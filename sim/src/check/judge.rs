@@ -106,6 +106,7 @@ impl Judgement<'_> {
             }
         }
         self.all_is_closed(world)?;
+        tally.take_board(world.board_counts());
         Ok(tally)
     }
 

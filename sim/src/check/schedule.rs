@@ -21,6 +21,9 @@ pub struct Schedule {
     pub seed: u64,
     /// Host of each rank; ranks of one host share memory. Rank 0 hosts the master.
     pub hosts: Vec<u32>,
+    /// Whether ranks that are all on one host put short contributions on a board.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub board: bool,
     /// Time that each rank takes for a task.
     pub task_us: Vec<u64>,
     /// How often the master pings; 0 if it does not.

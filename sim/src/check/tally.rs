@@ -29,6 +29,7 @@ impl Tally {
         count("worlds", 1);
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
+        count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("early leaves", schedule.leaves.len() as u64);
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);
@@ -59,6 +60,12 @@ impl Tally {
         count("worlds where copies fail", u64::from(schedule.keep_failures_percent > 0));
         count("worlds with damage", u64::from(schedule.damage_percent > 0));
         tally
+    }
+
+    /// Takes in how many rounds were completed on the board, and how many contributions the master has taken from it.
+    pub(crate) fn take_board(&mut self, (complete, taken): (u64, u64)) {
+        *self.met.entry("completed on a board").or_default() += complete;
+        *self.met.entry("taken from a board").or_default() += taken;
     }
 
     /// Takes in how a call ended: nothing if its process died before.

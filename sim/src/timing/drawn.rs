@@ -51,6 +51,10 @@ impl Drawn {
         *last
     }
 
+    pub fn bell(&mut self, now: Timestamp, random: &mut ChaCha8Rng) -> Timestamp {
+        now + self.latency(random)
+    }
+
     pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
         let all = match work {
             Work::Execute(_) => self.task_time(process.rank),

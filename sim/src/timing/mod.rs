@@ -107,6 +107,14 @@ impl Timing {
         }
     }
 
+    /// When a process takes in that it is woken up now.
+    pub fn bell(&mut self, now: Timestamp, random: &mut ChaCha8Rng) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.bell(now, random),
+            Self::Modelled(..) => now,
+        }
+    }
+
     /// Lets `process` begin with `work`; what will happen then goes to `schedule`.
     pub fn begin(
         &mut self,

@@ -62,7 +62,7 @@ impl Mapping {
     /// Where blocks begin.
     const BLOCKS: usize = Self::LIFELINE + Self::LIFELINE_BYTES;
 
-    fn new(file: &impl std::os::fd::AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
+    pub(super) fn new(file: &impl std::os::fd::AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
         let nonzero = len.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: the kernel chooses the address, so no existing mapping is touched.
@@ -74,6 +74,10 @@ impl Mapping {
     pub(super) fn of_lifeline(pid: u32, handle: (i32, u64)) -> io::Result<Self> {
         let (file, _) = open(pid, handle, File::options().read(true).write(true))?;
         Self::new(&file, Self::BLOCKS, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn at(&self, offset: usize) -> NonNull<u8> {

@@ -1,0 +1,389 @@
+//! The board: where the ranks of one host put short contributions instead of telling the master.
+//!
+//! A message to the master and one back cost each rank of a host, and the master twice as often, a system call, a wake-up and
+//! a place in somebody's queue: far more than a short body itself. Where all ranks of a job share memory, they put short
+//! contributions next to each other instead. Whoever completes a round wakes the others up, and each finds there what the
+//! master would have said ([`Finished`], with the last fold in it). The master hears of nothing, and nobody depends on it.
+//!
+//! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in messages, and goes on with
+//! it as with every other reduction: when a rank dies or leaves, when a rank contributes to the same reduction in a message,
+//! when anything takes longer than [`PATIENCE`]. A round is complete, or the master has it: that is decided by one
+//! atomic operation (see [`word`]), so every contribution counts exactly once whatever happens in between.
+//!
+//! # Layout
+//! A board is a sequence of atomic words, zero at first, of which these are used:
+//!
+//! | what | words |
+//! |---|---|
+//! | whether it is closed | 1 |
+//! | the state of each of [`ROUNDS`] rounds | one in a cache line each |
+//! | marks: how many reductions the master works on, by hash | [`MARKS`] |
+//! | a slot for each round and rank: the reduction, when it was called, lengths, terms, body | `slot_words` each |
+//!
+//! A slot is written by its rank before that joins a round and is not touched again before the round is over. Nothing is read or
+//! written but as an atomic: whatever another process does to this memory, here it is bits only.
+
+mod clerk;
+mod word;
+
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, codec,
+    message::{ByteRange, Contribution, Data, Finished, Peer, Source, Task},
+    report::{Phases, Report},
+    spec::{Delivery, ReductionSpec},
+};
+
+pub use self::clerk::{Clerk, Taken};
+use self::word::{Phase, RANKS_MAX, Word};
+
+/// Rounds at a time. One after the other, those of a name use them in turn.
+pub const ROUNDS: usize = 8;
+
+/// How long a round may stay incomplete before the master takes it.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Longest body in bytes. Of a longer one, copying takes longer than messages.
+pub const BODY_BYTES_MAX: u64 = 16 << 10;
+
+/// Most bytes that each rank copies where all receive the result.
+const SPREAD_BYTES_MAX: u64 = 64 << 10;
+
+/// Room for the name and the specification.
+const TERMS_BYTES_MAX: usize = 1 << 10;
+
+const MARKS: usize = 64;
+const LINE_WORDS: usize = 8;
+const FIRST_MARK: usize = LINE_WORDS * (1 + ROUNDS);
+const FIRST_SLOT: usize = FIRST_MARK + MARKS;
+
+/// Words before a slot's terms.
+const HEAD_WORDS: usize = 5;
+const NAME: usize = 0;
+const SEQUENCE: usize = 1;
+const CALLED: usize = 2;
+const TERMS: usize = 3;
+const BODY: usize = 4;
+/// In the place of its length, for a body that only its rank folds into.
+const PRIVATE: u64 = u64::MAX;
+
+/// Rounds of contributions in `M`, which all ranks share.
+#[derive(Debug)]
+pub struct Board<M> {
+    memory: M,
+    ranks: u32,
+    slot_words: usize,
+}
+
+/// A contribution that lies on a board.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    reduction: ReductionId,
+    spec: ReductionSpec,
+    round: usize,
+    generation: u64,
+    called: Duration,
+}
+
+impl Ticket {
+    /// To which reduction.
+    pub fn reduction(&self) -> ReductionId {
+        self.reduction
+    }
+
+    /// Whether only one of both can still be there.
+    pub fn shares_place(&self, other: &Self) -> bool {
+        self.round == other.round
+    }
+}
+
+/// Whether so many ranks can have a board.
+pub fn holds(ranks: u32) -> bool {
+    (2..=RANKS_MAX).contains(&ranks)
+}
+
+/// Whether `peers`, all processes of a job, can have a board.
+pub fn can_have(peers: &[Peer]) -> bool {
+    let shares = |(rank, peer): (u32, &Peer)| {
+        peer.host == peers[0].host && peer.bell.is_some() && peer.process == ProcessId::first(rank)
+    };
+    holds(peers.len() as u32) && peers[0].board.is_some() && (0..).zip(peers).all(shares)
+}
+
+/// Whether a contribution of this kind may lie on the board of so many ranks.
+pub fn suits(spec: &ReductionSpec, ranks: u32) -> bool {
+    let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
+    let is_short = bytes <= BODY_BYTES_MAX
+        && match spec.delivery {
+            Delivery::Root(_) => true,
+            Delivery::All => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,
+            // Who receives it is not known beforehand.
+            Delivery::FirstOf(_) => false,
+        };
+    let is_plain = spec.deadline.is_none() && !spec.trace && spec.kind.folds_surely();
+    is_short && is_plain && spec.group == Path::range(0, ranks)
+}
+
+impl<M: AsRef<[AtomicU64]>> Board<M> {
+    /// Words that a board for so many ranks and bodies up to so many bytes takes.
+    pub fn words(ranks: u32, body_bytes: usize) -> usize {
+        FIRST_SLOT + ROUNDS * ranks as usize * slot_words(body_bytes)
+    }
+
+    /// The board of so many ranks in `memory`.
+    ///
+    /// # Panics
+    /// If there are too many of them, or the memory is too short.
+    pub fn new(memory: M, ranks: u32, body_bytes: usize) -> Self {
+        assert!(ranks <= RANKS_MAX, "a board has room for {RANKS_MAX} ranks");
+        assert!(memory.as_ref().len() >= Self::words(ranks, body_bytes), "the memory is too short");
+        Self { memory, ranks, slot_words: slot_words(body_bytes) }
+    }
+
+    /// Puts the contribution of `me` on the board. Whether it completes the round: then the others are to be woken up.
+    ///
+    /// `None` if its place is taken, or the master works on this reduction already: it is to be told in a message.
+    pub fn place(&self, me: Rank, called: Duration, contribution: &Contribution) -> Option<(Ticket, bool)> {
+        let reduction = contribution.reduction;
+        let round = round_of(reduction);
+        if self.is_marked(reduction) || self.state(round).join(me.0, self.ranks).is_none() {
+            return None;
+        }
+        self.write(round, me, called, contribution)?;
+        let (generation, completes) = loop {
+            let word = self.state(round);
+            let joined = word.join(me.0, self.ranks)?;
+            // All that are in a round have agreed with one that was there before them.
+            if word.ranks().next().is_some_and(|first| !self.agree(round, Rank(first), me)) {
+                return None;
+            }
+            if self.step(round, word, joined) {
+                break (joined.generation(), joined.phase() == Phase::Complete);
+            }
+        };
+        // The master marks a reduction before it looks for it here: one of both sees the other.
+        if !completes && self.is_marked(reduction) && self.leave(round, me, generation, Phase::Open) {
+            return None;
+        }
+        let spec = contribution.spec.clone();
+        Some((Ticket { reduction, spec, round, generation, called }, completes))
+    }
+
+    /// What the master would have said, once the round is complete. Frees the place for another one.
+    pub fn outcome(&self, me: Rank, now: Duration, ticket: &Ticket) -> Option<Finished> {
+        let &Ticket { reduction, ref spec, round, generation, called } = ticket;
+        let word = self.state(round);
+        if word.phase() != Phase::Complete || word.generation() != generation || !word.contains(me.0) {
+            return None;
+        }
+        let ranks = || (0..self.ranks).map(Rank);
+        let calls = || ranks().map(|rank| Duration::from_nanos(self.head(round, rank, CALLED)));
+        let (first, last) = (calls().min().unwrap_or(called), calls().max().unwrap_or(called));
+        let root = spec.delivery.root();
+        let executors: Vec<(Rank, u64)> =
+            ranks().filter(|rank| root.is_none_or(|root| root == *rank)).map(|rank| (rank, 1)).collect();
+        let (bytes, _) = spec.kind.array_bytes().unwrap_or_default();
+        let folds = u64::from(self.ranks) - 1;
+        let report = Report {
+            contributors: spec.group.clone(),
+            folds,
+            bytes_moved: bytes * folds * executors.len() as u64,
+            phases: Phases {
+                arriving: last.saturating_sub(first),
+                folding: now.saturating_sub(last),
+                ..Phases::default()
+            },
+            tasks_per_worker: executors,
+            ..Report::default()
+        };
+        let receives = root.is_none_or(|root| root == me);
+        let last = receives.then(|| {
+            // Where all receive it, all fold in one order.
+            let own = root.map(Path::single).unwrap_or_default();
+            let source = |rank: Rank| {
+                let data = self.body(round, rank);
+                Source { process: ProcessId::first(rank), path: Path::single(rank), data }
+            };
+            let sources = ranks().filter(|rank| !own.contains(*rank)).map(source).collect();
+            let segment = SegmentId { reduction, index: SegmentIndex(0) };
+            // The master counts from the other end.
+            let task = TaskId(u64::MAX - (generation * ROUNDS as u64 + round as u64));
+            Task { task, segment, range: ByteRange { start: 0, len: bytes }, own, sources }
+        });
+        let report = if receives { report } else { report.brief() };
+        self.leave(round, me, generation, Phase::Complete);
+        Some(Finished { reduction, result: Vec::new(), last, lend: false, report })
+    }
+
+    /// The reductions of which something is there.
+    fn reductions(&self) -> impl Iterator<Item = ReductionId> {
+        let first = |round| Some((round, self.state(round).ranks().next()?));
+        (0..ROUNDS).filter_map(first).map(|(round, rank)| self.reduction(round, Rank(rank)))
+    }
+
+    /// Takes the round of a reduction for the master, if it is open.
+    fn take(&self, reduction: ReductionId) -> Vec<Taken> {
+        let round = round_of(reduction);
+        let taken = loop {
+            let word = self.state(round);
+            let Some((taken, first)) = word.take().zip(word.ranks().next()) else { return Vec::new() };
+            if self.reduction(round, Rank(first)) != reduction {
+                return Vec::new();
+            }
+            if self.step(round, word, taken) {
+                break taken;
+            }
+        };
+        let contribution = |rank| Some((Rank(rank), self.read(round, Rank(rank))?));
+        let contributions = taken.ranks().filter_map(contribution).collect();
+        self.line(round).store(taken.clear().bits(), SeqCst);
+        contributions
+    }
+
+    fn line(&self, round: usize) -> &AtomicU64 {
+        &self.memory.as_ref()[LINE_WORDS * (1 + round)]
+    }
+
+    fn state(&self, round: usize) -> Word {
+        Word::from_bits(self.line(round).load(SeqCst))
+    }
+
+    /// Makes a step if nobody has made another one meanwhile.
+    fn step(&self, round: usize, from: Word, to: Word) -> bool {
+        self.line(round).compare_exchange(from.bits(), to.bits(), SeqCst, SeqCst).is_ok()
+    }
+
+    fn leave(&self, round: usize, me: Rank, generation: u64, phase: Phase) -> bool {
+        loop {
+            let word = self.state(round);
+            match word.leave(me.0, phase).filter(|_| word.generation() == generation) {
+                None => return false,
+                Some(left) if self.step(round, word, left) => return true,
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn closed(&self) -> &AtomicU64 {
+        &self.memory.as_ref()[0]
+    }
+
+    fn mark(&self, reduction: ReductionId) -> &AtomicU64 {
+        &self.memory.as_ref()[FIRST_MARK + number(reduction) as usize % MARKS]
+    }
+
+    /// Whether the master works on this reduction, or may do so.
+    fn is_marked(&self, reduction: ReductionId) -> bool {
+        self.closed().load(SeqCst) != 0 || self.mark(reduction).load(SeqCst) != 0
+    }
+
+    fn slot(&self, round: usize, rank: Rank) -> &[AtomicU64] {
+        let start = FIRST_SLOT + (round * self.ranks as usize + rank.index()) * self.slot_words;
+        &self.memory.as_ref()[start..start + self.slot_words]
+    }
+
+    fn head(&self, round: usize, rank: Rank, word: usize) -> u64 {
+        self.slot(round, rank)[word].load(Relaxed)
+    }
+
+    fn reduction(&self, round: usize, rank: Rank) -> ReductionId {
+        let [name, sequence] = [NAME, SEQUENCE].map(|word| self.head(round, rank, word));
+        ReductionId { name, sequence }
+    }
+
+    /// `None` if the contribution does not fit.
+    fn write(&self, round: usize, me: Rank, called: Duration, contribution: &Contribution) -> Option<()> {
+        let Contribution { reduction, name, spec, data } = contribution;
+        let terms = codec::encode(&(name, spec)).ok().filter(|terms| terms.len() <= TERMS_BYTES_MAX)?;
+        let (body, length) = match data {
+            Data::Inline(bytes) => (&bytes[..], bytes.len() as u64),
+            Data::Private => (&[][..], PRIVATE),
+            Data::Window(_) => return None,
+        };
+        let (head, rest) = self.slot(round, me).split_at(HEAD_WORDS);
+        let (of_terms, of_body) = rest.split_at(words(terms.len()));
+        if words(body.len()) > of_body.len() {
+            return None;
+        }
+        let values = [reduction.name, reduction.sequence, called.as_nanos() as u64, terms.len() as u64, length];
+        head.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
+        store(of_terms, &terms);
+        store(of_body, body);
+        Some(())
+    }
+
+    /// Whether two ranks have called the same reduction with the same arguments.
+    fn agree(&self, round: usize, one: Rank, other: Rank) -> bool {
+        let [one, other] = [one, other].map(|rank| self.slot(round, rank));
+        let is_equal = |word: usize| one[word].load(Relaxed) == other[word].load(Relaxed);
+        let terms = words(one[TERMS].load(Relaxed) as usize).min(self.slot_words - HEAD_WORDS);
+        [NAME, SEQUENCE, TERMS].into_iter().chain(HEAD_WORDS..HEAD_WORDS + terms).all(is_equal)
+    }
+
+    /// `None` if what lies there is no contribution: a rank has written where it must not.
+    fn read(&self, round: usize, rank: Rank) -> Option<Contribution> {
+        let terms = self.head(round, rank, TERMS) as usize;
+        let slot = &self.slot(round, rank)[HEAD_WORDS..];
+        let (name, spec) = codec::decode(&load(slot.get(..words(terms))?, terms)).ok()?;
+        Some(Contribution {
+            reduction: self.reduction(round, rank),
+            name,
+            spec,
+            data: self.body(round, rank),
+        })
+    }
+
+    fn body(&self, round: usize, rank: Rank) -> Data {
+        let [terms, bytes] = [TERMS, BODY].map(|word| self.head(round, rank, word));
+        if bytes == PRIVATE {
+            return Data::Private;
+        }
+        let slot = &self.slot(round, rank)[HEAD_WORDS..];
+        let start = words(terms as usize).min(slot.len());
+        let bytes = (bytes as usize).min((slot.len() - start) * 8);
+        Data::Inline(load(&slot[start..], bytes).into())
+    }
+}
+
+fn slot_words(body_bytes: usize) -> usize {
+    (HEAD_WORDS + words(TERMS_BYTES_MAX) + words(body_bytes)).next_multiple_of(LINE_WORDS)
+}
+
+fn words(bytes: usize) -> usize {
+    bytes.div_ceil(8)
+}
+
+fn number(reduction: ReductionId) -> u64 {
+    reduction.name.wrapping_add(reduction.sequence)
+}
+
+fn round_of(reduction: ReductionId) -> usize {
+    (number(reduction) % ROUNDS as u64) as usize
+}
+
+/// Stores `bytes`, which fill all of `words` but a part of the last one.
+fn store(words: &[AtomicU64], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks();
+    words.iter().zip(whole).for_each(|(word, bytes)| word.store(u64::from_ne_bytes(*bytes), Relaxed));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words[whole.len()].store(u64::from_ne_bytes(last), Relaxed);
+    }
+}
+
+/// The first `bytes` of what was stored in `words`.
+fn load(words: &[AtomicU64], bytes: usize) -> Vec<u8> {
+    let mut loaded = Vec::with_capacity(bytes.next_multiple_of(8));
+    let needed = &words[..self::words(bytes)];
+    needed.iter().for_each(|word| loaded.extend(word.load(Relaxed).to_ne_bytes()));
+    loaded.truncate(bytes);
+    loaded
+}

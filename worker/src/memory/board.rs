@@ -1,0 +1,178 @@
+//! A board in shared memory, and the bells that wake those up who wait for what is on it.
+//!
+//! The process that hosts the master makes the board; the others map it. A bell is a pipe: its owner listens at one end, and
+//! the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+    time::Duration,
+};
+
+use everfold_protocol::{Rank, message::Peer};
+use nix::{
+    fcntl::OFlag,
+    sys::{
+        memfd::{MFdFlags, memfd_create},
+        mman::ProtFlags,
+    },
+    time::{ClockId, clock_gettime},
+    unistd,
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::region::Mapping;
+use crate::{
+    board::{self, BODY_BYTES_MAX, Board},
+    transport::line::register,
+};
+
+/// Words that processes share.
+#[derive(Debug)]
+pub struct SharedWords(Mapping);
+
+impl SharedWords {
+    fn map(file: &impl AsFd, words: usize) -> io::Result<Self> {
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        Mapping::new(file, words * size_of::<AtomicU64>(), protection).map(Self)
+    }
+}
+
+impl AsRef<[AtomicU64]> for SharedWords {
+    fn as_ref(&self) -> &[AtomicU64] {
+        let words = self.0.len() / size_of::<AtomicU64>();
+        // SAFETY: the mapping begins at a page and has these words for as long as it lives; every process accesses it as
+        // atomics only, for which any bits are valid.
+        unsafe { std::slice::from_raw_parts(self.0.at(0).cast().as_ptr(), words) }
+    }
+}
+
+/// The board of a job on one host, as the process knows it that made it.
+#[derive(Debug)]
+pub struct OwnBoard {
+    pub(crate) board: Arc<Board<SharedWords>>,
+    file: OwnedFd,
+    bells: OnceLock<Arc<Bells>>,
+}
+
+impl OwnBoard {
+    /// A board for a job of so many ranks, if there can be one.
+    pub fn for_job(ranks: u32) -> Option<Self> {
+        let board = board::holds(ranks).then(|| Self::new(ranks))?;
+        // Without it everything still works with messages.
+        board.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
+    }
+
+    fn new(ranks: u32) -> io::Result<Self> {
+        let file = memfd_create(c"everfold-board", MFdFlags::MFD_CLOEXEC)?;
+        let words = words(ranks);
+        unistd::ftruncate(&file, (words * size_of::<AtomicU64>()) as i64)?;
+        let board = Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, BODY_BYTES_MAX as usize));
+        Ok(Self { board, file, bells: OnceLock::new() })
+    }
+
+    /// The board itself.
+    pub fn board(&self) -> &Arc<Board<SharedWords>> {
+        &self.board
+    }
+
+    /// Its descriptor, for peers.
+    pub fn handle(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// Learns how to wake the others up.
+    pub(crate) fn meet(&self, bells: &Arc<Bells>) {
+        let _ = self.bells.set(bells.clone());
+    }
+
+    /// Wakes up who waits, if it is known how.
+    pub fn wake(&self, who: impl Iterator<Item = Rank>) {
+        if let Some(bells) = self.bells.get() {
+            who.for_each(|rank| bells.ring(rank));
+        }
+    }
+}
+
+/// The board of a job, made by the first of `peers`.
+pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
+    let handle = peers[0].board.ok_or(ErrorKind::Unsupported)?;
+    let file = File::options().read(true).write(true).open(place(peers[0].pid, handle))?;
+    let ranks = peers.len() as u32;
+    let words = words(ranks);
+    if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
+        return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
+    }
+    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, BODY_BYTES_MAX as usize)))
+}
+
+/// What time it is, by a clock that the processes of a host share.
+pub(crate) fn now() -> Duration {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    now.unwrap_or_default()
+}
+
+fn words(ranks: u32) -> usize {
+    Board::<SharedWords>::words(ranks, BODY_BYTES_MAX as usize)
+}
+
+fn place(pid: u32, descriptor: i32) -> String {
+    format!("/proc/{pid}/fd/{descriptor}")
+}
+
+/// What wakes this process up.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    listening: Arc<OwnedFd>,
+    /// Open as long as this process lives, for others to open.
+    ringing: OwnedFd,
+}
+
+impl Bell {
+    pub fn new() -> io::Result<Self> {
+        let (listening, ringing) = unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        Ok(Self { listening: Arc::new(listening), ringing })
+    }
+
+    /// Its descriptor, for peers.
+    pub fn handle(&self) -> i32 {
+        self.ringing.as_raw_fd()
+    }
+
+    /// Lets the current runtime see when it rings.
+    pub fn register(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+        register(&self.listening, Interest::READABLE)
+    }
+
+    /// Forgets that it has rung.
+    pub fn silence(&self) {
+        let mut rings = [0; 512];
+        while unistd::read(&self.listening, &mut rings) == Ok(rings.len()) {}
+    }
+}
+
+/// What wakes all others up.
+#[derive(Debug)]
+pub(crate) struct Bells(Vec<File>);
+
+impl Bells {
+    /// Finds the bells of `peers`, by rank.
+    pub fn open(peers: &[Peer]) -> io::Result<Self> {
+        let open = |peer: &Peer| {
+            let descriptor = peer.bell.ok_or(ErrorKind::Unsupported)?;
+            let mut options = File::options();
+            std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+            // Also to read from it: a signal would end this process should it ring for one that is gone.
+            options.read(true).write(true).open(place(peer.pid, descriptor))
+        };
+        peers.iter().map(open).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Wakes a rank up.
+    pub fn ring(&self, rank: Rank) {
+        // A pipe that takes no more has been rung often enough, and whoever has closed it waits for nothing.
+        let _ = self.0.get(rank.index()).map(|bell| unistd::write(bell, &[0]));
+    }
+}
