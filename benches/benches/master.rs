@@ -35,8 +35,16 @@ fn master(ranks: u32) -> Master {
     let mut master = Master::new(Timestamp::ZERO, JOB, ranks, Policy::default());
     for rank in (0..ranks).map(Rank) {
         let process = ProcessId::first(rank);
-        let peer =
-            Peer { process, host: rank.into(), pid: 0, region: None, bell: None, board: None, address: String::new(), domain: None };
+        let peer = Peer {
+            process,
+            host: rank.into(),
+            pid: 0,
+            region: None,
+            bell: None,
+            board: None,
+            address: String::new(),
+            domain: None,
+        };
         master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
     }
     while master.poll_action().is_some() {}

@@ -1,4 +1,4 @@
-//! The board of a world whose ranks share one host: the real one, in memory of this process.
+//! The board of a world whose ranks share one host: the real one, in this process's memory.
 
 use std::{
     iter,
@@ -8,11 +8,11 @@ use std::{
 
 use everfold_master as master;
 use everfold_protocol::{
-    ProcessId, Rank, Timestamp,
+    ProcessId, Rank, ReductionId, Timestamp,
     message::{Contribution, Header, ToMaster},
 };
 use everfold_worker::{
-    board::{Board, Clerk, PATIENCE, Taken, holds},
+    board::{Board, Clerk, PATIENCE, Taken, Tickets, holds},
     machine::Event,
 };
 
@@ -29,7 +29,8 @@ type Words = Vec<AtomicU64>;
 
 /// The board, and who watches it for the master.
 pub(crate) struct Shared {
-    board: Arc<Board<Words>>,
+    /// By rank.
+    tickets: Vec<Tickets<Words>>,
     clerk: Clerk<Words>,
     /// Rounds that were complete.
     complete: u64,
@@ -46,7 +47,8 @@ impl Shared {
         }
         let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(ranks, BODY_BYTES));
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
-        Some(Self { clerk: Clerk::new(board.clone()), board, complete: 0, taken: 0 })
+        let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone())).collect();
+        Some(Self { tickets, clerk: Clerk::new(board), complete: 0, taken: 0 })
     }
 }
 
@@ -55,6 +57,11 @@ fn time(at: Timestamp) -> Duration {
 }
 
 impl World {
+    /// Whether something of `rank` lies on the board, or lay there until the master took it.
+    pub(crate) fn has_placed(&self, rank: Rank, reduction: ReductionId) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.tickets[rank.index()].hold(reduction))
+    }
+
     /// Rounds that were completed on the board, and contributions that the master has taken from it.
     pub(crate) fn board_counts(&self) -> (u64, u64) {
         self.shared.as_ref().map_or((0, 0), |shared| (shared.complete, shared.taken))
@@ -62,18 +69,15 @@ impl World {
 
     /// Puts a contribution on the board, or tells the master.
     pub(crate) fn place(&mut self, rank: Rank, contribution: Box<Contribution>) {
-        let shared = self.shared.as_ref().expect("a worker knows whether there is a board");
-        let (board, now) = (shared.board.clone(), self.now);
-        let Some((ticket, completes)) = board.place(rank, time(now), &contribution) else {
-            return self.tell_master(rank, ToMaster::Contribute(contribution));
-        };
-        let tickets = &mut self.process_mut(rank).tickets;
-        tickets.retain(|other| !other.shares_place(&ticket));
-        tickets.push(ticket);
-        if completes {
-            self.shared.iter_mut().for_each(|shared| shared.complete += 1);
-            self.look(rank);
-            self.ring(rank, Rank(0));
+        let shared = self.shared.as_mut().expect("a worker knows whether there is a board");
+        match shared.tickets[rank.index()].place(time(self.now), &contribution) {
+            None => self.tell_master(rank, ToMaster::Contribute(contribution)),
+            Some(false) => {}
+            Some(true) => {
+                shared.complete += 1;
+                self.look(rank);
+                self.ring(rank, Rank(0));
+            }
         }
     }
 
@@ -93,16 +97,9 @@ impl World {
 
     /// Lets a rank take in what is complete.
     pub(crate) fn look(&mut self, rank: Rank) {
-        let (board, now) = (self.shared.as_ref().map(|shared| shared.board.clone()), time(self.now));
-        let process = self.process_mut(rank);
-        let Some(board) = board.filter(|_| process.worker.is_some()) else { return };
-        let mut complete = Vec::new();
-        process.tickets.retain(|ticket| {
-            let outcome = board.outcome(rank, now, ticket);
-            let waits = outcome.is_none();
-            complete.extend(outcome);
-            waits
-        });
+        let lives = self.process(rank).worker.is_some();
+        let Some(shared) = self.shared.as_mut().filter(|_| lives) else { return };
+        let complete = shared.tickets[rank.index()].look(time(self.now));
         complete.into_iter().for_each(|finished| self.tell_worker(rank, Event::Complete(finished)));
     }
 

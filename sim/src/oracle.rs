@@ -66,7 +66,7 @@ impl World {
                 let share = process.shares.get(reduction);
                 // Nobody else has the contribution of a root.
                 let tells = share.is_some_and(|share| share.spec.delivery.root() != Some(process.id.rank));
-                let placed = process.tickets.iter().any(|ticket| ticket.reduction() == *reduction);
+                let placed = self.has_placed(process.id.rank, *reduction);
                 assert!(!(tells && placed), "what {} contributed lies on the board", process.id);
             }
         }

@@ -6,7 +6,7 @@ use everfold_protocol::{
     Generation, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp, WindowId,
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
-use everfold_worker::{board::Ticket, machine::Worker};
+use everfold_worker::machine::Worker;
 
 use crate::{events::Happening, evidence::NONSENSE, oracle::Ended, settings::Settings};
 
@@ -41,8 +41,6 @@ pub(crate) struct Process {
     pub copies: BTreeSet<(Rank, SegmentId)>,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
-    /// What lies on the board of this rank, as far as it knows.
-    pub tickets: Vec<Ticket>,
     /// Whom it knows to be failed.
     pub departed: BTreeSet<Rank>,
 }
@@ -98,7 +96,6 @@ impl Process {
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
-            tickets: Vec::new(),
             departed: BTreeSet::new(),
         }
     }

@@ -164,9 +164,7 @@ impl Teller {
             Happening::MasterLost(process) => {
                 (of(process.rank), "sees its connection to the master break".to_owned())
             }
-            Happening::Ring(from, next) => {
-                (of(*from), format!("rings for rank {next} and those behind it"))
-            }
+            Happening::Ring(from, next) => (of(*from), format!("rings for rank {next} and those behind it")),
             Happening::Bell(rank) => (of(*rank), "looks at the board".to_owned()),
             Happening::Collect => (MASTER.to_owned(), "looks at the board".to_owned()),
             Happening::Close(rank) => (of(*rank), "closes its session".to_owned()),

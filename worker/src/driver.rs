@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, Rank, ReductionId, Timestamp,
+    Path, ReductionId, Timestamp,
     message::{Contribution, Evidence, Finished, Header, News, Peer, ToMaster},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -31,18 +31,15 @@ use tokio::{
 };
 
 use crate::{
-    board::{Board, Ticket, can_have},
     copier::Copier,
     executor::Share,
     handle::{CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
     keeper::Keeper,
     machine::{Action, End, Event, Gone, Worker},
-    memory::{
-        board::{self, Bell, Bells, SharedWords},
-        window::Windows,
-    },
+    memory::{board::Bell, window::Windows},
     peers::Peers,
+    placing::Placing,
     transport::line::{Inlet, Outlet},
 };
 
@@ -93,14 +90,6 @@ struct Local {
     answer: Option<Answer>,
 }
 
-/// The board, as this rank uses it.
-struct Placing {
-    board: Arc<Board<SharedWords>>,
-    bells: Arc<Bells>,
-    /// What lies there of this rank, as far as it knows.
-    tickets: Vec<Ticket>,
-}
-
 /// What is done when nothing is locked any more.
 enum Deed {
     /// Tells the application an outcome, which wakes it up.
@@ -116,16 +105,18 @@ impl Driver {
     /// A worker that is about to join as `me`; `ready` hears when it has. To be made on its I/O thread.
     pub(crate) fn new(
         config: Config,
-        me: Peer,
+        mut me: Peer,
         windows: Arc<Windows>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
         socket: OwnedFd,
-        bell: Bell,
         ready: mpsc::Sender<Result<Handle, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
         let hearing = Hearing::new()?;
+        let bell = Bell::new()?;
+        // Without shared memory there is no board.
+        me.bell = me.region.map(|_| bell.handle());
         let inner = Inner {
             machine: Worker::new(me),
             locals: BTreeMap::new(),
@@ -224,18 +215,9 @@ impl Driver {
     fn look(self: &Arc<Self>) {
         self.bell.silence();
         let mut inner = self.lock();
-        let Some(Placing { board, tickets, .. }) = &mut inner.placing else { return };
-        let (me, now) = (self.config.process.rank, board::now());
-        let mut complete = Vec::new();
-        tickets.retain(|ticket| {
-            let outcome = board.outcome(me, now, ticket);
-            let waits = outcome.is_none();
-            complete.extend(outcome);
-            waits
-        });
+        let complete = inner.placing.as_mut().map(Placing::look).unwrap_or_default();
         if !complete.is_empty() && !inner.over {
-            let now = self.now();
-            complete.into_iter().for_each(|it| inner.machine.handle_event(now, Event::Complete(it)));
+            inner.complete(complete, self.now());
             self.act(inner);
         }
     }
@@ -409,7 +391,12 @@ impl Driver {
     fn do_one(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Deed> {
         match action {
             Action::Send(message) => inner.outlet.push(message),
-            Action::Place(contribution) => self.place(inner, contribution),
+            Action::Place(contribution) => {
+                match inner.placing.as_mut().and_then(|placing| placing.place(&contribution)) {
+                    Some(complete) => inner.complete(complete, self.now()),
+                    None => inner.outlet.push(ToMaster::Contribute(contribution)),
+                }
+            }
             Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
             Action::Unwelcome(reason) => {
                 let address = self.config.rendezvous.clone();
@@ -460,19 +447,6 @@ impl Driver {
         None
     }
 
-    /// Puts a contribution on the board, where possible.
-    fn place(&self, inner: &mut Inner, contribution: Box<Contribution>) {
-        let (me, now) = (self.config.process.rank, board::now());
-        let placed = inner.placing.as_mut().and_then(|placing| placing.place(me, now, &contribution));
-        match placed {
-            None => inner.outlet.push(ToMaster::Contribute(contribution)),
-            Some(complete) => {
-                let now = self.now();
-                complete.into_iter().for_each(|it| inner.machine.handle_event(now, Event::Complete(it)));
-            }
-        }
-    }
-
     /// Sends what there is to tell the master.
     fn send(self: &Arc<Self>, inner: &mut Inner) {
         if !inner.outlet.has_messages() {
@@ -495,7 +469,7 @@ impl Driver {
     fn meet(self: &Arc<Self>, inner: &mut Inner, peers: Vec<Peer>, limits: Limits) {
         inner.limits = limits;
         self.peers.meet(peers.clone());
-        inner.placing = Placing::open(&self.config, &peers);
+        inner.placing = Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers);
         let handle = Handle {
             process: self.config.process,
             limits,
@@ -536,41 +510,12 @@ struct Ears {
     bell: AsyncFd<Arc<OwnedFd>>,
 }
 
-impl Placing {
-    /// The board of the job of these processes, if they can have one.
-    fn open(config: &Config, peers: &[Peer]) -> Option<Self> {
-        if !can_have(peers) {
-            return None;
-        }
-        let open = || {
-            let bells = Arc::new(Bells::open(peers)?);
-            let board = match &config.board {
-                Some(own) => own.board().clone(),
-                None => board::open(peers)?,
-            };
-            config.board.iter().for_each(|own| own.meet(&bells));
-            Ok(Self { board, bells, tickets: Vec::new() })
-        };
-        let opened: io::Result<_> = open();
-        opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
-    }
-
-    /// Puts a contribution on the board. Returns what is complete with it, or nothing if that is not possible.
-    fn place(&mut self, me: Rank, now: Duration, contribution: &Contribution) -> Option<Option<Finished>> {
-        let (ticket, completes) = self.board.place(me, now, contribution)?;
-        // Whatever else it has put in that place the master has taken.
-        self.tickets.retain(|other| !other.shares_place(&ticket));
-        if !completes {
-            self.tickets.push(ticket);
-            return Some(None);
-        }
-        let ranks = (0..contribution.spec.group.len() as u32).map(Rank);
-        ranks.filter(|rank| *rank != me).for_each(|rank| self.bells.ring(rank));
-        Some(self.board.outcome(me, now, &ticket))
-    }
-}
-
 impl Inner {
+    /// Takes in what is complete on the board.
+    fn complete(&mut self, complete: Vec<Finished>, now: Timestamp) {
+        complete.into_iter().for_each(|it| self.machine.handle_event(now, Event::Complete(it)));
+    }
+
     fn share(&self, reduction: ReductionId) -> Option<Arc<Share>> {
         self.locals.get(&reduction).map(|local| local.share.clone())
     }

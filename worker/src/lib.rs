@@ -13,6 +13,7 @@
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
 //! | `driver` | lets the machine act, on whichever thread has an event for it |
+//! | `placing` | what a rank does with the board |
 //! | `hearing` | which thread hears the master |
 //! | `handle` | what a session holds of its worker |
 //! | [`runtime`] | joins the job; the thread for input and output |
@@ -42,6 +43,8 @@ pub mod machine;
 pub mod memory;
 #[cfg(feature = "runtime")]
 pub mod peers;
+#[cfg(feature = "runtime")]
+mod placing;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 #[cfg(feature = "runtime")]

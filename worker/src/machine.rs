@@ -10,7 +10,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Epoch, Path, ProcessId, ReductionId, SegmentIndex, TaskId, Timestamp,
+    Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{
         Contribution, Data, Evidence, Fault, Finished, HalfBody, Header, Keep, Kept, MASTER_RANK, News,
         NotCollected, PartialReady, Peer, Piece, Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
@@ -221,7 +221,8 @@ pub struct Worker {
     /// How many ranks share a board, if there is one.
     board_ranks: Option<u32>,
     reductions: BTreeMap<ReductionId, Local>,
-    tasks: BTreeMap<TaskId, Task>,
+    /// Tasks under way: of which segment, and what its partial holds once it is done.
+    tasks: BTreeMap<TaskId, (SegmentId, Path)>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
     phase: Phase,
     /// Silence of the master, from the beginning of the job on.
@@ -433,13 +434,15 @@ impl Worker {
     }
 
     fn begin(&mut self, task: Task) {
-        self.tasks.insert(task.task, task.clone());
+        let path = task.sources.iter().fold(task.own.clone(), |path, source| {
+            path.union(&source.path).expect("I1: the paths of a task are disjoint")
+        });
+        self.tasks.insert(task.task, (task.segment, path));
         self.actions.push_back(Action::Execute(task));
     }
 
     fn executed(&mut self, id: TaskId, result: Result<(Data, TaskCounters), ExecutionError>) {
-        let task = self.tasks.remove(&id).expect("only tasks under way are executed");
-        let segment = task.segment;
+        let (segment, path) = self.tasks.remove(&id).expect("only tasks under way are executed");
         self.busy.remove(&(segment.reduction, segment.index));
         let Some(local) = self.reductions.get_mut(&segment.reduction) else {
             return;
@@ -451,9 +454,6 @@ impl Worker {
         }
         let message = match result {
             Ok((data, counters)) => {
-                let path = task.sources.iter().fold(task.own, |path, source| {
-                    path.union(&source.path).expect("I1: the paths of a task are disjoint")
-                });
                 local.held.insert(segment.index, path.clone());
                 ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
             }

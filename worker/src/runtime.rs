@@ -13,7 +13,7 @@ use everfold_protocol::{JobId, message::Peer};
 use crate::{
     driver::Driver,
     keeper::{Keeper, KeeperConfig},
-    memory::{board::Bell, lifeline::Lifeline, region::Region, window::Windows},
+    memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     transport::{
         control::{Address, Listener, connect_until},
@@ -93,20 +93,19 @@ async fn connect(
     let server = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));
     tokio::spawn(serve(listener, key, job, windows.clone()));
-    let bell = Bell::new()?;
     let me = Peer {
         process,
         host,
         pid: std::process::id(),
         region: windows.region().map(|region| region.handle()),
-        bell: windows.region().map(|_| bell.handle()),
+        bell: None,
         board: config.board.as_ref().map(|board| board.handle()),
         address: server.to_string(),
         domain: config.domain.clone(),
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, windows, keeper, peers, control.into_socket()?, bell, ready)?)
+    Ok(Driver::new(config, me, windows, keeper, peers, control.into_socket()?, ready)?)
 }
 
 /// Answers peers that read this process's windows.

@@ -391,7 +391,10 @@ async fn damage_of_what_the_keeper_itself_holds_is_told() {
 async fn serve() -> (Arc<Windows>, Peer) {
     let windows = Arc::new(Windows::new(None));
     let address = support::serve(&windows, SECRET, JOB).await;
-    (windows, Peer { process: me(), host: 0, pid: 0, region: None, bell: None, board: None, address, domain: None })
+    (
+        windows,
+        Peer { process: me(), host: 0, pid: 0, region: None, bell: None, board: None, address, domain: None },
+    )
 }
 
 fn kept(keeper: &Arc<Keeper>, bytes: u64, segment_bytes: u64) -> Kept {

@@ -59,7 +59,16 @@ fn spec(kind: BodyKind) -> ReductionSpec {
 async fn fold_after_the_end(kind: BodyKind, body: Body, result: &'static [u8]) -> Returned {
     let me = ProcessId::first(1);
     let windows = Arc::new(Windows::new(None));
-    let peer = Peer { process: me, host: 1, pid: 1, region: None, bell: None, board: None, address: String::new(), domain: None };
+    let peer = Peer {
+        process: me,
+        host: 1,
+        pid: 1,
+        region: None,
+        bell: None,
+        board: None,
+        address: String::new(),
+        domain: None,
+    };
     let peers = Peers::new(&peer, windows.clone(), Tcp::new(Key([3; 32]), JobId(7), me));
     let (share, _) = Share::new(me, &spec(kind), body, &windows, &Limits::default()).unwrap();
     let share = Arc::new(share);

@@ -294,8 +294,16 @@ async fn join_and_die(target: &Target, process: ProcessId) {
     let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
     handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
     let header = Header { job: target.job, epoch: Epoch(0), sender: process };
-    let peer =
-        Peer { process, host: 0, pid: 1, region: None, bell: None, board: None, address: "127.0.0.1:1".to_owned(), domain: None };
+    let peer = Peer {
+        process,
+        host: 0,
+        pid: 1,
+        region: None,
+        bell: None,
+        board: None,
+        address: "127.0.0.1:1".to_owned(),
+        domain: None,
+    };
     let mut bytes = Vec::new();
     control::encode_batch(&header, &[ToMaster::Join(peer)], 1 << 20, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();

@@ -8,7 +8,7 @@
 //! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in messages, and goes on with
 //! it as with every other reduction: when a rank dies or leaves, when a rank contributes to the same reduction in a message,
 //! when anything takes longer than [`PATIENCE`]. A round is complete, or the master has it: that is decided by one
-//! atomic operation (see [`word`]), so every contribution counts exactly once whatever happens in between.
+//! atomic operation (see `word`), so every contribution counts exactly once whatever happens in between.
 //!
 //! # Layout
 //! A board is a sequence of atomic words, zero at first, of which these are used:
@@ -17,13 +17,14 @@
 //! |---|---|
 //! | whether it is closed | 1 |
 //! | the state of each of [`ROUNDS`] rounds | one in a cache line each |
-//! | marks: how many reductions the master works on, by hash | [`MARKS`] |
+//! | marks: how many reductions the master works on, by hash | 64 |
 //! | a slot for each round and rank: the reduction, when it was called, lengths, terms, body | `slot_words` each |
 //!
 //! A slot is written by its rank before that joins a round and is not touched again before the round is over. Nothing is read or
 //! written but as an atomic: whatever another process does to this memory, here it is bits only.
 
 mod clerk;
+mod tickets;
 mod word;
 
 use std::{
@@ -41,8 +42,11 @@ use everfold_protocol::{
     spec::{Delivery, ReductionSpec},
 };
 
-pub use self::clerk::{Clerk, Taken};
 use self::word::{Phase, RANKS_MAX, Word};
+pub use self::{
+    clerk::{Clerk, Taken},
+    tickets::Tickets,
+};
 
 /// Rounds at a time. One after the other, those of a name use them in turn.
 pub const ROUNDS: usize = 8;
@@ -54,7 +58,7 @@ pub const PATIENCE: Duration = Duration::from_millis(100);
 pub const BODY_BYTES_MAX: u64 = 16 << 10;
 
 /// Most bytes that each rank copies where all receive the result.
-const SPREAD_BYTES_MAX: u64 = 64 << 10;
+const SPREAD_BYTES_MAX: u64 = 128 << 10;
 
 /// Room for the name and the specification.
 const TERMS_BYTES_MAX: usize = 1 << 10;
@@ -90,18 +94,6 @@ pub struct Ticket {
     round: usize,
     generation: u64,
     called: Duration,
-}
-
-impl Ticket {
-    /// To which reduction.
-    pub fn reduction(&self) -> ReductionId {
-        self.reduction
-    }
-
-    /// Whether only one of both can still be there.
-    pub fn shares_place(&self, other: &Self) -> bool {
-        self.round == other.round
-    }
 }
 
 /// Whether so many ranks can have a board.
@@ -312,7 +304,8 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         if words(body.len()) > of_body.len() {
             return None;
         }
-        let values = [reduction.name, reduction.sequence, called.as_nanos() as u64, terms.len() as u64, length];
+        let values =
+            [reduction.name, reduction.sequence, called.as_nanos() as u64, terms.len() as u64, length];
         head.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
         store(of_terms, &terms);
         store(of_body, body);

@@ -43,10 +43,16 @@ impl Share {
             task.sources.sort_by_key(|source| source.path.first());
         }
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
-        let fetches = task.sources.iter().map(|source| peers.fetch(source.process, &source.data, range));
-        let fetched = match try_join_all(fetches).await {
-            Ok(fetched) => fetched,
-            Err(error) => return done(Err(error)),
+        let fetched = match inlined(&task.sources) {
+            Some(fetched) => fetched,
+            None => {
+                let sources = task.sources.iter();
+                let fetches = sources.map(|source| peers.fetch(source.process, &source.data, range));
+                match try_join_all(fetches).await {
+                    Ok(fetched) => fetched,
+                    Err(error) => return done(Err(error)),
+                }
+            }
         };
         let fetch_ns = started.elapsed().as_nanos() as u64;
         let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();
@@ -226,6 +232,15 @@ fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
         Some(block) => Box::new(block),
         None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),
     }
+}
+
+/// What is to be folded, if all of it came with the task.
+fn inlined(sources: &[Source]) -> Option<Vec<Fetched>> {
+    let inlined = |source: &Source| match &source.data {
+        Data::Inline(bytes) => Some(Fetched::Inline(bytes.clone())),
+        Data::Window(_) | Data::Private => None,
+    };
+    sources.iter().map(inlined).collect()
 }
 
 /// Private memory, aligned for every element type.

@@ -170,6 +170,11 @@ impl Bells {
         peers.iter().map(open).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Wakes all ranks up but one.
+    pub fn ring_all_but(&self, me: Rank) {
+        (0..self.0.len() as u32).map(Rank).filter(|rank| *rank != me).for_each(|rank| self.ring(rank));
+    }
+
     /// Wakes a rank up.
     pub fn ring(&self, rank: Rank) {
         // A pipe that takes no more has been rung often enough, and whoever has closed it waits for nothing.
