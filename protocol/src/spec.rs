@@ -105,8 +105,8 @@ impl Delivery {
 /// The other process is one on another host, if there is one, and in another failure domain, if there is one. To copy a
 /// contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction waits for ranks that are
 /// late or do not answer, and leave the links to folding while it goes on. `CommitFirst` lets a contribution in without a copy if
-/// none can be made, and says so. Bodies that travel inside messages are kept by the master at every level. On one host, arrays
-/// in shared memory (`Session::array`) outlive their process at every level, too.
+/// none can be made, and says so. Bodies that travel inside messages are kept by the master at every level, and short ones on one
+/// host lie where all its processes have them. Arrays in shared memory (`Session::array`) outlive their process on one host, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
     /// No copies.

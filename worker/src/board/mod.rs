@@ -24,28 +24,29 @@
 //! written but as an atomic: whatever another process does to this memory, here it is bits only.
 
 mod clerk;
+mod slot;
 mod tickets;
 mod word;
 
 use std::{
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Relaxed, SeqCst},
-    },
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, codec,
-    message::{ByteRange, Contribution, Data, Finished, Peer, Source, Task},
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId,
+    message::{ByteRange, Contribution, Finished, Peer, Source, Task},
     report::{Phases, Report},
     spec::{Delivery, ReductionSpec},
 };
 
-use self::word::{Phase, RANKS_MAX, Word};
 pub use self::{
     clerk::{Clerk, Taken},
     tickets::Tickets,
+};
+use self::{
+    slot::Slot,
+    word::{Phase, RANKS_MAX, Word},
 };
 
 /// Rounds at a time. One after the other, those of a name use them in turn.
@@ -60,23 +61,10 @@ pub const BODY_BYTES_MAX: u64 = 16 << 10;
 /// Most bytes that each rank copies where all receive the result.
 const SPREAD_BYTES_MAX: u64 = 128 << 10;
 
-/// Room for the name and the specification.
-const TERMS_BYTES_MAX: usize = 1 << 10;
-
 const MARKS: usize = 64;
 const LINE_WORDS: usize = 8;
 const FIRST_MARK: usize = LINE_WORDS * (1 + ROUNDS);
 const FIRST_SLOT: usize = FIRST_MARK + MARKS;
-
-/// Words before a slot's terms.
-const HEAD_WORDS: usize = 5;
-const NAME: usize = 0;
-const SEQUENCE: usize = 1;
-const CALLED: usize = 2;
-const TERMS: usize = 3;
-const BODY: usize = 4;
-/// In the place of its length, for a body that only its rank folds into.
-const PRIVATE: u64 = u64::MAX;
 
 /// Rounds of contributions in `M`, which all ranks share.
 #[derive(Debug)]
@@ -93,7 +81,6 @@ pub struct Ticket {
     spec: ReductionSpec,
     round: usize,
     generation: u64,
-    called: Duration,
 }
 
 /// Whether so many ranks can have a board.
@@ -148,12 +135,13 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         if self.is_marked(reduction) || self.state(round).join(me.0, self.ranks).is_none() {
             return None;
         }
-        self.write(round, me, called, contribution)?;
+        self.slot(round, me).write(called, contribution)?;
         let (generation, completes) = loop {
             let word = self.state(round);
             let joined = word.join(me.0, self.ranks)?;
             // All that are in a round have agreed with one that was there before them.
-            if word.ranks().next().is_some_and(|first| !self.agree(round, Rank(first), me)) {
+            let mine = self.slot(round, me);
+            if word.ranks().next().is_some_and(|first| !self.slot(round, Rank(first)).agrees(mine)) {
                 return None;
             }
             if self.step(round, word, joined) {
@@ -165,26 +153,37 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
             return None;
         }
         let spec = contribution.spec.clone();
-        Some((Ticket { reduction, spec, round, generation, called }, completes))
+        Some((Ticket { reduction, spec, round, generation }, completes))
     }
 
     /// What the master would have said, once the round is complete. Frees the place for another one.
     pub fn outcome(&self, me: Rank, now: Duration, ticket: &Ticket) -> Option<Finished> {
-        let &Ticket { reduction, ref spec, round, generation, called } = ticket;
+        let &Ticket { reduction, ref spec, round, generation } = ticket;
         let word = self.state(round);
         if word.phase() != Phase::Complete || word.generation() != generation || !word.contains(me.0) {
             return None;
         }
-        let ranks = || (0..self.ranks).map(Rank);
-        let calls = || ranks().map(|rank| Duration::from_nanos(self.head(round, rank, CALLED)));
-        let (first, last) = (calls().min().unwrap_or(called), calls().max().unwrap_or(called));
         let root = spec.delivery.root();
-        let executors: Vec<(Rank, u64)> =
-            ranks().filter(|rank| root.is_none_or(|root| root == *rank)).map(|rank| (rank, 1)).collect();
+        let receives = root.is_none_or(|root| root == me);
+        let report = self.report(round, now, spec);
+        let last = receives.then(|| self.last_task(ticket));
+        self.leave(round, me, generation, Phase::Complete);
+        let report = if receives { report } else { report.brief() };
+        Some(Finished { reduction, result: Vec::new(), last, lend: false, report })
+    }
+
+    fn report(&self, round: usize, now: Duration, spec: &ReductionSpec) -> Report {
         let (bytes, _) = spec.kind.array_bytes().unwrap_or_default();
+        let root = spec.delivery.root().map(Path::single);
+        let executors = root.as_ref().unwrap_or(&spec.group).iter().map(|rank| (rank, 1)).collect::<Vec<_>>();
+        let calls = self.all().map(|rank| self.slot(round, rank).called());
+        let (first, last) =
+            calls.fold((now, Duration::ZERO), |(first, last), at| (first.min(at), last.max(at)));
         let folds = u64::from(self.ranks) - 1;
-        let report = Report {
+        Report {
             contributors: spec.group.clone(),
+            // Only the root's is in no other process's hands.
+            protected: root.map_or_else(|| spec.group.clone(), |root| spec.group.difference(&root)),
             folds,
             bytes_moved: bytes * folds * executors.len() as u64,
             phases: Phases {
@@ -194,30 +193,38 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
             },
             tasks_per_worker: executors,
             ..Report::default()
+        }
+    }
+
+    /// What makes the result, for whoever receives it.
+    fn last_task(&self, &Ticket { reduction, ref spec, round, generation }: &Ticket) -> Task {
+        // Where all receive it, all fold in one order.
+        let own = spec.delivery.root().map(Path::single).unwrap_or_default();
+        let source = |rank: Rank| Source {
+            process: ProcessId::first(rank),
+            path: Path::single(rank),
+            data: self.slot(round, rank).body(),
         };
-        let receives = root.is_none_or(|root| root == me);
-        let last = receives.then(|| {
-            // Where all receive it, all fold in one order.
-            let own = root.map(Path::single).unwrap_or_default();
-            let source = |rank: Rank| {
-                let data = self.body(round, rank);
-                Source { process: ProcessId::first(rank), path: Path::single(rank), data }
-            };
-            let sources = ranks().filter(|rank| !own.contains(*rank)).map(source).collect();
-            let segment = SegmentId { reduction, index: SegmentIndex(0) };
+        let sources = self.all().filter(|rank| !own.contains(*rank)).map(source).collect();
+        let (len, _) = spec.kind.array_bytes().unwrap_or_default();
+        Task {
             // The master counts from the other end.
-            let task = TaskId(u64::MAX - (generation * ROUNDS as u64 + round as u64));
-            Task { task, segment, range: ByteRange { start: 0, len: bytes }, own, sources }
-        });
-        let report = if receives { report } else { report.brief() };
-        self.leave(round, me, generation, Phase::Complete);
-        Some(Finished { reduction, result: Vec::new(), last, lend: false, report })
+            task: TaskId(u64::MAX - (generation * ROUNDS as u64 + round as u64)),
+            segment: SegmentId { reduction, index: SegmentIndex(0) },
+            range: ByteRange { start: 0, len },
+            own,
+            sources,
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Rank> {
+        (0..self.ranks).map(Rank)
     }
 
     /// The reductions of which something is there.
     fn reductions(&self) -> impl Iterator<Item = ReductionId> {
         let first = |round| Some((round, self.state(round).ranks().next()?));
-        (0..ROUNDS).filter_map(first).map(|(round, rank)| self.reduction(round, Rank(rank)))
+        (0..ROUNDS).filter_map(first).map(|(round, rank)| self.slot(round, Rank(rank)).reduction())
     }
 
     /// Takes the round of a reduction for the master, if it is open.
@@ -226,14 +233,14 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         let taken = loop {
             let word = self.state(round);
             let Some((taken, first)) = word.take().zip(word.ranks().next()) else { return Vec::new() };
-            if self.reduction(round, Rank(first)) != reduction {
+            if self.slot(round, Rank(first)).reduction() != reduction {
                 return Vec::new();
             }
             if self.step(round, word, taken) {
                 break taken;
             }
         };
-        let contribution = |rank| Some((Rank(rank), self.read(round, Rank(rank))?));
+        let contribution = |rank| Some((Rank(rank), self.slot(round, Rank(rank)).read()?));
         let contributions = taken.ranks().filter_map(contribution).collect();
         self.line(round).store(taken.clear().bits(), SeqCst);
         contributions
@@ -276,81 +283,14 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         self.closed().load(SeqCst) != 0 || self.mark(reduction).load(SeqCst) != 0
     }
 
-    fn slot(&self, round: usize, rank: Rank) -> &[AtomicU64] {
+    fn slot(&self, round: usize, rank: Rank) -> Slot<'_> {
         let start = FIRST_SLOT + (round * self.ranks as usize + rank.index()) * self.slot_words;
-        &self.memory.as_ref()[start..start + self.slot_words]
-    }
-
-    fn head(&self, round: usize, rank: Rank, word: usize) -> u64 {
-        self.slot(round, rank)[word].load(Relaxed)
-    }
-
-    fn reduction(&self, round: usize, rank: Rank) -> ReductionId {
-        let [name, sequence] = [NAME, SEQUENCE].map(|word| self.head(round, rank, word));
-        ReductionId { name, sequence }
-    }
-
-    /// `None` if the contribution does not fit.
-    fn write(&self, round: usize, me: Rank, called: Duration, contribution: &Contribution) -> Option<()> {
-        let Contribution { reduction, name, spec, data } = contribution;
-        let terms = codec::encode(&(name, spec)).ok().filter(|terms| terms.len() <= TERMS_BYTES_MAX)?;
-        let (body, length) = match data {
-            Data::Inline(bytes) => (&bytes[..], bytes.len() as u64),
-            Data::Private => (&[][..], PRIVATE),
-            Data::Window(_) => return None,
-        };
-        let (head, rest) = self.slot(round, me).split_at(HEAD_WORDS);
-        let (of_terms, of_body) = rest.split_at(words(terms.len()));
-        if words(body.len()) > of_body.len() {
-            return None;
-        }
-        let values =
-            [reduction.name, reduction.sequence, called.as_nanos() as u64, terms.len() as u64, length];
-        head.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
-        store(of_terms, &terms);
-        store(of_body, body);
-        Some(())
-    }
-
-    /// Whether two ranks have called the same reduction with the same arguments.
-    fn agree(&self, round: usize, one: Rank, other: Rank) -> bool {
-        let [one, other] = [one, other].map(|rank| self.slot(round, rank));
-        let is_equal = |word: usize| one[word].load(Relaxed) == other[word].load(Relaxed);
-        let terms = words(one[TERMS].load(Relaxed) as usize).min(self.slot_words - HEAD_WORDS);
-        [NAME, SEQUENCE, TERMS].into_iter().chain(HEAD_WORDS..HEAD_WORDS + terms).all(is_equal)
-    }
-
-    /// `None` if what lies there is no contribution: a rank has written where it must not.
-    fn read(&self, round: usize, rank: Rank) -> Option<Contribution> {
-        let terms = self.head(round, rank, TERMS) as usize;
-        let slot = &self.slot(round, rank)[HEAD_WORDS..];
-        let (name, spec) = codec::decode(&load(slot.get(..words(terms))?, terms)).ok()?;
-        Some(Contribution {
-            reduction: self.reduction(round, rank),
-            name,
-            spec,
-            data: self.body(round, rank),
-        })
-    }
-
-    fn body(&self, round: usize, rank: Rank) -> Data {
-        let [terms, bytes] = [TERMS, BODY].map(|word| self.head(round, rank, word));
-        if bytes == PRIVATE {
-            return Data::Private;
-        }
-        let slot = &self.slot(round, rank)[HEAD_WORDS..];
-        let start = words(terms as usize).min(slot.len());
-        let bytes = (bytes as usize).min((slot.len() - start) * 8);
-        Data::Inline(load(&slot[start..], bytes).into())
+        Slot(&self.memory.as_ref()[start..start + self.slot_words])
     }
 }
 
 fn slot_words(body_bytes: usize) -> usize {
-    (HEAD_WORDS + words(TERMS_BYTES_MAX) + words(body_bytes)).next_multiple_of(LINE_WORDS)
-}
-
-fn words(bytes: usize) -> usize {
-    bytes.div_ceil(8)
+    slot::words(body_bytes).next_multiple_of(LINE_WORDS)
 }
 
 fn number(reduction: ReductionId) -> u64 {
@@ -359,24 +299,4 @@ fn number(reduction: ReductionId) -> u64 {
 
 fn round_of(reduction: ReductionId) -> usize {
     (number(reduction) % ROUNDS as u64) as usize
-}
-
-/// Stores `bytes`, which fill all of `words` but a part of the last one.
-fn store(words: &[AtomicU64], bytes: &[u8]) {
-    let (whole, rest) = bytes.as_chunks();
-    words.iter().zip(whole).for_each(|(word, bytes)| word.store(u64::from_ne_bytes(*bytes), Relaxed));
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        words[whole.len()].store(u64::from_ne_bytes(last), Relaxed);
-    }
-}
-
-/// The first `bytes` of what was stored in `words`.
-fn load(words: &[AtomicU64], bytes: usize) -> Vec<u8> {
-    let mut loaded = Vec::with_capacity(bytes.next_multiple_of(8));
-    let needed = &words[..self::words(bytes)];
-    needed.iter().for_each(|word| loaded.extend(word.load(Relaxed).to_ne_bytes()));
-    loaded.truncate(bytes);
-    loaded
 }
