@@ -40,7 +40,7 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
         met(fault, 100);
     }
     met("reductions in a fixed order", 1000);
-    met("completed on a board", 1000);
+    met("completed on a board", 100);
     met("taken from a board", 1000);
     for end in ["with the value", "process failed", "contribution lost", "fenced", "master lost"] {
         met(end, 1000);

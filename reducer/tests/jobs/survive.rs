@@ -24,6 +24,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.victim("survive::goes_on_without_what_is_missing", allow_missing);
     suite.victim("survive::another_root_receives", another_root);
     suite.victim("survive::who_receives_the_result_dies", receiver_dies);
+    suite.victim("survive::a_short_contribution_outlives_its_rank", short_contribution);
+    suite.job_with(quick(), "survive::a_short_contribution_of_a_frozen_rank_counts", 4, frozen_contribution);
     suite.job("survive::two_that_have_closed_wait_for_each_other", 2, both_close);
     suite.victim("survive::survivors_and_events", survivors);
     suite.victim("survive::protected_in_memory", |session| protected(session, Protection::Memory));
@@ -84,6 +86,49 @@ async fn allow_missing(session: Session) -> everfold::Result<()> {
             assert_eq!(value.map(|Sum(sums)| sums), receives.then(|| vec![1 + 3 + 4; length as usize]));
         }
     }
+    Ok(())
+}
+
+/// Rank 1 contributes, and dies before the others do.
+async fn short_contribution(session: Session) -> everfold::Result<()> {
+    let mut news = session.events();
+    let body = || Sum(vec![u64::from(session.rank().0) + 1; 3]);
+    session.allreduce("all are here", Sum(vec![1u8])).await?;
+    if session.rank() == 1 {
+        let contributed = session.allreduce("sum", body()).start()?;
+        session.allreduce("one has contributed", Sum(vec![1u8])).await?;
+        drop(contributed);
+        return die();
+    }
+    session.allreduce("one has contributed", Sum(vec![1u8])).await?;
+    while session.survivors().contains(Rank(1)) {
+        assert!(news.next().await.is_some());
+    }
+    let Outcome { value, report } = session.allreduce("sum", body()).await?;
+    assert_eq!(value, Some(Sum(vec![10; 3])));
+    assert_eq!((report.contributors, report.survived), (path(0..4), path([1])));
+    let again = session.allreduce("again", body()).group(session.survivors()).await?;
+    assert_eq!(again.value, Some(Sum(vec![8; 3])));
+    Ok(())
+}
+
+/// Rank 1 contributes, and is frozen until it is declared failed. Its contribution counts all the same.
+async fn frozen_contribution(session: Session) -> everfold::Result<()> {
+    let mut news = session.events();
+    let body = || Sum(vec![u64::from(session.rank().0) + 1; 3]);
+    if session.rank() == 1 {
+        let contributed = session.allreduce("sum", body()).start()?;
+        session.allreduce("one has contributed", Sum(vec![1u8])).await?;
+        freeze(PING * 20)?;
+        assert!(matches!(contributed.await, Err(ReduceError::Fenced)));
+        return Ok(());
+    }
+    session.allreduce("one has contributed", Sum(vec![1u8])).await?;
+    while session.survivors().contains(Rank(1)) {
+        assert!(news.next().await.is_some());
+    }
+    let Outcome { value, report } = session.allreduce("sum", body()).await?;
+    assert_eq!((value, report.contributors), (Some(Sum(vec![10; 3])), path(0..4)));
     Ok(())
 }
 
