@@ -45,7 +45,8 @@ pub struct Report {
     pub failures: Vec<FailureRecord>,
 }
 
-/// Where the time went, by the master's clock.
+/// Where the time went, by the master's clock; of short contributions that the ranks of one host fold without it, by that of the
+/// host, up to the fold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// From the first contribution to the last: how unevenly the ranks arrived.

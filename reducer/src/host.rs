@@ -20,7 +20,7 @@ use everfold_protocol::{
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::{
-    board::{self, Clerk, Taken},
+    board::{self, Clerk, Found, Taken},
     memory::{
         board::{OwnBoard, SharedWords},
         lifeline::{self, Ending},
@@ -215,13 +215,13 @@ impl Driver {
     /// Runs until the machine is done; returns the connections that are left.
     async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
         let mut batch = Vec::new();
-        let mut collection = tokio::time::Instant::now();
+        let mut next_look = tokio::time::Instant::now();
         while !self.act() {
             let due = self.machine.poll_timeout();
             let due = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
             });
-            let until = due.into_iter().chain(self.board.as_ref().map(|_| collection)).min();
+            let until = due.into_iter().chain(self.board.as_ref().map(|_| next_look)).min();
             let received = match until {
                 Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
                 None => Some(inputs.recv_many(&mut batch, 1024).await),
@@ -236,9 +236,9 @@ impl Driver {
                 self.take(input).await;
             }
             self.let_time_pass();
-            if self.board.is_some() && collection <= tokio::time::Instant::now() {
-                self.collect();
-                collection = tokio::time::Instant::now() + board::PATIENCE;
+            if self.board.is_some() && next_look <= tokio::time::Instant::now() {
+                self.look(Clerk::look);
+                next_look = tokio::time::Instant::now() + board::PATIENCE;
             }
         }
         self.connections
@@ -249,23 +249,17 @@ impl Driver {
         let now = timestamp(self.origin);
         if self.machine.poll_timeout().is_some_and(|due| due <= now) {
             // What lies on the board was there before whatever comes out of this.
-            self.collect();
-            self.machine.handle_timeout(now);
+            self.look(Clerk::look);
+            self.machine.handle_timeout(timestamp(self.origin));
         }
     }
 
-    /// Takes what waits on the board for somebody, and wakes those up who have slept through the end of a round.
-    fn collect(&mut self) {
+    /// Looks at the board, if there is one.
+    fn look(&mut self, how: impl FnOnce(&mut Clerk<SharedWords>) -> Found) {
         let Some((own, clerk)) = &mut self.board else { return };
-        own.wake(clerk.late().into_iter());
-        let taken = clerk.collect();
+        let Found { taken, late } = how(clerk);
+        own.wake(late);
         self.take_over(taken);
-    }
-
-    /// From now on, everybody contributes in messages.
-    fn close_board(&mut self) {
-        self.board.iter_mut().for_each(|(_, clerk)| clerk.close());
-        self.collect();
     }
 
     /// Takes in contributions as if they had come in messages.
@@ -295,8 +289,6 @@ impl Driver {
                 for message in messages {
                     if let ToMaster::Join(peer) = &message {
                         self.watch_life(peer);
-                        // Ranks of several hosts have no board.
-                        self.board.take_if(|_| self.host != Some(peer.host));
                     }
                     let taken = self.board.as_mut().map(|(_, clerk)| clerk.hear(&message));
                     self.take_over(taken.unwrap_or_default());
@@ -311,7 +303,8 @@ impl Driver {
             }
             Input::Disconnected(process) => {
                 self.hang_up(process);
-                self.close_board();
+                // What it has put on the board was there before.
+                self.look(Clerk::clear);
                 self.machine.handle_event(timestamp(self.origin), Event::Disconnected(process));
             }
             Input::Abandon => {}
@@ -340,12 +333,18 @@ impl Driver {
         let mut refused = Vec::new();
         while let Some(action) = self.machine.poll_action() {
             match action {
-                Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
+                Action::Send { to, message } => {
+                    if let ToWorker::Welcome { peers, .. } = &message {
+                        // The workers see it in the same way.
+                        self.board.take_if(|_| !board::can_have(peers));
+                    }
+                    outgoing.entry(to).or_default().push(message);
+                }
                 Action::Disconnect(process) => refused.push(process),
                 Action::Notice(notice) => {
                     tell(&notice);
                     match notice {
-                        Notice::Failed { .. } => self.close_board(),
+                        Notice::Failed { .. } => self.look(Clerk::close),
                         Notice::Finished(reduction) | Notice::Refused { reduction, .. } => {
                             self.board.iter_mut().for_each(|(_, clerk)| clerk.end(reduction));
                         }

@@ -12,7 +12,7 @@ use everfold_protocol::{
     message::{Contribution, Header, ToMaster},
 };
 use everfold_worker::{
-    board::{Board, Clerk, PATIENCE, Taken, Tickets, holds},
+    board::{Board, Clerk, Found, PATIENCE, Taken, Tickets, holds},
     machine::Event,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 /// Evidence is short.
 const BODY_BYTES: usize = 256;
 
-type Words = Vec<AtomicU64>;
+pub(crate) type Words = Vec<AtomicU64>;
 
 /// The board, and who watches it for the master.
 pub(crate) struct Shared {
@@ -70,13 +70,15 @@ impl World {
     /// Puts a contribution on the board, or tells the master.
     pub(crate) fn place(&mut self, rank: Rank, contribution: Box<Contribution>) {
         let shared = self.shared.as_mut().expect("a worker knows whether there is a board");
-        match shared.tickets[rank.index()].place(time(self.now), &contribution) {
+        let tickets = &mut shared.tickets[rank.index()];
+        let maps = !self.settings.boardless.contains(&rank);
+        match maps.then(|| tickets.place(time(self.now), &contribution)).flatten() {
             None => self.tell_master(rank, ToMaster::Contribute(contribution)),
             Some(false) => {}
             Some(true) => {
                 shared.complete += 1;
                 self.look(rank);
-                self.ring(rank, Rank(0));
+                self.schedule(self.now, Happening::Ring(rank, Rank(0)));
             }
         }
     }
@@ -104,23 +106,20 @@ impl World {
     }
 
     /// Lets the master see what waits on the board, again and again.
-    pub(crate) fn clear_board_later(&mut self) {
+    pub(crate) fn look_later(&mut self) {
         if self.shared.is_some() && !self.is_done() {
-            self.schedule(self.now + PATIENCE, Happening::Collect);
+            self.schedule(self.now + PATIENCE, Happening::Look);
         }
     }
 
-    pub(crate) fn clear_board(&mut self) {
+    /// Lets the master look at the board.
+    pub(crate) fn look_at_board(&mut self, how: impl FnOnce(&mut Clerk<Words>) -> Found) {
         let Some(Shared { clerk, .. }) = &mut self.shared else { return };
-        let late = clerk.late();
-        let taken = clerk.collect();
-        late.into_iter().for_each(|rank| self.wake_up(rank));
+        let Found { taken, late } = how(clerk);
+        // The dead would be woken up for ever.
+        let late = late.into_iter().filter(|rank| self.process(*rank).worker.is_some());
+        late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));
         self.take_over(taken);
-    }
-
-    pub(crate) fn close_board(&mut self) {
-        self.shared.iter_mut().for_each(|shared| shared.clerk.close());
-        self.clear_board();
     }
 
     /// The master hears of a message.
@@ -132,7 +131,7 @@ impl World {
     /// The master has said something.
     pub(crate) fn take_note(&mut self, notice: &master::Notice) {
         match notice {
-            master::Notice::Failed { .. } => self.close_board(),
+            master::Notice::Failed { .. } => self.look_at_board(Clerk::close),
             master::Notice::Finished(reduction) | master::Notice::Refused { reduction, .. } => {
                 self.shared.iter_mut().for_each(|shared| shared.clerk.end(*reduction));
             }

@@ -45,8 +45,8 @@ pub(crate) enum Happening {
     Ring(Rank, Rank),
     /// A rank is woken up for what is on the board.
     Bell(Rank),
-    /// The master looks what waits on the board.
-    Collect,
+    /// The master looks at the board.
+    Look,
     Timeout,
     WorkerTimeout(Rank),
 }
@@ -74,7 +74,7 @@ impl Happening {
     /// Whether it happens only because time passes.
     pub fn is_idle(&self) -> bool {
         match self {
-            Self::Timeout | Self::WorkerTimeout(_) | Self::Collect => true,
+            Self::Timeout | Self::WorkerTimeout(_) | Self::Look => true,
             Self::ToMaster(.., message) => matches!(**message, ToMaster::Pong { .. }),
             Self::ToWorker(.., message) => matches!(**message, ToWorker::Ping { .. }),
             _ => false,
@@ -91,7 +91,7 @@ impl Happening {
             Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
             Self::Ring(rank, _) | Self::Bell(rank) => Some(*rank),
             // The master and its worker share a process.
-            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Collect => Some(MASTER_RANK),
+            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look => Some(MASTER_RANK),
             Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
         }
@@ -108,7 +108,7 @@ impl Happening {
 
     /// Whether it comes from the process's own clock.
     pub fn is_alarm(&self) -> bool {
-        matches!(self, Self::Timeout | Self::WorkerTimeout(_) | Self::Collect)
+        matches!(self, Self::Timeout | Self::WorkerTimeout(_) | Self::Look)
     }
 }
 

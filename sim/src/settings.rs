@@ -30,6 +30,8 @@ pub struct Settings {
     pub hosts: Vec<u64>,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
+    /// Ranks that cannot map the board.
+    pub boardless: Vec<Rank>,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Shortest and longest time a message takes.
@@ -61,6 +63,7 @@ impl Settings {
             ranks,
             hosts: Vec::new(),
             board: false,
+            boardless: Vec::new(),
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),

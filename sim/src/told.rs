@@ -166,7 +166,7 @@ impl Teller {
             }
             Happening::Ring(from, next) => (of(*from), format!("rings for rank {next} and those behind it")),
             Happening::Bell(rank) => (of(*rank), "looks at the board".to_owned()),
-            Happening::Collect => (MASTER.to_owned(), "looks at the board".to_owned()),
+            Happening::Look => (MASTER.to_owned(), "looks at the board".to_owned()),
             Happening::Close(rank) => (of(*rank), "closes its session".to_owned()),
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),

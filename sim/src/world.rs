@@ -9,7 +9,7 @@ use everfold_protocol::{
     watch::INTERVALS_MOST,
 };
 use everfold_worker::{
-    board::PATIENCE,
+    board::{Clerk, PATIENCE},
     machine::{Action, Event, Gone},
 };
 use rand::SeedableRng;
@@ -108,7 +108,7 @@ impl World {
             cuts: Vec::new(),
             held_back: Vec::new(),
             progress: now,
-            quiet: QUIET + PATIENCE * 2 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
+            quiet: QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
             events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
@@ -122,7 +122,7 @@ impl World {
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
-        world.clear_board_later();
+        world.look_later();
         world
     }
 
@@ -324,10 +324,7 @@ impl World {
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
-            Happening::ToMaster(..)
-            | Happening::Disconnected(_)
-            | Happening::Timeout
-            | Happening::Collect
+            Happening::ToMaster(..) | Happening::Disconnected(_) | Happening::Timeout | Happening::Look
                 if self.master_lost => {}
             Happening::ToMaster(sender, epoch, message) => {
                 self.look_for(&message);
@@ -360,27 +357,32 @@ impl World {
             Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
             Happening::Disconnected(process) => {
-                self.close_board();
+                // What it has put on the board was there before.
+                self.look_at_board(Clerk::clear);
                 self.time_master(|master, now| {
                     master.handle_event(now, master::Event::Disconnected(process))
                 });
             }
-            Happening::MasterLost(process) => self.tell_worker(process.rank, Event::MasterLost),
+            Happening::MasterLost(process) => {
+                // What is complete on the board needs no master.
+                self.look(process.rank);
+                self.tell_worker(process.rank, Event::MasterLost);
+            }
             Happening::Ring(from, next) => {
                 if self.process(from).worker.is_some() {
                     self.ring(from, next);
                 }
             }
             Happening::Bell(rank) => self.look(rank),
-            Happening::Collect => {
-                self.clear_board();
-                self.clear_board_later();
+            Happening::Look => {
+                self.look_at_board(Clerk::look);
+                self.look_later();
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => {
                 self.master_due = None;
                 // What lies on the board was there before whatever comes out of this.
-                self.clear_board();
+                self.look_at_board(Clerk::look);
                 self.time_master(master::Master::handle_timeout);
             }
             Happening::WorkerTimeout(rank) => {

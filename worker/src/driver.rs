@@ -62,7 +62,7 @@ pub(crate) struct Driver {
     /// Wakes the I/O thread's [`Driver::drive`]: there are messages to send, a timeout is due earlier, or all is over.
     wake: Notify,
     inlet: Inlet,
-    bell: Bell,
+    bell: Option<Bell>,
     pub(crate) hearing: Hearing,
     inner: Mutex<Inner>,
 }
@@ -114,9 +114,10 @@ impl Driver {
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
         let hearing = Hearing::new()?;
-        let bell = Bell::new()?;
-        // Without shared memory there is no board.
-        me.bell = me.region.map(|_| bell.handle());
+        // Without it there is no board, and everything still works with messages.
+        let bell =
+            me.region.and_then(|_| Bell::new().inspect_err(|error| tracing::warn!(%error, "no bell")).ok());
+        me.bell = bell.as_ref().map(Bell::handle);
         let inner = Inner {
             machine: Worker::new(me),
             locals: BTreeMap::new(),
@@ -180,6 +181,12 @@ impl Driver {
         self.work(|machine, now| machine.handle_event(now, event));
     }
 
+    /// Goes on without the master. What is complete on the board needs none.
+    fn lose_master(self: &Arc<Self>) {
+        self.look();
+        self.take(Event::MasterLost);
+    }
+
     fn work(self: &Arc<Self>, tell: impl FnOnce(&mut Worker, Timestamp)) {
         let mut inner = self.lock();
         if !inner.over {
@@ -204,7 +211,7 @@ impl Driver {
                 Ok(false) => return true,
                 Err(error) => {
                     tracing::debug!(%error, "no connection to the master");
-                    self.take(Event::MasterLost);
+                    self.lose_master();
                     return false;
                 }
             }
@@ -213,7 +220,7 @@ impl Driver {
 
     /// Takes in what is complete on the board.
     fn look(self: &Arc<Self>) {
-        self.bell.silence();
+        self.bell.iter().for_each(Bell::silence);
         let mut inner = self.lock();
         let complete = inner.placing.as_mut().map(Placing::look).unwrap_or_default();
         if !complete.is_empty() && !inner.over {
@@ -226,7 +233,7 @@ impl Driver {
     async fn attend(self: &Arc<Self>, ears: &Ears) -> io::Result<bool> {
         tokio::select! {
             biased;
-            ready = ears.bell.readable() => {
+            Some(ready) = OptionFuture::from(ears.bell.as_ref().map(AsyncFd::readable)) => {
                 ready?.clear_ready();
                 self.look();
                 Ok(true)
@@ -241,7 +248,8 @@ impl Driver {
     }
 
     fn ears(&self) -> io::Result<Ears> {
-        Ok(Ears { line: self.inlet.register()?, bell: self.bell.register()? })
+        let bell = self.bell.as_ref().map(Bell::register).transpose()?;
+        Ok(Ears { line: self.inlet.register()?, bell })
     }
 
     /// Hears the master on the I/O thread, whenever the application's thread does not.
@@ -329,7 +337,7 @@ impl Driver {
                     // Whoever was stopped meanwhile cannot know that the master was not.
                     if patience.is_some_and(|end| end.elapsed() < interval) {
                         tracing::warn!("the master takes no messages");
-                        self.take(Event::MasterLost);
+                        self.lose_master();
                     }
                     patience = None;
                 }
@@ -458,7 +466,7 @@ impl Driver {
             // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
             tracing::error!(%error, "cannot tell the master");
             let driver = self.clone();
-            self.runtime.spawn(async move { driver.take(Event::MasterLost) });
+            self.runtime.spawn(async move { driver.lose_master() });
         } else if inner.outlet.is_blocked() {
             self.wake.notify_one();
         }
@@ -507,7 +515,7 @@ impl Drop for Leaving<'_> {
 /// Where a runtime hears of what this rank waits for.
 struct Ears {
     line: AsyncFd<Arc<OwnedFd>>,
-    bell: AsyncFd<Arc<OwnedFd>>,
+    bell: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl Inner {

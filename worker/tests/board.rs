@@ -16,7 +16,7 @@ use everfold_protocol::{
     message::{Contribution, Data, ToMaster},
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
 };
-use everfold_worker::board::{Board, Clerk, Taken};
+use everfold_worker::board::{Board, Clerk, Found, Taken};
 
 const RANKS: u32 = 3;
 const BODY_BYTES: usize = 32;
@@ -68,7 +68,7 @@ fn a_complete_round_tells_everyone_what_all_have_contributed() {
         assert_eq!(completes, rank == 2);
         tickets.push((rank, ticket));
     }
-    assert!(Clerk::new(board.clone()).collect().is_empty());
+    assert_eq!(Clerk::new(board.clone()).clear().taken, []);
     for (rank, ticket) in &tickets {
         let finished = board.outcome(Rank(*rank), NOW * 4, ticket).unwrap();
         let task = finished.last.unwrap();
@@ -79,14 +79,14 @@ fn a_complete_round_tells_everyone_what_all_have_contributed() {
         assert_eq!((finished.report.phases.arriving, finished.report.phases.folding), (NOW * 2, NOW));
         assert!(board.outcome(Rank(*rank), NOW, ticket).is_none(), "it has been told");
     }
-    assert_eq!(place(&board, 0, &contribution(0, 5 + 8)), Some(false), "the place is free again");
+    assert_eq!(place(&board, 0, &contribution(0, 5 + 8)), Some(false), "the cell is free again");
 }
 
 #[test]
 fn what_does_not_belong_together_does_not_meet() {
     let board = board();
     assert_eq!(place(&board, 0, &contribution(0, 1)), Some(false));
-    assert_eq!(place(&board, 1, &contribution(1, 1 + 8)), None, "the place is taken");
+    assert_eq!(place(&board, 1, &contribution(1, 1 + 8)), None, "the cell is taken");
     let mut other = contribution(1, 1);
     other.spec.order = Order::Fixed;
     assert_eq!(place(&board, 1, &other), None, "it disagrees");
@@ -106,7 +106,7 @@ fn what_is_too_long_or_lies_elsewhere_is_not_put_there() {
     assert_eq!([long, wordy].map(|contribution| place(&board, 0, &contribution)), [None, None]);
     let private = Contribution { data: Data::Private, ..contribution(0, 1) };
     assert_eq!(place(&board, 0, &private), Some(false));
-    assert_eq!(Clerk::new(board).collect(), [(Rank(0), private)]);
+    assert_eq!(Clerk::new(board).clear().taken, [(Rank(0), private)]);
 }
 
 #[test]
@@ -119,14 +119,26 @@ fn a_closed_board_takes_nothing() {
 }
 
 #[test]
-fn whoever_sleeps_through_the_end_of_a_round_is_named_once() {
+fn whoever_sleeps_through_the_end_of_a_round_is_named() {
     let board = board();
     let mut clerk = Clerk::new(board.clone());
     let tickets: Vec<_> =
         (0..RANKS).map(|rank| board.place(Rank(rank), NOW, &contribution(rank, 0)).unwrap().0).collect();
     assert!(board.outcome(Rank(1), NOW, &tickets[1]).is_some());
-    assert_eq!(clerk.late(), [Rank(0), Rank(2)]);
-    assert!(clerk.late().is_empty());
+    assert_eq!(clerk.look(), Found::default(), "they may be about to be woken up");
+    assert_eq!(clerk.look(), Found { taken: Vec::new(), late: vec![Rank(0), Rank(2)] });
+}
+
+#[test]
+fn what_has_just_come_is_left_for_a_while() {
+    let board = board();
+    let mut clerk = Clerk::new(board.clone());
+    for sequence in [3, 3 + 8] {
+        assert_eq!(place(&board, 2, &contribution(2, sequence)), Some(false));
+        assert_eq!(clerk.look(), Found::default());
+        let taken = vec![(Rank(2), contribution(2, sequence))];
+        assert_eq!(clerk.look(), Found { taken, late: Vec::new() });
+    }
 }
 
 /// What the master has heard, in messages and from the board.
@@ -159,9 +171,11 @@ fn whatever_the_master_takes_in_between_every_contribution_counts_once() {
     thread::scope(|scope| {
         for rank in 0..RANKS {
             scope.spawn(move || {
-                for sequence in 0..ROUNDS {
+                for number in 0..ROUNDS {
+                    // All share a cell.
+                    let sequence = number * 8;
                     let mine = contribution(rank, sequence);
-                    if sequence.is_multiple_of(2) {
+                    if number.is_multiple_of(4) {
                         together.wait();
                     }
                     let Some((ticket, _)) = board.place(Rank(rank), NOW, &mine) else {
@@ -185,8 +199,8 @@ fn whatever_the_master_takes_in_between_every_contribution_counts_once() {
                             break;
                         }
                         // Now and then the master becomes impatient.
-                        if (sequence + u64::from(rank)).is_multiple_of(5) {
-                            let taken = master.clerk.collect();
+                        if (number + u64::from(rank)).is_multiple_of(5) {
+                            let taken = master.clerk.clear().taken;
                             master.take(taken);
                         }
                         drop(master);

@@ -201,8 +201,8 @@ impl Session {
             Transport::Tcp => WorkerTransport::Tcp,
         };
         let is_host = process.rank == MASTER_RANK;
-        let shares_memory = is_host && transport == WorkerTransport::Auto;
-        let board = if shares_memory { OwnBoard::for_job(size).map(Arc::new) } else { None };
+        let makes_board = is_host && transport == WorkerTransport::Auto;
+        let board = if makes_board { OwnBoard::for_job(size).map(Arc::new) } else { None };
         let host = if is_host {
             let (policy, board) = (config.policy(), board.clone());
             let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy, board };

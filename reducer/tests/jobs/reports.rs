@@ -8,6 +8,7 @@ use crate::suite::Suite;
 
 pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("reports::counts", 6, counts);
+    suite.job("reports::short_ones", 6, short_ones);
     suite.job("reports::traces", 6, traces);
     suite.job("reports::a_late_request", 6, a_late_request);
 }
@@ -42,6 +43,22 @@ async fn counts(session: Session) -> everfold::Result<()> {
             assert!(shown.starts_with(&format!("{} contributors", group.len())), "{shown}");
         }
     }
+    Ok(())
+}
+
+/// Where ranks share memory everyone folds what lies there side by side, unless it lies there at a bad moment; messages with so
+/// much would be too long.
+async fn short_ones(session: Session) -> everfold::Result<()> {
+    let shares_memory = std::env::var("EVERFOLD_TRANSPORT").is_ok_and(|transport| transport != "tcp");
+    let mut folded_by_all = 0;
+    for _ in 0..50 {
+        let outcome = session.allreduce("short", Sum(vec![1.0f64; 1000])).await?;
+        assert_eq!(outcome.value, Some(Sum(vec![6.0; 1000])));
+        let folders = outcome.report.tasks_per_worker.len();
+        assert!(folders == 1 || (folders == 6 && shares_memory), "{}", outcome.report);
+        folded_by_all += u32::from(folders == 6);
+    }
+    assert_eq!(folded_by_all > 0, shares_memory);
     Ok(())
 }
 

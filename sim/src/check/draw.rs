@@ -45,6 +45,7 @@ pub fn draw(seed: u64) -> Schedule {
         seed,
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
         board: false,
+        boardless: Vec::new(),
         task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
@@ -107,6 +108,9 @@ fn share_a_board(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.board = true;
     schedule.hosts.fill(0);
     let ranks = schedule.ranks();
+    if random.random_bool(0.1) {
+        schedule.boardless.push(random.random_range(0..ranks));
+    }
     for fault in &mut schedule.faults {
         if matches!(fault.what, Trouble::Cut { .. } | Trouble::LoseHost(_)) {
             fault.what = Trouble::Freeze(random.random_range(0..ranks));

@@ -138,6 +138,7 @@ fn settings(schedule: &Schedule) -> Settings {
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.board = schedule.board;
+    settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.keep_failures = schedule.keep_failures_percent;

@@ -24,6 +24,9 @@ pub struct Schedule {
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,
+    /// Ranks that cannot map it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub boardless: Vec<u32>,
     /// Time that each rank takes for a task.
     pub task_us: Vec<u64>,
     /// How often the master pings; 0 if it does not.

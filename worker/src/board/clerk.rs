@@ -1,4 +1,4 @@
-//! The master's side of the board: what is not ordinary becomes messages.
+//! The master's view of the board: what is not ordinary becomes messages.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use everfold_protocol::{
 };
 
 use super::{
-    Board, ROUNDS,
+    Board, CELLS,
     word::{Phase, Word},
 };
 
@@ -27,14 +27,23 @@ pub struct Clerk<M> {
     board: Arc<Board<M>>,
     /// The reductions that the master works on: ranks that come later contribute in messages.
     marked: BTreeSet<ReductionId>,
-    /// The rounds when it looked who is late.
-    seen: [Word; ROUNDS],
+    /// The cells when it looked last.
+    seen: [Word; CELLS],
+}
+
+/// What was found on the board.
+#[derive(Debug, Default, PartialEq)]
+pub struct Found {
+    /// What the master is to hear.
+    pub taken: Vec<Taken>,
+    /// Who is to be woken up.
+    pub late: Vec<Rank>,
 }
 
 impl<M: AsRef<[AtomicU64]>> Clerk<M> {
     /// Watches `board`.
     pub fn new(board: Arc<Board<M>>) -> Self {
-        Self { board, marked: BTreeSet::new(), seen: [Word::from_bits(0); ROUNDS] }
+        Self { board, marked: BTreeSet::new(), seen: [Word::from_bits(0); CELLS] }
     }
 
     /// The master is about to hear a message. Returns what it has to hear before.
@@ -45,39 +54,41 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
                 // Whoever puts something there looks for the mark afterwards.
                 self.mark(id);
                 // Each rank's contributions to one name are heard in order.
-                self.take(|open| open.name == id.name && open.sequence <= id.sequence)
+                let earlier = |open: &ReductionId| open.name == id.name && open.sequence <= id.sequence;
+                (0..CELLS).flat_map(|cell| self.take(cell, earlier)).collect()
             }
-            ToMaster::Closing | ToMaster::Leave => {
-                self.close();
-                self.collect()
-            }
+            ToMaster::Closing | ToMaster::Leave => self.close().taken,
             _ => Vec::new(),
         }
     }
 
-    /// Takes all that waits on the board for somebody.
-    pub fn collect(&mut self) -> Vec<Taken> {
-        self.take(|_| true)
+    /// Takes what has waited for somebody since it looked last. Of what is complete since then, whoever has completed it may
+    /// have died before it woke the others up.
+    pub fn look(&mut self) -> Found {
+        let mut found = Found::default();
+        for cell in 0..CELLS {
+            let word = self.board.state(cell);
+            let seen = std::mem::replace(&mut self.seen[cell], word);
+            if !word.is_free() && (word.generation(), word.phase()) == (seen.generation(), seen.phase()) {
+                match word.phase() {
+                    Phase::Complete => found.late.extend(word.ranks().map(Rank)),
+                    Phase::Open | Phase::Taken => found.taken.extend(self.take(cell, |_| true)),
+                }
+            }
+        }
+        found
     }
 
-    fn take(&mut self, which: impl Fn(ReductionId) -> bool) -> Vec<Taken> {
-        let board = self.board.clone();
-        let mut all = Vec::new();
-        for reduction in board.reductions().filter(|reduction| which(*reduction)) {
-            let is_new = self.mark(reduction);
-            let taken = board.take(reduction);
-            if taken.is_empty() && is_new {
-                // It is complete.
-                self.end(reduction);
-            }
-            all.extend(taken);
-        }
-        all
+    /// As [`look`](Self::look), for all that is there now.
+    pub fn clear(&mut self) -> Found {
+        self.seen = std::array::from_fn(|cell| self.board.state(cell));
+        self.look()
     }
 
     /// Not everybody will contribute any more: from now on, all contribute in messages.
-    pub fn close(&mut self) {
+    pub fn close(&mut self) -> Found {
         self.board.closed().store(1, SeqCst);
+        self.clear()
     }
 
     /// The master works no more on a reduction.
@@ -87,18 +98,15 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         }
     }
 
-    /// Who has not taken yet what is complete: whoever has completed it may have died before it woke them up. Names them
-    /// once, as they may be dead, too.
-    pub fn late(&mut self) -> Vec<Rank> {
-        let mut late = Vec::new();
-        for (round, seen) in self.seen.iter_mut().enumerate() {
-            let word = self.board.state(round);
-            if word.phase() == Phase::Complete && *seen != word {
-                late.extend(word.ranks().map(Rank));
-            }
-            *seen = word;
+    fn take(&mut self, cell: usize, which: impl Fn(&ReductionId) -> bool) -> Vec<Taken> {
+        let Some(reduction) = self.board.open(cell).filter(which) else { return Vec::new() };
+        let is_new = self.mark(reduction);
+        let taken = self.board.take(reduction);
+        if taken.is_empty() && is_new {
+            // It is complete meanwhile, or whoever was there contributes in a message.
+            self.end(reduction);
         }
-        late
+        taken
     }
 
     /// Returns whether it was not marked.

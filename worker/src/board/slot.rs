@@ -27,7 +27,7 @@ pub(super) fn words(body_bytes: usize) -> usize {
     HEAD_WORDS + TERMS_BYTES_MAX.div_ceil(8) + body_bytes.div_ceil(8)
 }
 
-/// Where a rank's contribution lies. Whoever reads it has seen the word that says so, and nobody writes it until all have read it.
+/// Where a rank's contribution lies. Whoever reads it has seen in the cell's word that it is there.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a>(pub &'a [AtomicU64]);
 
@@ -48,13 +48,13 @@ impl<'a> Slot<'a> {
     /// `None` if the contribution does not fit.
     pub fn write(self, called: Duration, contribution: &Contribution) -> Option<()> {
         let Contribution { reduction, name, spec, data } = contribution;
-        let mut terms = Vec::with_capacity(TERMS_BYTES_MAX);
-        codec::encode_into(&(name, spec), &mut terms).ok().filter(|()| terms.len() <= TERMS_BYTES_MAX)?;
         let (body, length) = match data {
             Data::Inline(bytes) => (&bytes[..], bytes.len() as u64),
             Data::Private => (&[][..], PRIVATE),
             Data::Window(_) => return None,
         };
+        let mut terms = Vec::with_capacity(TERMS_BYTES_MAX);
+        codec::encode_into(&(name, spec), &mut terms).ok().filter(|()| terms.len() <= TERMS_BYTES_MAX)?;
         let (head, rest) = self.0.split_at(HEAD_WORDS);
         let (of_terms, of_body) = rest.split_at(terms.len().div_ceil(8));
         if body.len().div_ceil(8) > of_body.len() {

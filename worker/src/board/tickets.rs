@@ -1,4 +1,4 @@
-//! A rank's side of the board.
+//! A rank's view of the board.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
@@ -31,8 +31,8 @@ impl<M: AsRef<[AtomicU64]>> Tickets<M> {
     /// `None` if the master is to be told instead.
     pub fn place(&mut self, now: Duration, contribution: &Contribution) -> Option<bool> {
         let (ticket, completes) = self.board.place(self.me, now, contribution)?;
-        // Whatever else was in that place the master has taken.
-        self.tickets.retain(|other| other.round != ticket.round);
+        // Whatever else was in that cell the master has taken.
+        self.tickets.retain(|other| other.cell != ticket.cell);
         self.tickets.push(ticket);
         Some(completes)
     }

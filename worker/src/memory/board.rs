@@ -6,7 +6,10 @@
 use std::{
     fs::File,
     io::{self, ErrorKind},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
     sync::{Arc, OnceLock, atomic::AtomicU64},
     time::Duration,
 };
@@ -52,7 +55,7 @@ impl AsRef<[AtomicU64]> for SharedWords {
 /// The board of a job on one host, as the process knows it that made it.
 #[derive(Debug)]
 pub struct OwnBoard {
-    pub(crate) board: Arc<Board<SharedWords>>,
+    board: Arc<Board<SharedWords>>,
     file: OwnedFd,
     bells: OnceLock<Arc<Bells>>,
 }
@@ -89,9 +92,9 @@ impl OwnBoard {
     }
 
     /// Wakes up who waits, if it is known how.
-    pub fn wake(&self, who: impl Iterator<Item = Rank>) {
+    pub fn wake(&self, who: Vec<Rank>) {
         if let Some(bells) = self.bells.get() {
-            who.for_each(|rank| bells.ring(rank));
+            who.into_iter().for_each(|rank| bells.ring(rank));
         }
     }
 }
@@ -99,7 +102,7 @@ impl OwnBoard {
 /// The board of a job, made by the first of `peers`.
 pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     let handle = peers[0].board.ok_or(ErrorKind::Unsupported)?;
-    let file = File::options().read(true).write(true).open(place(peers[0].pid, handle))?;
+    let file = File::options().read(true).write(true).open(fd_path(peers[0].pid, handle))?;
     let ranks = peers.len() as u32;
     let words = words(ranks);
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
@@ -118,7 +121,7 @@ fn words(ranks: u32) -> usize {
     Board::<SharedWords>::words(ranks, BODY_BYTES_MAX as usize)
 }
 
-fn place(pid: u32, descriptor: i32) -> String {
+fn fd_path(pid: u32, descriptor: i32) -> String {
     format!("/proc/{pid}/fd/{descriptor}")
 }
 
@@ -163,9 +166,12 @@ impl Bells {
         let open = |peer: &Peer| {
             let descriptor = peer.bell.ok_or(ErrorKind::Unsupported)?;
             let mut options = File::options();
-            std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+            options.custom_flags(libc::O_NONBLOCK);
             // Also to read from it: a signal would end this process should it ring for one that is gone.
-            options.read(true).write(true).open(place(peer.pid, descriptor))
+            let bell = options.read(true).write(true).open(fd_path(peer.pid, descriptor))?;
+            let is_pipe = bell.metadata()?.file_type().is_fifo();
+            let other = || io::Error::new(ErrorKind::InvalidData, "the descriptor is not a pipe");
+            is_pipe.then_some(bell).ok_or_else(other)
         };
         peers.iter().map(open).collect::<io::Result<_>>().map(Self)
     }
