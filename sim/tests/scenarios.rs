@@ -34,6 +34,7 @@ macro_rules! scenarios {
 scenarios! {
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_host_is_lost_while_the_master_sleeps,
+    a_later_call_goes_in_a_message,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
@@ -46,6 +47,7 @@ scenarios! {
     the_result_is_handed_over_as_its_lenders_leave,
     two_that_have_closed_wait_for_each_other,
     what_is_begun_afresh_in_vain,
+    whoever_leaves_has_put_something_on_the_board,
     whoever_still_waits_for_the_result_dies,
 }
 

@@ -54,7 +54,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
                 // Whoever puts something there looks for the mark afterwards.
                 self.mark(id);
                 // Each rank's contributions to one name are heard in order.
-                let earlier = |open: &ReductionId| open.name == id.name && open.sequence <= id.sequence;
+                let earlier = |other: &ReductionId| other.name == id.name && other.sequence <= id.sequence;
                 (0..CELLS).flat_map(|cell| self.take(cell, earlier)).collect()
             }
             ToMaster::Closing | ToMaster::Leave => self.close().taken,
@@ -99,11 +99,11 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
     }
 
     fn take(&mut self, cell: usize, which: impl Fn(&ReductionId) -> bool) -> Vec<Taken> {
-        let Some(reduction) = self.board.open(cell).filter(which) else { return Vec::new() };
+        let Some(reduction) = self.board.reduction(cell).filter(which) else { return Vec::new() };
         let is_new = self.mark(reduction);
         let taken = self.board.take(reduction);
         if taken.is_empty() && is_new {
-            // It is complete meanwhile, or whoever was there contributes in a message.
+            // It is complete, or whoever was there contributes in a message.
             self.end(reduction);
         }
         taken

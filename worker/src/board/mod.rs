@@ -225,10 +225,9 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         (0..self.ranks).map(Rank)
     }
 
-    /// The reduction whose round is open in a cell.
-    fn open(&self, cell: usize) -> Option<ReductionId> {
-        let word = self.state(cell);
-        let first = word.ranks().next().filter(|_| word.phase() == Phase::Open)?;
+    /// The reduction to which contributions lie in a cell.
+    fn reduction(&self, cell: usize) -> Option<ReductionId> {
+        let first = self.state(cell).ranks().next()?;
         Some(self.slot(cell, Rank(first)).reduction())
     }
 
