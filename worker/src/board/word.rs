@@ -8,14 +8,14 @@ const GENERATION_SHIFT: u32 = RANKS_MAX;
 const GENERATION_BITS: u32 = 14;
 const PHASE_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
 
-/// Which round it is in its place, how far it is, and some ranks.
+/// Which round of its cell it is, how far it is, and some ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
 /// How far a round is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// These ranks have contributed. Nobody: the place is free.
+    /// These ranks have contributed. Nobody: the cell is free.
     Open,
     /// All ranks have contributed, and these have not taken the result yet.
     Complete,
@@ -45,7 +45,7 @@ impl Word {
         }
     }
 
-    /// Which round of its place it is. Rounds that are so far apart that it is the same are long over.
+    /// Which round of its cell it is. Rounds that are so far apart that it is the same are long over.
     pub fn generation(self) -> u64 {
         self.0 >> GENERATION_SHIFT & ((1 << GENERATION_BITS) - 1)
     }
