@@ -274,9 +274,11 @@ async fn frozen_master(session: Session) -> everfold::Result<()> {
     session.allreduce("all are here", Sum(vec![1u8])).await?;
     if session.rank() == 0 {
         freeze(PING * 30)?;
-        // The others have left, but what they had contributed came inlined and still counts.
+        // The others have left, but what they had contributed came inlined and still counts. On the board the call may complete
+        // the round before anybody here has seen them go: the report then knows of no death.
         let late = session.allreduce("late", Sum(vec![1u8])).await?;
-        assert_eq!((late.value, late.report.survived), (Some(Sum(vec![3])), path([1, 2])));
+        assert_eq!(late.value, Some(Sum(vec![3])));
+        assert!(late.report.survived.is_subset(&path([1, 2])), "{}", late.report);
         let never = session.allreduce("never", Sum(vec![1u8])).await;
         assert!(matches!(never, Err(ReduceError::Refused(Refusal::ProcessFailed { .. }))), "{never:?}");
         return Ok(());
