@@ -1,7 +1,8 @@
 //! Whether a contribution may take part, and in what.
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp, message::Contribution, report::Refusal, spec::Aspect,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, message::Contribution, report::Refusal,
+    spec::Aspect,
 };
 
 use crate::{
@@ -13,11 +14,18 @@ use crate::{
 impl Master {
     pub(crate) fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
         let id = contribution.reduction;
+        if id.is_in_teams() {
+            return self.contribute_in_teams(now, sender, contribution);
+        }
         if let Some(refusal) =
             self.refused.get(&id).cloned().or_else(|| self.unacceptable(sender, &contribution))
         {
             self.tell_refused(id, Path::single(sender.rank), refusal);
             return;
+        }
+        if self.reductions.contains_key(&id.in_teams()) {
+            // They would wait for this rank.
+            self.dissolve(id.in_teams(), &contribution.spec.group);
         }
         self.expose_skipped(sender.rank, &contribution);
         if let Some(reduction) = self.reductions.get(&id) {
@@ -25,7 +33,8 @@ impl Master {
                 self.stale(sender, "second contribution to one reduction");
                 return;
             }
-            if let Some(refusal) = disagreement(reduction, sender.rank, &contribution) {
+            let Contribution { name, spec, .. } = &contribution;
+            if let Some(refusal) = disagreement(reduction, sender.rank, id, name, spec) {
                 self.refuse(id, refusal);
                 self.tell_refused(id, Path::single(sender.rank), self.refused[&id].clone());
                 return;
@@ -134,7 +143,7 @@ impl Master {
             return None;
         }
         let group = &contribution.spec.group;
-        let latest = ReductionId { sequence: u64::MAX, ..id };
+        let latest = ReductionId { sequence: u64::MAX, ..id }.called();
         let mut later = self.reductions.range(id..=latest);
         let (later, rank, reduction) = later.find_map(|(later, reduction)| {
             let rank = reduction.arrived.iter().find(|rank| group.contains(*rank))?;
@@ -153,15 +162,21 @@ impl Master {
 }
 
 /// On what `rank` and those who came before it disagree.
-fn disagreement(reduction: &Reduction, rank: Rank, contribution: &Contribution) -> Option<Refusal> {
-    let (aspect, first_says, other_says) = if reduction.name == contribution.name {
-        reduction.spec.disagreement(&contribution.spec)?
+pub(crate) fn disagreement(
+    reduction: &Reduction,
+    rank: Rank,
+    id: ReductionId,
+    name: &str,
+    spec: &ReductionSpec,
+) -> Option<Refusal> {
+    let (aspect, first_says, other_says) = if reduction.name == name {
+        reduction.spec.disagreement(spec)?
     } else {
-        (Aspect::Name, reduction.name.clone(), contribution.name.clone())
+        (Aspect::Name, reduction.name.clone(), name.to_owned())
     };
     Some(Refusal::Mismatch {
         name: reduction.name.clone(),
-        sequence: contribution.reduction.sequence,
+        sequence: id.sequence,
         aspect,
         first: reduction.first,
         first_says,

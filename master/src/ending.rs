@@ -20,6 +20,10 @@ const REFUSALS_MAX: usize = 4096;
 impl Master {
     /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
     pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId, last: Option<Task>) {
+        if self.is_deputy() {
+            // The master hears of each segment, and tells when all is over.
+            return;
+        }
         self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
         if let Some(due) = reduction.due() {
@@ -61,6 +65,9 @@ impl Master {
 
     /// Ends a reduction in an error for everyone who has called it, and for those who will.
     pub(crate) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
+        if id.is_in_teams() {
+            return self.dissolve(id, &Path::empty());
+        }
         self.let_go(id);
         let Some(reduction) = self.reductions.remove(&id) else {
             return;

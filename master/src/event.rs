@@ -16,6 +16,10 @@ pub enum Event {
         /// What.
         message: ToMaster,
     },
+    /// At a deputy: the master has declared a process failed.
+    Departed(ProcessId, Evidence),
+    /// At a deputy: the master has finished or dissolved an attempt.
+    Over(ReductionId),
     /// A worker's connection broke. After it left this is expected; before, it is evidence of its death.
     Disconnected(ProcessId),
 }
@@ -30,6 +34,8 @@ pub enum Action {
         /// What.
         message: ToWorker,
     },
+    /// At a deputy: tell the master.
+    Report(ToMaster),
     /// Close the connection to a process that has no business here any more.
     Disconnect(ProcessId),
     /// Tell whoever watches.
@@ -73,6 +79,8 @@ pub enum Notice {
         /// Why.
         refusal: Refusal,
     },
+    /// An attempt in teams was dissolved; its group contributes as usual.
+    Dissolved(ReductionId),
     /// A reduction ended well.
     Finished(ReductionId),
 }

@@ -148,13 +148,19 @@ impl Master {
         self.end_if_empty();
     }
 
-    /// Repairs all reductions that `dead` took part in, or ends them.
-    fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
-        self.lanes[dead.rank.index()].clear();
+    /// Takes in that `dead` works on nothing any more.
+    pub(crate) fn empty_lane(&mut self, dead: ProcessId) {
+        self.lanes[dead.rank].clear();
         let tasks = self.reductions.values().flat_map(|reduction| reduction.tasks());
         for running in tasks.filter(|running| running.executor == dead) {
-            running.load.from.iter().for_each(|owner| self.lanes[owner.index()].end_to_serve());
+            running.load.from.iter().for_each(|owner| self.lanes[*owner].end_to_serve());
         }
+    }
+
+    /// Repairs all reductions that `dead` took part in, or ends them.
+    fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
+        self.empty_lane(dead);
+        self.forget_teams_of(dead.rank);
         let members = &self.membership;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {

@@ -1,6 +1,9 @@
 //! What one worker is busy with, and how fast it has been lately (DR §1, performance counters).
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::{Index, IndexMut},
+};
 
 use everfold_protocol::{Rank, message::TaskCounters};
 use smallvec::SmallVec;
@@ -28,6 +31,33 @@ impl Load {
         self.bytes / (self.from.len() as u64).max(1)
     }
 }
+
+/// Everyone's share of the schedule: whoever was never given anything has an empty one.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes(BTreeMap<Rank, Lane>);
+
+impl Lanes {
+    /// Whether nobody works on anything.
+    pub fn are_empty(&self) -> bool {
+        self.0.values().all(Lane::is_empty)
+    }
+}
+
+impl Index<Rank> for Lanes {
+    type Output = Lane;
+
+    fn index(&self, rank: Rank) -> &Lane {
+        self.0.get(&rank).unwrap_or(&EMPTY)
+    }
+}
+
+impl IndexMut<Rank> for Lanes {
+    fn index_mut(&mut self, rank: Rank) -> &mut Lane {
+        self.0.entry(rank).or_default()
+    }
+}
+
+static EMPTY: Lane = Lane { bytes: 0, reads: 0, from: BTreeMap::new(), serves: 0, rate: 0 };
 
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]

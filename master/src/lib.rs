@@ -16,6 +16,7 @@
 //! | [`placement`] | from whom they get it |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `schedule` | who is given which task, and when |
+//! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | [`policy`] | sizes and depths the scheduler works with |
@@ -38,6 +39,7 @@ pub mod recovery;
 pub mod reduction;
 mod schedule;
 pub mod segment;
+mod teams;
 
 pub use event::{Action, Event, Notice};
 pub use machine::Master;

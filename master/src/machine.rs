@@ -20,7 +20,7 @@ use everfold_protocol::{
 
 use crate::{
     event::{Action, Event, Notice},
-    lane::Lane,
+    lane::Lanes,
     membership::{Freshness, Membership},
     policy::Policy,
     reduction::Reduction,
@@ -45,6 +45,8 @@ pub(crate) enum Timer {
     Collect(ReductionId),
     /// A reduction has lasted so long that its originals are worth a copy.
     Copy(ReductionId),
+    /// Nothing may have come of an attempt in teams for long.
+    Dissolve(ReductionId),
     /// Pings are sent, silence and late tasks are looked for.
     Alarm,
 }
@@ -54,10 +56,13 @@ pub(crate) enum Timer {
 pub struct Master {
     pub(crate) policy: Policy,
     pub(crate) membership: Membership,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Lanes,
     pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
     pub(crate) refused: BTreeMap<ReductionId, Refusal>,
     pub(crate) refused_order: VecDeque<ReductionId>,
+    /// Attempts in teams that were dissolved, and who was told.
+    pub(crate) dissolved: BTreeMap<ReductionId, Path>,
+    pub(crate) dissolved_order: VecDeque<ReductionId>,
     pub(crate) timers: BTreeSet<(Timestamp, Timer)>,
     /// Silence of those who take part.
     pub(crate) watches: BTreeMap<Rank, Watch>,
@@ -68,6 +73,8 @@ pub struct Master {
     /// Who died before the job was complete; there will be no job.
     pub(crate) lost: Path,
     pub(crate) schedule: Schedule,
+    /// All processes of the job, by rank, if it is a deputy's.
+    pub(crate) job: Option<Arc<[Peer]>>,
     pub(crate) next_task: u64,
     /// When the latest event came.
     pub(crate) now: Timestamp,
@@ -79,10 +86,12 @@ impl Master {
     pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
         Self {
             membership: Membership::new(job, size),
-            lanes: vec![Lane::default(); size as usize],
+            lanes: Lanes::default(),
             reductions: BTreeMap::new(),
             refused: BTreeMap::new(),
             refused_order: VecDeque::new(),
+            dissolved: BTreeMap::new(),
+            dissolved_order: VecDeque::new(),
             timers: BTreeSet::from([(now + policy.join_timeout, Timer::Join)]),
             watches: BTreeMap::new(),
             alarm: None,
@@ -90,6 +99,7 @@ impl Master {
             joining: true,
             lost: Path::empty(),
             schedule: Schedule::default(),
+            job: None,
             next_task: 0,
             now,
             actions: VecDeque::new(),
@@ -117,7 +127,7 @@ impl Master {
         }
         self.check_schedule();
         if self.reductions.is_empty() {
-            assert!(self.lanes.iter().all(Lane::is_empty), "nobody works on what is over");
+            assert!(self.lanes.are_empty(), "nobody works on what is over");
         }
     }
 
@@ -125,6 +135,23 @@ impl Master {
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         self.now = now;
         match event {
+            // It knows the others' epochs as little as they know its.
+            Event::Message { header, message } if self.is_deputy() => {
+                let attempt = match &message {
+                    ToMaster::Contribute(contribution) => contribution.reduction,
+                    ToMaster::PartialReady(done) => done.segment.reduction,
+                    ToMaster::TaskFailed(failed) => failed.segment.reduction,
+                    _ => return,
+                };
+                if !attempt.is_in_teams() {
+                    return;
+                }
+                self.meet(&Path::single(header.sender.rank));
+                if self.membership.alive(header.sender.rank).is_some_and(|peer| peer.process == header.sender)
+                {
+                    self.handle_message(now, header.sender, message);
+                }
+            }
             Event::Message { header, message } => match self.membership.classify(&header) {
                 Freshness::Current => {
                     if let Some(watch) = self.watches.get_mut(&header.sender.rank) {
@@ -140,6 +167,8 @@ impl Master {
                     self.actions.push_back(Action::Disconnect(header.sender));
                 }
             },
+            Event::Departed(process, evidence) => self.depart(process, evidence),
+            Event::Over(id) => self.forget(id),
             Event::Disconnected(process) => self.fail(now, process, Evidence::Disconnected),
         }
     }
@@ -168,7 +197,7 @@ impl Master {
                 Timer::Copy(id) => {
                     let interval = self.policy.limits.ping_interval;
                     let look = |reduction: &mut Reduction| {
-                        let busy = reduction.group.iter().any(|rank| !self.lanes[rank.index()].is_empty());
+                        let busy = reduction.group.iter().any(|rank| !self.lanes[rank].is_empty());
                         reduction.begin_copies(now, interval, busy)
                     };
                     match self.reductions.get_mut(&id).and_then(look) {
@@ -176,6 +205,7 @@ impl Master {
                         None => self.order_copies(now, id),
                     }
                 }
+                Timer::Dissolve(id) => self.lose_patience(now, id),
                 Timer::Alarm => self.ring(now),
             }
         }
@@ -202,6 +232,14 @@ impl Master {
             ToMaster::NotCollected(part) => self.not_collected(now, sender, part),
             ToMaster::Kept(kept) => self.kept(now, sender, kept),
             ToMaster::Pong { .. } => {}
+            ToMaster::Opened(opened) => self.open(now, sender, *opened),
+            ToMaster::Parts { reduction, parts, effort } => {
+                self.take_parts(now, sender, reduction, (parts, effort));
+            }
+            ToMaster::Dissolve { reduction, group } if reduction.is_in_teams() => {
+                self.dissolve(reduction, &group);
+            }
+            ToMaster::Dissolve { .. } => self.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(now, sender),
             ToMaster::Leave => self.leave(now, sender),
         }
@@ -238,7 +276,10 @@ impl Master {
             return;
         };
         self.vacate(sender.rank, &load);
-        self.lanes[sender.rank.index()].observe(load.bytes, &counters);
+        self.lanes[sender.rank].observe(load.bytes, &counters);
+        if self.is_deputy() {
+            self.tell_part(segment);
+        }
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
         if reduction.collecting.is_some() {
             return;
@@ -265,6 +306,9 @@ impl Master {
             return self.stale(sender, "failure of a task that nobody waits for");
         };
         self.vacate(sender.rank, &running.load);
+        if id.reduction.is_in_teams() {
+            return self.dissolve(id.reduction, &Path::empty());
+        }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let members = &self.membership;
         let result = match fault {

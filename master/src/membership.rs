@@ -1,5 +1,7 @@
 //! Who is in the job, and which messages are stale.
 
+use std::collections::BTreeMap;
+
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
     message::{Data, Evidence, Header, Peer, Place},
@@ -41,9 +43,11 @@ pub enum Freshness {
 pub struct Membership {
     job: JobId,
     epoch: Epoch,
-    states: Vec<State>,
-    /// Where each rank's process runs or ran.
-    hosts: Vec<Option<u64>>,
+    size: u32,
+    /// Of everyone; at a deputy of those that it had to do with.
+    states: BTreeMap<Rank, State>,
+    /// Where their processes run or ran.
+    hosts: BTreeMap<Rank, u64>,
     /// How many are in [`State::Alive`].
     open: u32,
 }
@@ -51,8 +55,13 @@ pub struct Membership {
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
-        let size = size as usize;
-        Self { job, epoch: Epoch(0), states: vec![State::Expected; size], hosts: vec![None; size], open: 0 }
+        let states = (0..size).map(|rank| (Rank(rank), State::Expected)).collect();
+        Self { states, ..Self::elsewhere(job, size) }
+    }
+
+    /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
+    pub fn elsewhere(job: JobId, size: u32) -> Self {
+        Self { job, epoch: Epoch(0), size, states: BTreeMap::new(), hosts: BTreeMap::new(), open: 0 }
     }
 
     /// Number of the current view.
@@ -62,7 +71,7 @@ impl Membership {
 
     /// Number of ranks in the job, whatever their state.
     pub fn size(&self) -> u32 {
-        self.states.len() as u32
+        self.size
     }
 
     /// Sorts a message by who sent it and when.
@@ -70,7 +79,7 @@ impl Membership {
         if header.job != self.job || header.epoch > self.epoch {
             return Freshness::Impossible;
         }
-        match self.states.get(header.sender.rank.index()) {
+        match self.states.get(&header.sender.rank) {
             None => Freshness::Impossible,
             Some(State::Alive(peer) | State::Closing(peer)) if peer.process == header.sender => {
                 Freshness::Current
@@ -82,15 +91,21 @@ impl Membership {
 
     /// Takes `peer` in. Returns false if its rank is not expected (any more).
     pub fn join(&mut self, peer: Peer) -> bool {
-        match self.states.get_mut(peer.process.rank.index()) {
-            Some(state @ State::Expected) => {
-                self.hosts[peer.process.rank.index()] = Some(peer.host);
-                *state = State::Alive(peer);
-            }
-            _ => return false,
+        let expected = matches!(self.states.get(&peer.process.rank), Some(State::Expected));
+        if expected {
+            self.take_in(peer);
         }
-        self.open += 1;
-        true
+        expected
+    }
+
+    /// Takes `peer` in, unless it was heard of before.
+    pub fn take_in(&mut self, peer: Peer) {
+        let rank = peer.process.rank;
+        if matches!(self.states.get(&rank), None | Some(State::Expected)) {
+            self.hosts.insert(rank, peer.host);
+            self.states.insert(rank, State::Alive(peer));
+            self.open += 1;
+        }
     }
 
     /// Whether every rank takes part: none is missing yet, none has failed, left or closed its session.
@@ -100,7 +115,7 @@ impl Membership {
 
     /// Whether all processes of `group` can read each other's memory.
     pub fn share_memory(&self, group: &Path) -> bool {
-        let mut hosts = group.iter().map(|rank| self.hosts[rank.index()]);
+        let mut hosts = group.iter().map(|rank| self.hosts.get(&rank));
         let first = hosts.next().flatten();
         first.is_some() && hosts.all(|host| host == first)
     }
@@ -117,14 +132,14 @@ impl Membership {
 
     /// Expects no more calls of `rank`.
     pub fn close(&mut self, rank: Rank) {
-        if let State::Alive(peer) = &self.states[rank.index()] {
+        if let Some(State::Alive(peer)) = self.states.get(&rank) {
             self.change(rank, State::Closing(peer.clone()));
         }
     }
 
     /// Whether `rank` takes part, but calls nothing more.
     pub fn is_closing(&self, rank: Rank) -> bool {
-        matches!(self.states.get(rank.index()), Some(State::Closing(_)))
+        matches!(self.states.get(&rank), Some(State::Closing(_)))
     }
 
     /// Lets `rank`, which takes part, go.
@@ -133,13 +148,13 @@ impl Membership {
     }
 
     fn change(&mut self, rank: Rank, state: State) {
-        let before = std::mem::replace(&mut self.states[rank.index()], state);
-        self.open -= u32::from(matches!(before, State::Alive(_)));
+        let before = self.states.insert(rank, state);
+        self.open -= u32::from(matches!(before, Some(State::Alive(_))));
     }
 
     /// The process of `rank`, if it takes part.
     pub fn alive(&self, rank: Rank) -> Option<&Peer> {
-        match self.states.get(rank.index()) {
+        match self.states.get(&rank) {
             Some(State::Alive(peer) | State::Closing(peer)) => Some(peer),
             _ => None,
         }
@@ -147,7 +162,7 @@ impl Membership {
 
     /// All processes that take part, by rank.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.states.iter().filter_map(|state| match state {
+        self.states.values().filter_map(|state| match state {
             State::Alive(peer) | State::Closing(peer) => Some(peer),
             _ => None,
         })
@@ -162,7 +177,7 @@ impl Membership {
             Data::Inline(_) => true,
             _ if self.alive(ready.process.rank).is_some_and(|peer| peer.process == ready.process) => true,
             Data::Window(window) => {
-                let state = self.states.get(ready.process.rank.index());
+                let state = self.states.get(&ready.process.rank);
                 let died = matches!(state, Some(State::Failed(Evidence::Disconnected)));
                 share_memory && died && matches!(window.place, Place::Region(_))
             }
@@ -182,6 +197,6 @@ impl Membership {
 
     /// Ranks in the state that `which` accepts.
     pub fn ranks(&self, which: impl Fn(&State) -> bool) -> Path {
-        (0u32..).map(Rank).zip(&self.states).filter(|(_, state)| which(state)).map(|(rank, _)| rank).collect()
+        self.states.iter().filter(|(_, state)| which(state)).map(|(rank, _)| *rank).collect()
     }
 }

@@ -3,7 +3,9 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use everfold_protocol::{
+    ReductionSpec,
     spec::{BodyKind, Limits},
+    team,
     watch::INTERVALS_MOST,
 };
 
@@ -11,6 +13,9 @@ use crate::machine::RETRY_PAUSE;
 
 /// Attempts to reach a process that lives before a reduction gives up, however soon its silence would be noticed.
 const ATTEMPTS_MIN: u32 = 1000;
+
+/// Segments that teams need so that one folds while the other is read.
+const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
 
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
 /// `bench compare`, and for large groups with `everfold sim scale`.
@@ -94,15 +99,41 @@ impl Policy {
             true => self.segment_bytes,
             false => {
                 let partials = self.partials_max.max(body / self.bytes_per_partial);
-                let segments = self.segments.min(partials / ranks.max(1) as u64).max(1);
-                (body / segments).clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes)
+                self.segment_bytes(body, partials / ranks.max(1) as u64)
             }
         };
+        self.cut(body, element, target)
+    }
+
+    /// The same for an attempt in teams. A rank tells of all its partials in one message, a team of each as it comes: there are
+    /// as many as the links take time for.
+    pub fn segment_len_in_teams(&self, spec: &ReductionSpec) -> u64 {
+        let Some((body, element)) = spec.kind.array_bytes() else {
+            return 0;
+        };
+        let partials = body / (2 * self.bytes_per_partial);
+        let segments = (partials / team::width(spec) as u64).max(SEGMENTS_IN_TEAMS_MIN);
+        self.cut(body, element, self.segment_bytes(body, segments))
+    }
+
+    /// Length of a segment, if there are to be so many.
+    fn segment_bytes(&self, body: u64, segments: u64) -> u64 {
+        let segments = self.segments.min(segments).max(1);
+        (body / segments).clamp(self.segment_bytes_min.min(self.segment_bytes), self.segment_bytes)
+    }
+
+    /// Whole elements of about `target` bytes, or all of a body that is short.
+    fn cut(&self, body: u64, element: u64, target: u64) -> u64 {
         if body <= target.max(self.limits.inline_bytes_max) {
             return body;
         }
         let elements = (target / element.max(1)).max(1);
         elements * element
+    }
+
+    /// How many ranks' messages those of an attempt in teams are worth to a master: it hears of each partial by itself.
+    pub fn ranks_in_teams(&self, spec: &ReductionSpec) -> usize {
+        4 * team::width(spec)
     }
 
     /// Attempts to reach a process that lives, one per pause, before a reduction gives up: longer than it takes to notice

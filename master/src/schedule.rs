@@ -10,7 +10,7 @@ use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Time
 use smallvec::SmallVec;
 
 use crate::{
-    lane::{Lane, Load},
+    lane::{Lane, Lanes, Load},
     machine::Master,
     membership::Membership,
     policy::Policy,
@@ -48,7 +48,7 @@ impl Schedule {
 struct Reader<'a> {
     rank: Rank,
     membership: &'a Membership,
-    lanes: &'a [Lane],
+    lanes: &'a Lanes,
     policy: &'a Policy,
 }
 
@@ -59,8 +59,8 @@ impl Reader<'_> {
         let host = |rank| self.membership.alive(rank).map(|peer| peer.host);
         match share_memory || ready.is_inline() || host(owner) == host(self.rank) {
             true => Access::Near,
-            false if !self.lanes[self.rank.index()].has_room_for(owner, self.policy) => Access::Later,
-            false => Access::Far { serves: self.lanes[owner.index()].serves() },
+            false if !self.lanes[self.rank].has_room_for(owner, self.policy) => Access::Later,
+            false => Access::Far { serves: self.lanes[owner].serves() },
         }
     }
 }
@@ -92,7 +92,7 @@ impl Master {
             );
             if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
                 let is_alive = |rank| self.membership.alive(rank).is_some();
-                let is_busy = |rank: Rank| !self.lanes[rank.index()].has_room(&self.policy);
+                let is_busy = |rank: Rank| !self.lanes[rank].has_room(&self.policy);
                 let waits =
                     |own: &Arc<Ready>| is_busy(own.process.rank) || !self.can_go_on(reduction, id.index, own);
                 let will_ask = match *turn {
@@ -129,7 +129,7 @@ impl Master {
     /// Gives `rank` as much as it has room for.
     fn ask(&mut self, rank: Rank) {
         while self.membership.alive(rank).is_some()
-            && self.lanes[rank.index()].has_room(&self.policy)
+            && self.lanes[rank].has_room(&self.policy)
             && let Some(id) = self.first_for(rank)
         {
             let granted = self.grant(rank, id);
@@ -212,7 +212,7 @@ impl Master {
     /// folding the others into it. Of many, only some are compared.
     fn best_owner(&self, id: SegmentId, turn: Option<Turn>) -> Option<Rank> {
         let is_alive = |rank| self.membership.alive(rank).is_some();
-        let has_room = |own: &&Arc<Ready>| self.lanes[own.process.rank.index()].has_room(&self.policy);
+        let has_room = |own: &&Arc<Ready>| self.lanes[own.process.rank].has_room(&self.policy);
         let reduction = self.reductions.get(&id.reduction)?;
         let able: SmallVec<[&Arc<Ready>; 16]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
@@ -234,15 +234,15 @@ impl Master {
     /// what it has to do already. The paper's rule, the shorter most recent task, is this rule for workers that have
     /// nothing else to do. Of equals it is the first.
     fn fastest(&self, ranks: impl Iterator<Item = Rank>, bytes: u64) -> Option<Rank> {
-        let lane = |rank: &Rank| -> &Lane { &self.lanes[rank.index()] };
+        let lane = |rank: &Rank| -> &Lane { &self.lanes[*rank] };
         let free = ranks.filter(|rank| lane(rank).has_room(&self.policy));
         free.min_by_key(|rank| lane(rank).expected_ns(bytes))
     }
 
     /// Takes in that a task of `executor` is not under way any more.
     pub(crate) fn vacate(&mut self, executor: Rank, load: &Load) {
-        self.lanes[executor.index()].complete(load);
-        load.from.iter().for_each(|owner| self.lanes[owner.index()].end_to_serve());
+        self.lanes[executor].complete(load);
+        load.from.iter().for_each(|owner| self.lanes[*owner].end_to_serve());
         self.schedule.touch(executor);
     }
 
@@ -280,11 +280,11 @@ impl Master {
             self.finish(self.now, id.reduction, Some(message));
             return true;
         }
-        let expected = Duration::from_nanos(self.lanes[rank.index()].expected_ns(bytes));
+        let expected = Duration::from_nanos(self.lanes[rank].expected_ns(bytes));
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
         let load = Load { bytes, from: partials.iter().map(|ready| ready.process.rank).collect() };
-        self.lanes[rank.index()].grant(&load);
-        load.from.iter().for_each(|owner| self.lanes[owner.index()].begin_to_serve());
+        self.lanes[rank].grant(&load);
+        load.from.iter().for_each(|owner| self.lanes[*owner].begin_to_serve());
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
         let message = reduction.task(task, id, own.as_ref(), partials);
         let to = executor.process;

@@ -151,11 +151,30 @@ impl ReductionId {
     pub fn new(name: &str, sequence: u64) -> Self {
         Self { name: xxhash_rust::xxh3::xxh3_64(name.as_bytes()), sequence }
     }
+
+    /// The id under which teams try to do it; see [`crate::team`].
+    pub fn in_teams(self) -> Self {
+        Self { sequence: self.sequence | IN_TEAMS, ..self }
+    }
+
+    /// Whether it is the id of an attempt in teams.
+    pub fn is_in_teams(self) -> bool {
+        self.sequence & IN_TEAMS != 0
+    }
+
+    /// The id under which the application knows it.
+    pub fn called(self) -> Self {
+        Self { sequence: self.sequence & !IN_TEAMS, ..self }
+    }
 }
+
+/// Marks the sequence numbers of attempts in teams.
+const IN_TEAMS: u64 = 1 << 63;
 
 impl fmt::Debug for ReductionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}#{}", self.name >> 32, self.sequence)
+        let teams = if self.is_in_teams() { " in teams" } else { "" };
+        write!(f, "{:08x}#{}{teams}", self.name >> 32, self.called().sequence)
     }
 }
 

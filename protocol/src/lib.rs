@@ -11,6 +11,7 @@
 //! | [`spec`] | what the ranks of one reduction must agree on |
 //! | [`message`] | everything that travels between master and worker |
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
+//! | [`team`] | how a large group is divided among deputies of the master |
 //! | [`frame`] | how a batch of messages looks on the wire |
 //! | [`codec`] | the only place that knows the serialisation format |
 //! | [`time`] | opaque points in time and durations |
@@ -24,6 +25,7 @@ pub mod message;
 pub mod path;
 pub mod report;
 pub mod spec;
+pub mod team;
 pub mod time;
 pub mod watch;
 

@@ -1,15 +1,18 @@
-//! Everything that travels between a worker and the master.
+//! Everything that travels between workers, the master and its deputies.
 //!
 //! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
 //! recognised as stale by its header, its task or its path; ARCHITECTURE.md has the table.
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::{Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, TaskId, WindowId},
+    id::{
+        Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
+        TaskId, WindowId,
+    },
     path::Path,
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -130,6 +133,24 @@ pub enum ToMaster {
     },
     /// The sender could not copy the whole result.
     NotCollected(NotCollected),
+    /// The sender is a deputy, and all of its team have contributed.
+    Opened(Box<Opened>),
+    /// The sender is a deputy, and these segments of its team are folded.
+    Parts {
+        /// Of which attempt.
+        reduction: ReductionId,
+        /// What lies where.
+        parts: Vec<Part>,
+        /// What all of it has taken, with the last of them.
+        effort: Option<Effort>,
+    },
+    /// An attempt in teams gets nowhere, as far as the sender can tell.
+    Dissolve {
+        /// Which.
+        reduction: ReductionId,
+        /// Who takes part in it.
+        group: Path,
+    },
     /// The sender starts no more reductions. It goes on with those that it has called.
     Closing,
     /// The sender's reductions have ended; it no longer serves windows.
@@ -147,6 +168,43 @@ pub struct Contribution {
     pub spec: ReductionSpec,
     /// Where the original is readable.
     pub data: Data,
+}
+
+/// A team's entry into a reduction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Which attempt.
+    pub reduction: ReductionId,
+    /// The name behind the id.
+    pub name: String,
+    /// What the team agrees on.
+    pub spec: ReductionSpec,
+    /// Length of its segments in bytes.
+    pub segment_bytes: u64,
+}
+
+/// A segment that holds the contributions of a whole team.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Which.
+    pub index: SegmentIndex,
+    /// Who holds it.
+    pub process: ProcessId,
+    /// Where it is readable.
+    pub data: Data,
+}
+
+/// What a team's tasks have taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Tasks done by each rank.
+    pub tasks_per_worker: BTreeMap<Rank, u64>,
+    /// Bytes read from peers.
+    pub bytes_moved: u64,
+    /// Time spent on tasks, and of that on reading peers, summed over the ranks.
+    pub working: Duration,
+    #[allow(missing_docs)]
+    pub fetching: Duration,
 }
 
 /// A task is done and its result readable.
@@ -307,6 +365,11 @@ pub enum ToWorker {
     /// Everyone has collected the result: windows may go.
     Release {
         /// Of which reduction.
+        reduction: ReductionId,
+    },
+    /// An attempt in teams is over without a result: contribute as usual.
+    Dissolved {
+        /// Which.
         reduction: ReductionId,
     },
     /// A process was declared failed: it is fenced from now on. The frame's epoch is the new one.

@@ -97,16 +97,17 @@ impl Delivery {
 ///
 /// | level | second copy | a contribution outlives its owner's death | costs |
 /// |---|---|---|---|
-/// | `None` | none | once a survivor has folded it | nothing |
-/// | `Memory` | in another process's memory | as above, or once that process has copied it | while others are late: its bytes once over the link, and in memory |
+/// | `None` | none | once a survivor has folded it, unless the group works in [`team`](crate::team)s | nothing |
+/// | `Memory` | in another process's memory | once a survivor has folded it, or that process has copied it | while others are late: its bytes once over the link, and in memory |
 /// | `Disk` | as `Memory`, and then in that process's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
 /// | `CommitFirst` | in another process's store on its local disk | from the start: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
 ///
 /// The other process is one on another host, if there is one, and in another failure domain, if there is one. To copy a
 /// contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction waits for ranks that are
 /// late or do not answer, and leave the links to folding while it goes on. `CommitFirst` lets a contribution in without a copy if
-/// none can be made, and says so. Bodies that travel inside messages are kept by the master at every level, and short ones on one
-/// host lie where all its processes have them. Arrays in shared memory (`Session::array`) outlive their process on one host, too.
+/// none can be made, and says so. Bodies that travel inside messages are kept by the master, and short ones on one host lie where
+/// all its processes have them, but for groups that work in teams: there whoever dies takes its contribution along. Arrays in
+/// shared memory (`Session::array`) outlive their process on one host, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
     /// No copies.
@@ -410,6 +411,8 @@ pub struct Limits {
     pub reductions_max: u64,
     /// How often the master pings every process; what has to be noticed or done in time derives from it.
     pub ping_interval: Duration,
+    /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See [`team`](crate::team).
+    pub teams_from: u32,
 }
 
 impl Default for Limits {
@@ -420,6 +423,7 @@ impl Default for Limits {
             frame_bytes_max: 64 << 20,
             reductions_max: 65_536,
             ping_interval: Duration::from_millis(500),
+            teams_from: 100,
         }
     }
 }

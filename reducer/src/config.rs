@@ -14,6 +14,7 @@ use everfold_protocol::spec::Limits;
 /// | [`body_bytes_max`](Self::body_bytes_max) | bytes | 16 GiB | 1 – 2⁴⁸ | a wrong length takes more memory before it is refused | long bodies are refused |
 /// | [`ping_interval`](Self::ping_interval) | time | 500 ms | 10 ms – 1 min | silence is noticed later | more messages; a busy machine is taken for dead |
 /// | [`inline_bytes_max`](Self::inline_bytes_max) | bytes | 16 KiB | 0 – 1 MiB | memory and time of the master | short bodies pay round trips |
+/// | [`teams_from`](Self::teams_from) | ranks | 100 | 0 (never), 3 – 2³² − 1 | the master's messages take longer than the data | a death loses more of what has no protection |
 ///
 /// Silence counts as death after three ping intervals, and up to twenty for a process that has been late before. Slow
 /// tasks are given to others, copies begin to be made, and observers doubt themselves after fixed parts of it. Two
@@ -77,6 +78,14 @@ impl Config {
         self
     }
 
+    /// Ranks from which on a reduction to one root works in teams, each with a deputy of the master; 0 for never. That goes for
+    /// arrays between hosts, in the order of arrival, without protection, deadline and trace. The root then keeps a copy of
+    /// its array until it has the result.
+    pub fn teams_from(mut self, ranks: u32) -> Self {
+        self.limits.teams_from = ranks;
+        self
+    }
+
     /// How often every process is pinged.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.limits.ping_interval = interval;
@@ -104,7 +113,11 @@ impl Config {
         let minute_ns = 60 * 1_000_000_000;
         check("ping_interval (ns)", self.limits.ping_interval.as_nanos(), 10_000_000..=minute_ns)?;
         check("body_bytes_max", self.limits.body_bytes_max.into(), 1..=1 << 48)?;
-        check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)
+        check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)?;
+        match self.limits.teams_from {
+            0 => Ok(()),
+            ranks => check("teams_from", ranks.into(), 3..=u32::MAX.into()),
+        }
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -142,6 +155,8 @@ mod tests {
         assert_eq!(knob(good.clone().join_timeout(Duration::MAX)), "join_timeout (ns)");
         assert_eq!(knob(good.clone().ping_interval(Duration::ZERO)), "ping_interval (ns)");
         assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
-        assert_eq!(knob(good.inline_bytes_max(2 << 20)), "inline_bytes_max");
+        assert_eq!(knob(good.clone().inline_bytes_max(2 << 20)), "inline_bytes_max");
+        assert_eq!(good.clone().teams_from(0).validate(), Ok(()));
+        assert_eq!(knob(good.teams_from(2)), "teams_from");
     }
 }

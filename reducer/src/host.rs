@@ -351,6 +351,7 @@ impl Driver {
                         _ => {}
                     }
                 }
+                Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
                 Action::Done => self.done = true,
             }
         }
@@ -388,6 +389,7 @@ fn tell(notice: &Notice) {
             tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
         }
         Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
+        Notice::Dissolved(reduction) => tracing::info!(?reduction, "dissolved"),
         Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
     }
 }

@@ -35,6 +35,7 @@
 mod array;
 mod body;
 mod config;
+mod deputy;
 mod error;
 mod group;
 mod host;

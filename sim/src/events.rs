@@ -22,6 +22,14 @@ pub(crate) enum Happening {
     ToMaster(ProcessId, Epoch, Box<ToMaster>),
     /// A message that the master sent at this epoch reaches this process.
     ToWorker(ProcessId, Epoch, Box<ToWorker>),
+    /// A message to a deputy, and of whom.
+    ToDeputy(Rank, ProcessId, Box<ToMaster>),
+    /// A task of a deputy, and whose.
+    OfDeputy(Rank, ProcessId, Box<Task>),
+    /// A rank sees its connection to a deputy break.
+    DeputyLost(Rank, ProcessId),
+    /// A rank makes a body an original again, once it does nothing more with it.
+    Renew(ProcessId, ReductionId),
     /// The time that this process takes for it has passed.
     Done(ProcessId, Box<(Work, Spent)>),
     /// Something happens inside of a modelled cluster.
@@ -49,6 +57,7 @@ pub(crate) enum Happening {
     Look,
     Timeout,
     WorkerTimeout(Rank),
+    DeputyTimeout(Rank),
 }
 
 /// Something that takes a process time, and that it does at the end of it.
@@ -74,7 +83,7 @@ impl Happening {
     /// Whether it happens only because time passes.
     pub fn is_idle(&self) -> bool {
         match self {
-            Self::Timeout | Self::WorkerTimeout(_) | Self::Look => true,
+            Self::Timeout | Self::WorkerTimeout(_) | Self::DeputyTimeout(_) | Self::Look => true,
             Self::ToMaster(.., message) => matches!(**message, ToMaster::Pong { .. }),
             Self::ToWorker(.., message) => matches!(**message, ToWorker::Ping { .. }),
             _ => false,
@@ -88,7 +97,9 @@ impl Happening {
             Self::ToWorker(process, ..) | Self::Done(process, _) | Self::MasterLost(process) => {
                 Some(process.rank)
             }
-            Self::Close(rank) | Self::WorkerTimeout(rank) => Some(*rank),
+            Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => Some(*rank),
+            Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => Some(*rank),
+            Self::Renew(process, _) => Some(process.rank),
             Self::Ring(rank, _) | Self::Bell(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look => Some(MASTER_RANK),
@@ -102,13 +113,14 @@ impl Happening {
         match self {
             Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((from.rank, MASTER_RANK)),
             Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((MASTER_RANK, to.rank)),
+            Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => Some((from.rank, *to)),
             _ => None,
         }
     }
 
     /// Whether it comes from the process's own clock.
     pub fn is_alarm(&self) -> bool {
-        matches!(self, Self::Timeout | Self::WorkerTimeout(_) | Self::Look)
+        matches!(self, Self::Timeout | Self::WorkerTimeout(_) | Self::DeputyTimeout(_) | Self::Look)
     }
 }
 

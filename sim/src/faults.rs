@@ -153,6 +153,7 @@ impl World {
         dead.copies.clear();
         self.calls_ended += if lived { open } else { 0 };
         drop(self.thaw(process.rank));
+        self.end_deputy(process);
     }
 
     pub(crate) fn stop(&mut self, rank: Rank) {
@@ -205,7 +206,9 @@ impl World {
         let shares = self.settings.host(reader) == self.settings.host(owner.rank) && window.window.0 < COPIES;
         let process = self.process(owner.rank);
         match () {
-            () if process.released.contains(&reduction) => Reach::Never,
+            () if [reduction, reduction.called()].iter().any(|id| process.released.contains(id)) => {
+                Reach::Never
+            }
             () if shares => Reach::Now,
             () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
             () if self.is_severed(reader, owner.rank) || self.is_severed(owner.rank, reader) => Reach::Later,
@@ -234,7 +237,8 @@ impl World {
         }
         // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
         let executor = self.process(rank);
-        let in_place = spec.delivery.root() == Some(rank) || executor.shares[&task.segment.reduction].inline;
+        let in_place =
+            spec.delivery.root() == Some(rank) || executor.shares[&task.segment.reduction.called()].inline;
         let grows = executor.partials.contains_key(&task.segment);
         let source = task.sources.first().filter(|_| !in_place && grows)?;
         self.process_mut(rank).torn.insert(task.segment);

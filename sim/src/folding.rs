@@ -36,7 +36,8 @@ impl World {
 
     /// Lets a read go on, unless nobody waits for it any more.
     fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
-        if self.process(process.rank).released.contains(&work.reduction()) {
+        let (released, id) = (&self.process(process.rank).released, work.reduction());
+        if released.contains(&id) || released.contains(&id.called()) {
             return;
         }
         let at = self.now + RETRY;
@@ -45,14 +46,24 @@ impl World {
 
     fn execute(&mut self, process: ProcessId, task: Task, spent: Spent) {
         let (rank, id) = (process.rank, task.segment);
-        let Some(spec) = self.process(rank).shares.get(&id.reduction).map(|share| share.spec.clone()) else {
+        let Some(spec) =
+            self.process(rank).shares.get(&id.reduction.called()).map(|share| share.spec.clone())
+        else {
             return;
         };
         let reach = task
             .sources
             .iter()
             .map(|source| (self.reaches(rank, source.process, &source.data, id.reduction), source.process));
-        match reach.max() {
+        let reach = reach.max();
+        let is_over = self.process(rank).given_back.contains(&id.reduction);
+        match reach {
+            Some((Reach::Later, culprit)) if is_over => {
+                self.process_mut(rank).end_task(id);
+                let reason = "the attempt is over".to_owned();
+                let result = Err(ExecutionError { culprit, fault: Fault::Unfit, reason });
+                return self.tell_worker(rank, Event::Executed { task: task.task, result });
+            }
             Some((Reach::Never, culprit)) => {
                 self.process_mut(rank).end_task(id);
                 let reason = "it is dead".to_owned();
@@ -75,7 +86,7 @@ impl World {
         let grown = spec.kind.array_bytes().is_none() && folded.len() > 3;
         let data = match () {
             () if spec.delivery.root() == Some(rank) => Data::Private,
-            () if executor.shares[&id.reduction].inline && !grown => inlined(&folded),
+            () if executor.shares[&id.reduction.called()].inline && !grown => inlined(&folded),
             () => executor.window(Shown::Partial, task.range.len.max(100_000)),
         };
         executor.end_task(id);
@@ -146,7 +157,7 @@ impl World {
         let share = &self.process(rank).shares[&reduction];
         let (spec, is_inline) = (share.spec.clone(), share.inline);
         let done = share.collected.len();
-        for (index, range) in self.segments(&spec).skip(done) {
+        for (index, range) in self.segments(reduction, &spec).skip(done) {
             let piece = pieces.iter().find(|piece| contains(piece.range, range));
             let piece = piece.expect("each segment has its piece");
             match self.reaches(rank, piece.process, &piece.data, reduction) {
@@ -176,12 +187,16 @@ impl World {
     /// The segments of a body, and where they lie.
     pub(crate) fn segments(
         &self,
+        id: ReductionId,
         spec: &ReductionSpec,
     ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
         let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
         let first = hosts.next();
         let share_memory = hosts.all(|host| Some(host) == first);
-        let len = self.settings.policy.segment_len(&spec.kind, spec.group.len(), share_memory);
+        let len = match id.is_in_teams() {
+            true => self.settings.policy.segment_len_in_teams(spec),
+            false => self.settings.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
+        };
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
         (0..count).map(move |index| {

@@ -25,11 +25,13 @@
 //! | `oracle` | what has to hold |
 //! | `trace` | what happened, as steps and as a hash |
 //! | `told` | what happens, in words |
+//! | `deputies` | deputies of the master, and what comes of attempts in teams |
 //! | [`check`] | random worlds by seed: what is drawn, what has to hold, smaller schedules that fail |
 
 mod board;
 pub mod check;
 pub mod collective;
+mod deputies;
 mod events;
 pub mod evidence;
 pub mod experiment;

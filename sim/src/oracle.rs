@@ -40,10 +40,16 @@ impl World {
     pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
         let process = self.process(rank);
         let share = &process.shares[&reduction];
+        // Where its partials grew.
+        let reduction_id = if share.tried { reduction.in_teams() } else { reduction };
         let value = match end {
             End::Received(_) if share.collected.is_empty() => {
-                let segments = self.segments(&share.spec);
-                Some(segments.map(|(index, _)| process.partial(SegmentId { reduction, index })).collect())
+                let segments = self.segments(reduction_id, &share.spec);
+                Some(
+                    segments
+                        .map(|(index, _)| process.partial(SegmentId { reduction: reduction_id, index }))
+                        .collect(),
+                )
             }
             End::Received(_) => Some(share.collected.clone()),
             _ => None,
@@ -110,7 +116,8 @@ impl World {
             let held: BTreeSet<Rank> = partials.chain(copied).filter(is_of_use).flatten().copied().collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };
-        let lost = share.is_none_or(|share| self.segments(&share.spec).any(|(index, _)| is_lost(index)));
+        let lost =
+            share.is_none_or(|share| self.segments(*reduction, &share.spec).any(|(index, _)| is_lost(index)));
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
         let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
         let was_handed_out = matches!(refusal, Refusal::ResultLost { .. });

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use everfold_master::Master;
 use everfold_protocol::{
     Generation, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp, WindowId,
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
@@ -19,6 +20,8 @@ pub(crate) struct Process {
     pub id: ProcessId,
     /// Its machine, while it lives.
     pub worker: Option<Worker>,
+    /// The deputy that it hosts, while it lives, and when that is woken up next.
+    pub deputy: Option<Deputy>,
     /// Whether it went with its host, without a word.
     pub vanished: bool,
     /// Whether its disk takes no copies.
@@ -35,6 +38,8 @@ pub(crate) struct Process {
     pub writing: BTreeSet<SegmentId>,
     /// What the master does not count on any more: it has told this process to begin afresh, or to hand the result over.
     pub given_up: BTreeSet<SegmentId>,
+    /// Attempts whose reads it waits for no longer.
+    pub given_back: BTreeSet<ReductionId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
     /// Whose originals it keeps copies of, by segment.
@@ -45,6 +50,13 @@ pub(crate) struct Process {
     pub departed: BTreeSet<Rank>,
 }
 
+/// The master of a team.
+#[derive(Debug)]
+pub(crate) struct Deputy {
+    pub master: Master,
+    pub due: Option<Timestamp>,
+}
+
 /// A process's part in a reduction.
 #[derive(Debug)]
 pub(crate) struct Share {
@@ -53,6 +65,8 @@ pub(crate) struct Share {
     pub inline: bool,
     /// The segments of the result that were copied here so far.
     pub collected: Vec<Vec<Rank>>,
+    /// Whether it is tried in teams.
+    pub tried: bool,
     pub ended: Option<Ended>,
 }
 
@@ -85,6 +99,7 @@ impl Process {
         Self {
             id,
             worker: Some(Worker::new(peer)),
+            deputy: None,
             vanished: false,
             disk_full: false,
             frozen: None,
@@ -93,6 +108,7 @@ impl Process {
             partials: BTreeMap::new(),
             writing: BTreeSet::new(),
             given_up: BTreeSet::new(),
+            given_back: BTreeSet::new(),
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
@@ -131,7 +147,7 @@ impl Process {
         }
         if window == Shown::Original as u64 {
             // The result is copied over an array, and goes to the application with it.
-            let share = self.shares.get(&segment.reduction);
+            let share = self.shares.get(&segment.reduction.called());
             let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
             let result = array.and_then(|share| share.collected.get(segment.index.0 as usize));
             return match array {
@@ -149,6 +165,18 @@ impl Process {
             .filter(|_| self.is_whole(segment))
             .cloned()
             .unwrap_or_else(|| vec![NONSENSE])
+    }
+
+    /// What it contributes with a call.
+    pub fn original(&self, spec: &ReductionSpec, inline: bool) -> Data {
+        if spec.delivery.root() == Some(self.id.rank) {
+            Data::Private
+        } else if inline {
+            inlined(&[self.id.rank])
+        } else {
+            let bytes = spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes);
+            self.window(Shown::Original, bytes)
+        }
     }
 
     /// Which of its windows shows a body of so many bytes.

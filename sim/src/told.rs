@@ -73,6 +73,7 @@ impl Teller {
             Notice::Refused { reduction, ranks, refusal } => {
                 format!("refuses {} to {ranks}: {refusal}", self.name(*reduction))
             }
+            Notice::Dissolved(reduction) => format!("dissolves {}", self.name(*reduction)),
             Notice::Finished(reduction) => format!("{} is complete", self.name(*reduction)),
         };
         self.say(at, MASTER.to_owned(), what);
@@ -107,7 +108,11 @@ impl Teller {
 
     fn name(&self, id: ReductionId) -> String {
         let name = self.names.get(&id.name).map_or("?", String::as_str);
-        if id.sequence == 0 { name.to_owned() } else { format!("{name}#{}", id.sequence) }
+        let teams = if id.is_in_teams() { " in teams" } else { "" };
+        match id.called().sequence {
+            0 => format!("{name}{teams}"),
+            sequence => format!("{name}#{sequence}{teams}"),
+        }
     }
 
     fn segment(&self, id: SegmentId) -> String {
@@ -134,6 +139,19 @@ impl Teller {
             Happening::ToWorker(to, _, message) => {
                 (of(to.rank), format!("hears: {}", self.to_worker(message)))
             }
+            Happening::ToDeputy(rank, sender, message) => {
+                (format!("deputy {rank}"), format!("hears rank {}: {}", sender.rank, self.to_master(message)))
+            }
+            Happening::OfDeputy(rank, deputy, task) => {
+                (of(*rank), format!("hears deputy {}: {}", deputy.rank, self.task(task)))
+            }
+            Happening::DeputyLost(rank, deputy) => {
+                (of(*rank), format!("sees its connection to deputy {} break", deputy.rank))
+            }
+            Happening::Renew(process, reduction) => {
+                (of(process.rank), format!("makes its body of {} an original again", self.name(*reduction)))
+            }
+            Happening::DeputyTimeout(rank) => (format!("deputy {rank}"), "its clock rings".to_owned()),
             Happening::Done(process, done) => (of(process.rank), self.work(&done.0)),
             Happening::Tick(_) => (NETWORK.to_owned(), "moves on".to_owned()),
             Happening::Die(process) => (of(process.rank), "DIES".to_owned()),
@@ -206,6 +224,15 @@ impl Teller {
                 let name = self.name(part.reduction);
                 format!("cannot collect all of {name} from rank {}: {}", part.culprit.rank, part.reason)
             }
+            ToMaster::Opened(opened) => {
+                format!("its team has contributed to {}", self.name(opened.reduction))
+            }
+            ToMaster::Parts { reduction, parts, .. } => {
+                let parts: Vec<String> =
+                    parts.iter().map(|part| format!("[{}] at {}", part.index, part.process.rank)).collect();
+                format!("its team has folded {}{}", self.name(*reduction), parts.join(", "))
+            }
+            ToMaster::Dissolve { reduction, .. } => format!("{} gets nowhere", self.name(*reduction)),
             ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
         }
@@ -234,6 +261,7 @@ impl Teller {
             }
             ToWorker::HandOver { reduction } => format!("hand {} over", self.name(*reduction)),
             ToWorker::Release { reduction } => format!("release {}", self.name(*reduction)),
+            ToWorker::Dissolved { reduction } => format!("{} is dissolved", self.name(*reduction)),
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
             ToWorker::Farewell => "farewell".to_owned(),
         }

@@ -1,11 +1,11 @@
 //! One master, some workers, and the messages between them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everfold_master as master;
 use everfold_protocol::{
-    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, Timestamp,
-    message::{Contribution, Data, Header, MASTER_RANK, ToMaster, ToWorker},
+    Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, Timestamp,
+    message::{Contribution, Header, MASTER_RANK, Peer, ToMaster, ToWorker},
     watch::INTERVALS_MOST,
 };
 use everfold_worker::{
@@ -20,7 +20,7 @@ use crate::{
     board::Shared,
     events::{Happening, Heap, Work},
     faults::{Cut, Disk},
-    process::{Process, Share, Shown, inlined},
+    process::{Process, Share},
     settings::{Settings, Wakes},
     timing::{Load, Timing},
     told::{Line, Teller},
@@ -79,7 +79,11 @@ pub struct World {
     master_time: Duration,
     /// Calls that have ended, or whose process has died before.
     pub(crate) calls_ended: u64,
+    /// Contributions that came back from teams.
+    pub(crate) back: u64,
     met: Vec<Rank>,
+    /// All processes of the job.
+    pub(crate) peers: Arc<[Peer]>,
     incomplete: BTreeMap<Rank, Path>,
     closed: Vec<Rank>,
     done: bool,
@@ -112,7 +116,9 @@ impl World {
             events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
+            back: 0,
             met: Vec::new(),
+            peers: Arc::new([]),
             incomplete: BTreeMap::new(),
             closed: Vec::new(),
             done: false,
@@ -252,6 +258,7 @@ impl World {
         self.run_master();
         if let Some(rank) = place {
             self.run_worker(rank);
+            self.run_deputy(rank);
         }
         if self.settings.follow {
             self.master.check();
@@ -336,6 +343,11 @@ impl World {
                 let header = Header { job: JOB, epoch, sender: MASTER };
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
             }
+            Happening::ToDeputy(rank, sender, message) => self.tell_deputy(rank, sender, *message),
+            Happening::OfDeputy(rank, deputy, task) => self.tell_worker(rank, Event::Deputy(deputy, *task)),
+            Happening::DeputyLost(rank, deputy) => self.tell_worker(rank, Event::DeputyLost(deputy)),
+            Happening::Renew(process, reduction) => self.renew(process, reduction),
+            Happening::DeputyTimeout(rank) => self.wake_deputy(rank),
             Happening::Done(process, done) => {
                 let (work, spent) = *done;
                 self.work(process, work, spent);
@@ -406,15 +418,8 @@ impl World {
         let reduction = ReductionId::new(&name, sequence);
         self.quiet = self.quiet.max(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
         let process = self.process_mut(rank);
-        let data = if spec.delivery.root() == Some(rank) {
-            Data::Private
-        } else if inline {
-            inlined(&[rank])
-        } else {
-            let bytes = spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes);
-            process.window(Shown::Original, bytes)
-        };
-        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), ended: None };
+        let data = process.original(&spec, inline);
+        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), tried: false, ended: None };
         process.shares.insert(reduction, share);
         if process.worker.is_none() {
             self.calls_ended += 1;
@@ -433,14 +438,14 @@ impl World {
     }
 
     /// Notes what the master does not count on any more once it has said so to `rank`.
-    fn give_up(&mut self, rank: Rank, said: &ToWorker) {
+    pub(crate) fn give_up(&mut self, rank: Rank, said: &ToWorker) {
         match said {
             ToWorker::Task(task) if task.own.is_empty() => {
                 self.process_mut(rank).given_up.insert(task.segment);
             }
             ToWorker::HandOver { reduction } => {
                 let Some(share) = self.process(rank).shares.get(reduction) else { return };
-                let segments = self.segments(&share.spec);
+                let segments = self.segments(*reduction, &share.spec);
                 let given = segments.map(|(index, _)| SegmentId { reduction: *reduction, index });
                 self.process_mut(rank).given_up.extend(given);
             }
@@ -460,6 +465,7 @@ impl World {
                     let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
                 }
+                master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
                     if self.teller.is_heard() {
@@ -505,11 +511,38 @@ impl World {
     }
 
     fn act(&mut self, rank: Rank, action: Action) {
+        let now = self.now;
         let process = self.process_mut(rank);
         let id = process.id;
         let Some(worker) = &process.worker else { return };
         match action {
-            Action::Send(message) => self.tell_master(rank, message),
+            Action::Send(message) => {
+                if let ToMaster::Contribute(contribution) = &message
+                    && contribution.reduction.is_in_teams()
+                {
+                    self.try_in_teams(rank, contribution.reduction);
+                }
+                self.tell_master(rank, message);
+            }
+            Action::Tell(deputy, message) => {
+                if let ToMaster::Contribute(contribution) = &message {
+                    self.try_in_teams(rank, contribution.reduction);
+                }
+                let header = Header { job: JOB, epoch: Epoch(0), sender: id };
+                let at = self.timing.tell_deputy(self.now, &mut self.random, deputy, &header, &message);
+                let happening = match self.breaks() {
+                    true => Happening::DeputyLost(rank, deputy),
+                    false => Happening::ToDeputy(deputy.rank, id, Box::new(message)),
+                };
+                self.schedule(at, happening);
+            }
+            Action::GiveUp(reduction) => drop(process.given_back.insert(reduction.in_teams())),
+            Action::Renew(reduction) => self.schedule(self.now, Happening::Renew(id, reduction)),
+            Action::Over(attempt) => {
+                if let Some(deputy) = &mut process.deputy {
+                    deputy.master.handle_event(now, master::Event::Over(attempt));
+                }
+            }
             Action::Place(contribution) => self.place(rank, contribution),
             Action::Execute(task) => {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
@@ -526,9 +559,17 @@ impl World {
                     self.hang_up(id);
                 }
             }
-            Action::Meet { .. } => self.met.push(rank),
+            Action::Meet { peers, .. } => {
+                self.peers = peers;
+                self.met.push(rank);
+            }
             Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
-            Action::Departed { process: failed, .. } => drop(process.departed.insert(failed.rank)),
+            Action::Departed { process: failed, evidence } => {
+                process.departed.insert(failed.rank);
+                if let Some(deputy) = &mut process.deputy {
+                    deputy.master.handle_event(now, master::Event::Departed(failed, evidence));
+                }
+            }
             Action::Release(reduction) => drop(process.released.insert(reduction)),
             Action::News(_) | Action::Unwelcome(_) => {}
         }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ReductionId, Timestamp,
+    Path, ProcessId, ReductionId, Timestamp,
     message::{Contribution, Evidence, Finished, Header, News, Peer, ToMaster},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -26,12 +26,13 @@ use futures::{
 };
 use tokio::{
     io::unix::AsyncFd,
-    sync::{Notify, broadcast, oneshot, watch},
+    sync::{Notify, broadcast, mpsc as tokio_mpsc, oneshot, watch},
     time::sleep_until,
 };
 
 use crate::{
     copier::Copier,
+    deputies::Deputies,
     executor::Share,
     handle::{CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
@@ -40,7 +41,10 @@ use crate::{
     memory::{board::Bell, window::Windows},
     peers::Peers,
     placing::Placing,
-    transport::line::{Inlet, Outlet},
+    transport::{
+        control::BoxStream,
+        line::{Inlet, Outlet},
+    },
 };
 
 /// Where a call's outcome is awaited.
@@ -53,6 +57,9 @@ pub(crate) struct Driver {
     keeper: Arc<Keeper>,
     copier: Copier,
     peers: Arc<Peers>,
+    deputies: Deputies,
+    /// Notified once this process knows who is in the job.
+    met: Notify,
     failed: watch::Sender<Path>,
     gone: watch::Sender<Option<Gone>>,
     origin: Instant,
@@ -140,6 +147,8 @@ impl Driver {
                 copier: Copier::new(keeper.clone(), peers.clone(), trouble),
                 keeper,
                 windows,
+                met: Notify::new(),
+                deputies: Deputies::new(config.deputy.clone(), config.job, config.process, config.key),
                 peers,
                 failed: watch::Sender::new(Path::empty()),
                 gone: watch::Sender::new(None),
@@ -292,8 +301,12 @@ impl Driver {
     }
 
     /// Works on the I/O thread until all is over.
-    pub(crate) async fn run(self: &Arc<Self>) {
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream)>,
+    ) {
         let leaving = Leaving(self);
+        tokio::spawn(self.clone().host(members));
         self.work(|_, _| {});
         // If either cannot go on, neither can: the master sees the connection break.
         let ended = tokio::select! {
@@ -318,7 +331,7 @@ impl Driver {
                 if inner.over {
                     return Ok(());
                 }
-                inner.due = inner.machine.poll_timeout();
+                inner.due = self.due(&inner);
                 let line = inner.outlet.is_blocked().then(|| inner.outlet.register()).transpose()?;
                 (inner.due, line, inner.limits.ping_interval)
             };
@@ -332,7 +345,10 @@ impl Driver {
                     self.lock().outlet.go_on();
                     patience = None;
                 }
-                () = until(due.map(Into::into)) => self.work(Worker::handle_timeout),
+                () = until(due.map(Into::into)) => {
+                    self.work(Worker::handle_timeout);
+                    self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));
+                }
                 () = until(patience) => {
                     // Whoever was stopped meanwhile cannot know that the master was not.
                     if patience.is_some_and(|end| end.elapsed() < interval) {
@@ -344,6 +360,11 @@ impl Driver {
                 () = self.wake.notified() => {}
             }
         }
+    }
+
+    /// When something has to be done by itself.
+    fn due(&self, inner: &Inner) -> Option<Timestamp> {
+        inner.machine.poll_timeout().into_iter().chain(self.deputies.due()).min()
     }
 
     /// Takes part no more. Whoever has called or calls from now on hears why nothing happens.
@@ -379,7 +400,10 @@ impl Driver {
         } else {
             self.send(&mut inner);
         }
-        if inner.over || inner.machine.poll_timeout() != inner.due {
+        if !inner.machine.takes_part() {
+            self.deputies.end();
+        }
+        if inner.over || self.due(&inner) != inner.due {
             self.wake.notify_one();
         }
         drop(inner);
@@ -399,6 +423,22 @@ impl Driver {
     fn do_one(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Deed> {
         match action {
             Action::Send(message) => inner.outlet.push(message),
+            Action::Tell(deputy, message) => self.say(deputy, message, inner.limits),
+            Action::Over(attempt) => {
+                let reports = self.deputies.tell(|deputy| deputy.forget(self.now(), attempt));
+                reports.into_iter().for_each(|report| inner.outlet.push(report));
+            }
+            Action::GiveUp(reduction) => {
+                inner.share(reduction).into_iter().for_each(|share| share.give_up());
+            }
+            Action::Renew(reduction) => {
+                let (share, driver) = (inner.share(reduction)?, self.clone());
+                return Some(Deed::Begin(Box::pin(async move {
+                    if tokio::task::spawn_blocking(move || share.renew()).await.is_ok() {
+                        driver.take(Event::Renewed(reduction));
+                    }
+                })));
+            }
             Action::Place(contribution) => {
                 match inner.placing.as_mut().and_then(|placing| placing.place(&contribution)) {
                     Some(complete) => inner.complete(complete, self.now()),
@@ -416,7 +456,7 @@ impl Driver {
             }
             Action::Closed => end(inner, JoinError::MasterLost),
             Action::Execute(task) => {
-                let (share, driver) = (inner.share(task.segment.reduction)?, self.clone());
+                let (share, driver) = (inner.share(task.segment.reduction.called())?, self.clone());
                 return Some(Deed::Begin(Box::pin(async move {
                     let (peers, id) = (driver.peers.clone(), task.task);
                     let done = move |result| driver.take(Event::Executed { task: id, result });
@@ -445,6 +485,8 @@ impl Driver {
                     *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
                 });
                 self.peers.forget(process, evidence == Evidence::Disconnected);
+                let reports = self.deputies.depart(self.now(), process, evidence);
+                reports.into_iter().for_each(|report| inner.outlet.push(report));
             }
             Action::News(news) => {
                 tracing::info!(%news);
@@ -453,6 +495,39 @@ impl Driver {
             }
         }
         None
+    }
+
+    /// Tells a deputy something.
+    fn say(self: &Arc<Self>, deputy: ProcessId, message: ToMaster, limits: Limits) {
+        let Some(messages) = self.deputies.say(deputy, message) else { return };
+        let driver = self.clone();
+        self.runtime.spawn(async move {
+            if let Some(peer) = driver.peers.find(deputy) {
+                let each = |task| driver.take(Event::Deputy(deputy, task));
+                driver.deputies.talk(peer, messages, limits, each).await;
+            }
+            driver.take(Event::DeputyLost(deputy));
+        });
+    }
+
+    /// Lets members of the team here talk with its deputy. They may know of each other before this process knows of the job.
+    async fn host(self: Arc<Self>, mut members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream)>) {
+        self.met.notified().await;
+        while let Some((member, stream)) = members.recv().await {
+            let (driver, limits) = (self.clone(), self.lock().limits);
+            tokio::spawn(async move {
+                let (now, report) = (|| driver.now(), |reports| driver.report(reports));
+                driver.deputies.host(member, stream, limits, now, report).await;
+            });
+        }
+    }
+
+    /// Tells the master what the deputy here has to say, and wakes up when that is due.
+    fn report(self: &Arc<Self>, reports: Vec<ToMaster>) {
+        let mut inner = self.lock();
+        reports.into_iter().for_each(|report| inner.outlet.push(report));
+        self.send(&mut inner);
+        self.wake.notify_one();
     }
 
     /// Sends what there is to tell the master.
@@ -477,10 +552,13 @@ impl Driver {
     fn meet(self: &Arc<Self>, inner: &mut Inner, peers: Vec<Peer>, limits: Limits) {
         inner.limits = limits;
         self.peers.meet(peers.clone());
+        self.deputies.meet(peers.clone().into(), limits);
+        self.met.notify_one();
         inner.placing = Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers);
         let handle = Handle {
             process: self.config.process,
             limits,
+            apart: peers.iter().any(|peer| peer.host != peers[0].host),
             peers,
             gone: self.gone.subscribe(),
             failed: self.failed.subscribe(),

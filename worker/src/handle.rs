@@ -7,11 +7,13 @@ use everfold_protocol::{
     message::{Contribution, News, Peer},
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
+    team,
 };
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::{
     body::Body,
+    deputies::MakeDeputy,
     driver::Driver,
     executor::{Returned, Share, ShareError},
     machine::{Event, ExecutionError, Gone},
@@ -49,6 +51,8 @@ pub struct Config {
     pub join_timeout: Duration,
     /// The job's board, in the process that hosts the master.
     pub board: Option<Arc<OwnBoard>>,
+    /// Makes the deputy that this process hosts where a large group works in teams.
+    pub deputy: MakeDeputy,
     /// Threads that fold.
     pub threads: usize,
     /// Directory below which copies of contributions are kept while they are needed.
@@ -166,6 +170,8 @@ pub struct Handle {
     pub(crate) process: ProcessId,
     pub(crate) limits: Limits,
     pub(crate) peers: Vec<Peer>,
+    /// Whether they are on several hosts.
+    pub(crate) apart: bool,
     pub(crate) driver: Arc<Driver>,
     pub(crate) gone: watch::Receiver<Option<Gone>>,
     pub(crate) failed: watch::Receiver<Path>,
@@ -210,7 +216,8 @@ impl Handle {
     /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
         let Call { reduction, name, spec, body } = call;
-        let (share, data) = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits)?;
+        let tried = self.apart && team::suits(&spec, self.limits.teams_from);
+        let (share, data) = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, tried)?;
         let limit = self.limits.body_bytes_max;
         if data.len() > limit {
             share.release();

@@ -27,6 +27,8 @@ pub mod body;
 #[cfg(feature = "runtime")]
 pub mod copier;
 #[cfg(feature = "runtime")]
+pub mod deputies;
+#[cfg(feature = "runtime")]
 mod driver;
 #[cfg(feature = "runtime")]
 pub mod executor;

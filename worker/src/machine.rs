@@ -20,6 +20,9 @@ use everfold_protocol::{
     watch::{Alarm, Watch},
 };
 
+mod attempt;
+
+use self::attempt::Way;
 use crate::board;
 
 /// Something happened.
@@ -34,6 +37,12 @@ pub enum Event {
         /// What.
         message: ToWorker,
     },
+    /// A deputy of the master has a task.
+    Deputy(ProcessId, Task),
+    /// The body of this call, which was tried in teams, is the original again that it was.
+    Renewed(ReductionId),
+    /// The connection to a deputy broke.
+    DeputyLost(ProcessId),
     /// A task is done; the partial is readable as `Data`.
     Executed {
         /// Which task.
@@ -97,6 +106,14 @@ pub enum Collected {
 pub enum Action {
     /// Tell the master.
     Send(ToMaster),
+    /// Tell a deputy.
+    Tell(ProcessId, ToMaster),
+    /// Wait no longer for what tasks of this call read for an attempt in teams.
+    GiveUp(ReductionId),
+    /// Make the body of this call an original again, as it was when it was called; answer with [`Event::Renewed`].
+    Renew(ReductionId),
+    /// An attempt in teams is over: tell the deputy here, if there is one.
+    Over(ReductionId),
     /// Put this on the board, or tell the master if that is not possible; [`Event::Complete`] may follow.
     Place(Box<Contribution>),
     /// Everyone has joined: connect to them.
@@ -195,6 +212,7 @@ struct Local {
     held: BTreeMap<SegmentIndex, Path>,
     /// Whether others may have to copy the result from here, too.
     lends: bool,
+    way: Way,
     state: State,
 }
 
@@ -221,10 +239,18 @@ pub struct Worker {
     /// How many ranks share a board, if there is one.
     board_ranks: Option<u32>,
     reductions: BTreeMap<ReductionId, Local>,
-    /// Tasks under way: of which segment, and what its partial holds once it is done.
-    tasks: BTreeMap<TaskId, (SegmentId, Path)>,
+    /// All processes of the job, by rank, if they are on several hosts.
+    peers: Option<Arc<[Peer]>>,
+    /// Who of them was declared failed.
+    failed: Path,
+    /// Attempts in teams that were dissolved before this rank has called them.
+    dissolved: VecDeque<ReductionId>,
+    /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears that.
+    tasks: BTreeMap<TaskId, (SegmentId, Path, Option<ProcessId>)>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
     phase: Phase,
+    /// Whether the master knows that this rank calls nothing more.
+    has_told: bool,
     /// Silence of the master, from the beginning of the job on.
     watch: Option<(Watch, Alarm)>,
     actions: VecDeque<Action>,
@@ -248,10 +274,14 @@ impl Worker {
             epoch: Epoch(0),
             limits: Limits::default(),
             board_ranks: None,
+            peers: None,
+            failed: Path::empty(),
+            dissolved: VecDeque::new(),
             reductions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             busy: BTreeSet::new(),
             phase: Phase::Open,
+            has_told: false,
             watch: None,
             actions: VecDeque::new(),
         };
@@ -272,6 +302,11 @@ impl Worker {
         }
     }
 
+    /// Whether it has not begun to leave yet, in good order or otherwise. Until then it can host a deputy.
+    pub fn takes_part(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Closing)
+    }
+
     /// Takes in one event.
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         match event {
@@ -283,6 +318,9 @@ impl Worker {
                 }
                 self.hear(now, message);
             }
+            Event::Deputy(deputy, task) => self.task(task, Some(deputy)),
+            Event::Renewed(reduction) => self.renewed(reduction),
+            Event::DeputyLost(deputy) => self.lose_deputy(deputy),
             Event::Complete(finished) => self.finished(finished),
             Event::Kept(kept) => {
                 if self.reductions.contains_key(&kept.reduction) {
@@ -291,19 +329,21 @@ impl Worker {
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
-            Event::Close if self.phase == Phase::Open => {
-                self.phase = Phase::Closing;
-                // Whoever waits for a call that will not come hears it now: this rank may be waiting for them.
-                if !self.reductions.is_empty() {
-                    self.send(ToMaster::Closing);
-                }
-            }
+            Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
             Event::Close => {}
             Event::MasterLost => self.end_all(Gone::MasterLost),
         }
-        if self.phase == Phase::Closing && self.reductions.is_empty() {
+        if self.phase != Phase::Closing {
+            return;
+        }
+        if self.reductions.is_empty() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
+        } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
+            // Whoever waits for a call that will not come hears it: this rank may be waiting for them. It hears of those that
+            // have come before.
+            self.has_told = true;
+            self.send(ToMaster::Closing);
         }
     }
 
@@ -337,20 +377,11 @@ impl Worker {
             let refusal = Refusal::TooManyReductions { rank: self.process.rank, limit };
             self.refuse_call(reduction, End::Refused(refusal));
         } else {
-            let spec = contribution.spec.clone();
-            let (name, held) = (contribution.name.clone(), BTreeMap::new());
-            let local = Local { name, spec, held, lends: false, state: State::Running };
+            let Contribution { name, spec, .. } = contribution.clone();
+            let (way, held) = (self.set_out(contribution), BTreeMap::new());
+            let local = Local { name, spec, held, lends: false, way, state: State::Running };
             let before = self.reductions.insert(reduction, local);
             assert!(before.is_none(), "each call has its own sequence number");
-            let suits = self.board_ranks.is_some_and(|ranks| board::suits(&contribution.spec, ranks));
-            // The master hears this rank's contributions to one name in order, which ways ever they take.
-            let first = ReductionId { sequence: 0, ..reduction };
-            let suits = suits && self.reductions.range(first..reduction).next().is_none();
-            let contribution = Box::new(contribution);
-            self.actions.push_back(match suits {
-                true => Action::Place(contribution),
-                false => Action::Send(ToMaster::Contribute(contribution)),
-            });
         }
     }
 
@@ -372,6 +403,8 @@ impl Worker {
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
                 self.board_ranks = board::can_have(&peers).then_some(peers.len() as u32);
+                let apart = peers.iter().any(|peer| peer.host != peers[0].host);
+                self.peers = apart.then(|| peers.clone());
                 let interval = limits.ping_interval;
                 // The process that hosts the master is not silent alone, and hears no pings once it has left.
                 let watches = !interval.is_zero() && self.process.rank != MASTER_RANK;
@@ -380,7 +413,11 @@ impl Worker {
             }
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
             ToWorker::Incomplete { missing } => self.actions.push_back(Action::Incomplete { missing }),
-            ToWorker::Task(task) => self.task(task),
+            ToWorker::Task(task) => self.task(task, None),
+            ToWorker::Dissolved { reduction } => {
+                self.actions.push_back(Action::Over(reduction));
+                self.dissolve(reduction.called());
+            }
             ToWorker::Finished(finished) => self.finished(*finished),
             ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
             ToWorker::HandOver { reduction } => {
@@ -399,7 +436,11 @@ impl Worker {
                 }
             }
             ToWorker::Departed { process, evidence } => {
-                let news = News::Failed { rank: process.rank, evidence };
+                let rank = process.rank;
+                self.failed =
+                    self.failed.union(&Path::single(rank)).expect("a process is declared failed once");
+                self.go_back_without(rank);
+                let news = News::Failed { rank, evidence };
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
             ToWorker::Farewell => {
@@ -409,48 +450,54 @@ impl Worker {
         }
     }
 
-    fn task(&mut self, task: Task) {
+    fn task(&mut self, task: Task, deputy: Option<ProcessId>) {
         let (reduction, index) = (task.segment.reduction, task.segment.index);
         let own = Path::single(self.process.rank);
-        let held = match self.reductions.get(&reduction) {
+        let held = match self.reductions.get(&reduction.called()) {
+            Some(local) if !local.expects(reduction, deputy) => return,
             Some(Local { held, state: State::Running, .. }) => held.get(&index).unwrap_or(&own),
             // It ended here while the task was under way; the master hears the same.
             _ => return,
         };
         let fits = *held == task.own || task.own.is_empty();
-        if !fits || !self.busy.insert((reduction, index)) {
+        // A deputy is to be believed less than the master.
+        let path = path_of(&task).filter(|_| fits && !self.tasks.contains_key(&task.task));
+        let Some(path) = path.filter(|_| self.busy.insert((reduction, index))) else {
             let reason = format!("the task expects a partial of {}, this rank holds {held}", task.own);
             let culprit = self.process;
-            self.send(ToMaster::TaskFailed(TaskFailed {
-                task: task.task,
-                segment: task.segment,
-                culprit,
-                fault: Fault::Unfit,
-                reason,
-            }));
+            self.answer(
+                deputy,
+                ToMaster::TaskFailed(TaskFailed {
+                    task: task.task,
+                    segment: task.segment,
+                    culprit,
+                    fault: Fault::Unfit,
+                    reason,
+                }),
+            );
             return;
-        }
-        self.begin(task);
+        };
+        self.begin(task, path, deputy);
     }
 
-    fn begin(&mut self, task: Task) {
-        let path = task.sources.iter().fold(task.own.clone(), |path, source| {
-            path.union(&source.path).expect("I1: the paths of a task are disjoint")
-        });
-        self.tasks.insert(task.task, (task.segment, path));
+    fn begin(&mut self, task: Task, path: Path, deputy: Option<ProcessId>) {
+        self.tasks.insert(task.task, (task.segment, path, deputy));
         self.actions.push_back(Action::Execute(task));
     }
 
     fn executed(&mut self, id: TaskId, result: Result<(Data, TaskCounters), ExecutionError>) {
-        let (segment, path) = self.tasks.remove(&id).expect("only tasks under way are executed");
+        let (segment, path, deputy) = self.tasks.remove(&id).expect("only tasks under way are executed");
         self.busy.remove(&(segment.reduction, segment.index));
-        let Some(local) = self.reductions.get_mut(&segment.reduction) else {
+        let reduction = segment.reduction.called();
+        self.renew_if_idle(reduction);
+        let goes_on = |local: &&mut Local| local.is_in_teams() == segment.reduction.is_in_teams();
+        let Some(local) = self.reductions.get_mut(&reduction).filter(goes_on) else {
             return;
         };
         if let State::Folding { report } = &mut local.state {
             let report = std::mem::take(report);
             let end = result.map_or_else(End::ResultLost, |_| End::Received(*report));
-            return self.end(segment.reduction, end);
+            return self.end(reduction, end);
         }
         let message = match result {
             Ok((data, counters)) => {
@@ -461,11 +508,17 @@ impl Worker {
                 ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, fault, reason })
             }
         };
-        self.send(message);
+        self.answer(deputy, message);
     }
 
     fn finished(&mut self, Finished { reduction, result, last, lend, report }: Finished) {
-        let Some(local) = self.reductions.get_mut(&reduction) else {
+        if reduction.is_in_teams() {
+            self.actions.push_back(Action::Over(reduction));
+        }
+        let in_teams = reduction.is_in_teams();
+        let reduction = reduction.called();
+        let is_open = |local: &&mut Local| local.is_in_teams() == in_teams;
+        let Some(local) = self.reductions.get_mut(&reduction).filter(is_open) else {
             return;
         };
         if !report.survived.is_empty() && matches!(local.state, State::Running) {
@@ -474,8 +527,9 @@ impl Worker {
         }
         if let Some(task) = last {
             local.state = State::Folding { report: Box::new(report) };
-            self.busy.insert((reduction, task.segment.index));
-            return self.begin(task);
+            self.busy.insert((task.segment.reduction, task.segment.index));
+            let path = path_of(&task).expect("I1: the paths of a task are disjoint");
+            return self.begin(task, path, None);
         }
         if result.is_empty() {
             let is_root = local.spec.delivery.root() == Some(self.process.rank);
@@ -536,17 +590,24 @@ impl Worker {
     }
 
     fn release(&mut self, reduction: ReductionId) {
-        self.reductions.remove(&reduction);
+        let released = self.reductions.remove(&reduction);
         self.actions.push_back(Action::Release(reduction));
+        // Others may have waited for it.
+        if self.gone().is_none() && released.is_some_and(|local| !matches!(local.way, Way::Master)) {
+            self.contribute_in_order(reduction);
+        }
     }
 
     fn end_all(&mut self, gone: Gone) {
+        let lasted = self.gone().is_none();
+        if lasted {
+            self.phase = Phase::Closed(gone);
+        }
         let reductions: Vec<_> = self.reductions.keys().copied().collect();
         for reduction in reductions {
             self.end(reduction, End::from(gone));
         }
-        if self.gone().is_none() {
-            self.phase = Phase::Closed(gone);
+        if lasted {
             self.actions.push_back(Action::Closed);
         }
     }
@@ -555,9 +616,22 @@ impl Worker {
         self.actions.push_back(Action::Send(message));
     }
 
+    /// Tells a deputy, or the master.
+    fn answer(&mut self, deputy: Option<ProcessId>, message: ToMaster) {
+        self.actions.push_back(match deputy {
+            Some(deputy) => Action::Tell(deputy, message),
+            None => Action::Send(message),
+        });
+    }
+
     /// What this rank's partial of a segment holds; the simulator compares it with the master's belief.
     pub fn held(&self, reduction: ReductionId, index: SegmentIndex) -> Option<Path> {
-        let local = self.reductions.get(&reduction)?;
+        let local = self.reductions.get(&reduction.called())?;
         Some(local.held.get(&index).cloned().unwrap_or_else(|| Path::single(self.process.rank)))
     }
+}
+
+/// What the executor's partial holds once a task is done, if nothing is counted twice in it.
+fn path_of(task: &Task) -> Option<Path> {
+    task.sources.iter().try_fold(task.own.clone(), |path, source| path.union(&source.path).ok())
 }

@@ -50,6 +50,12 @@ impl Peers {
         }
     }
 
+    /// How to reach a process, unless it was declared failed.
+    pub(crate) fn find(&self, process: ProcessId) -> Option<Peer> {
+        let known = self.known.get(&process).filter(|known| !*known.failed.borrow());
+        known.map(|known| known.peer.clone())
+    }
+
     /// Expects no more answers from a process that was declared failed; whoever waits for one hears it. What `died` on
     /// this host leaves its shared memory behind, to be read on.
     pub fn forget(&self, process: ProcessId, died: bool) {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{JobId, message::Peer};
+use everfold_protocol::{JobId, ProcessId, message::Peer};
 
 use crate::{
     driver::Driver,
@@ -16,7 +16,7 @@ use crate::{
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     transport::{
-        control::{Address, Listener, connect_until},
+        control::{Address, BoxStream, Listener, connect_until},
         handshake::{self, Key, Purpose},
         shm,
         tcp::{self, Tcp},
@@ -53,7 +53,8 @@ pub fn start(config: Config) -> Result<Handle, JoinError> {
 
 /// Joins the job, and works until this process has left it.
 async fn work(config: Config, ready: mpsc::Sender<Result<Handle, JoinError>>) {
-    let driver = match connect(config, ready.clone()).await {
+    let (members, incoming) = tokio::sync::mpsc::unbounded_channel();
+    let driver = match connect(config, members, ready.clone()).await {
         Ok(driver) => driver,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -61,11 +62,12 @@ async fn work(config: Config, ready: mpsc::Sender<Result<Handle, JoinError>>) {
     let _lifeline = driver.windows.region().and_then(|region| {
         Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
     });
-    driver.run().await;
+    driver.run(incoming).await;
 }
 
 async fn connect(
     config: Config,
+    members: Members,
     ready: mpsc::Sender<Result<Handle, JoinError>>,
 ) -> Result<Arc<Driver>, JoinError> {
     let Config { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
@@ -92,7 +94,7 @@ async fn connect(
     let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
     let server = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));
-    tokio::spawn(serve(listener, key, job, windows.clone()));
+    tokio::spawn(serve(listener, key, job, windows.clone(), members));
     let me = Peer {
         process,
         host,
@@ -108,8 +110,11 @@ async fn connect(
     Ok(Driver::new(config, me, windows, keeper, peers, control.into_socket()?, ready)?)
 }
 
-/// Answers peers that read this process's windows.
-async fn serve(listener: Listener, key: Key, job: JobId, windows: Arc<Windows>) {
+/// Whoever has connected to the deputy here.
+type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream)>;
+
+/// Answers peers that read this process's windows, and lets members of its team in.
+async fn serve(listener: Listener, key: Key, job: JobId, windows: Arc<Windows>, members: Members) {
     loop {
         let mut stream = match listener.accept().await {
             Ok(stream) => stream,
@@ -120,9 +125,14 @@ async fn serve(listener: Listener, key: Key, job: JobId, windows: Arc<Windows>) 
                 continue;
             }
         };
-        let windows = windows.clone();
+        let (windows, members) = (windows.clone(), members.clone());
         tokio::spawn(async move {
             let served = match handshake::accept(&mut stream, &key, job).await {
+                Ok(hello) if hello.purpose == Purpose::Team => {
+                    // Nobody hears it when this process is about to end.
+                    drop(members.send((hello.process, stream)));
+                    Ok(())
+                }
                 Ok(_) => tcp::serve(stream, windows).await,
                 Err(error) => Err(error),
             };

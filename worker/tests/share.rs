@@ -8,14 +8,16 @@ use std::{
 };
 
 use everfold_protocol::{
-    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId,
-    message::{ByteRange, Data, Peer, Piece, Source, Task},
+    Generation, Incarnation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId,
+    SegmentIndex, TaskId, WindowId,
+    message::{ByteRange, Data, Peer, Piece, Place, Source, Task, TaskCounters, WindowRef},
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
 };
 use everfold_worker::{
     body::{Body, BodyError, Object},
     executor::{Returned, Share},
     kernel,
+    machine::ExecutionError,
     memory::window::Windows,
     peers::Peers,
     transport::{handshake::Key, tcp::Tcp},
@@ -55,37 +57,50 @@ fn spec(kind: BodyKind) -> ReductionSpec {
     }
 }
 
+const ME: ProcessId = ProcessId { rank: Rank(1), incarnation: Incarnation(0) };
+
+/// A process with a host of its own.
+fn peer(process: ProcessId, address: String) -> Peer {
+    let host = u64::from(process.rank);
+    Peer { process, host, pid: 1, region: None, bell: None, board: None, address, domain: None }
+}
+
+fn peers(windows: &Arc<Windows>) -> Peers {
+    Peers::new(&peer(ME, String::new()), windows.clone(), Tcp::new(Key([3; 32]), JobId(7), ME))
+}
+
+/// Folds `source`, of rank 0, into this rank's own.
+fn task(reduction: ReductionId, range: ByteRange, source: Data) -> Task {
+    Task {
+        task: TaskId(1),
+        segment: SegmentId { reduction, index: SegmentIndex(0) },
+        range,
+        own: Path::single(Rank(1)),
+        sources: vec![Source { process: ProcessId::first(0), path: Path::single(Rank(0)), data: source }],
+    }
+}
+
+type Executed = Result<(Data, TaskCounters), ExecutionError>;
+
+async fn execute(share: &Arc<Share>, peers: &Peers, task: Task) -> Executed {
+    let (done, ended) = mpsc::channel();
+    share.clone().execute(peers, task, move |executed| done.send(executed).unwrap()).await;
+    tokio::task::spawn_blocking(move || ended.recv().unwrap()).await.unwrap()
+}
+
 /// A task that was given up comes late: the result of the reduction has taken the body's place.
 async fn fold_after_the_end(kind: BodyKind, body: Body, result: &'static [u8]) -> Returned {
-    let me = ProcessId::first(1);
+    let me = ME;
     let windows = Arc::new(Windows::new(None));
-    let peer = Peer {
-        process: me,
-        host: 1,
-        pid: 1,
-        region: None,
-        bell: None,
-        board: None,
-        address: String::new(),
-        domain: None,
-    };
-    let peers = Peers::new(&peer, windows.clone(), Tcp::new(Key([3; 32]), JobId(7), me));
-    let (share, _) = Share::new(me, &spec(kind), body, &windows, &Limits::default()).unwrap();
+    let peers = peers(&windows);
+    let (share, _) = Share::new(me, &spec(kind), body, &windows, &Limits::default(), false).unwrap();
     let share = Arc::new(share);
     let range = ByteRange { start: 0, len: result.len() as u64 };
     let data = Data::Inline(result.into());
     let piece = Piece { range, process: ProcessId::first(2), data: data.clone() };
     share.collect(&peers, vec![piece]).await.unwrap();
-    let task = Task {
-        task: TaskId(1),
-        segment: SegmentId { reduction: ReductionId { name: 1, sequence: 0 }, index: SegmentIndex(0) },
-        range,
-        own: Path::single(Rank(1)),
-        sources: vec![Source { process: ProcessId::first(0), path: Path::single(Rank(0)), data }],
-    };
-    let (done, ended) = mpsc::channel();
-    share.clone().execute(&peers, task, move |executed| done.send(executed).unwrap()).await;
-    let executed = tokio::task::spawn_blocking(move || ended.recv().unwrap()).await.unwrap();
+    let task = task(ReductionId { name: 1, sequence: 0 }, range, data);
+    let executed = execute(&share, &peers, task).await;
     assert!(executed.unwrap_err().reason.contains("over"));
     share.take_body().await.unwrap()
 }
@@ -114,4 +129,76 @@ async fn nothing_is_folded_into_an_array_that_is_the_result() {
         panic!("it was an array")
     };
     assert_eq!(memory.bytes(), [7, 8, 9]);
+}
+
+/// Bytes that are combined with a bitwise or.
+fn bits(bytes: Vec<u8>) -> (BodyKind, Body) {
+    let length = bytes.len() as u64;
+    let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::BitOr, length };
+    let accumulate = kernel::predefined(&ElementType::U8, &Operation::BitOr).unwrap();
+    (kind, Body::Array { memory: Box::new(bytes), element_bytes: 1, accumulate })
+}
+
+/// What was folded in an attempt in teams is not there any more when the body is contributed again, whether it is the root's,
+/// travels in messages, or lies in a window.
+#[tokio::test]
+async fn a_body_that_comes_back_is_what_it_was() {
+    let id = ReductionId { name: 1, sequence: 0 };
+    for (delivery, inline_bytes_max) in
+        [(Delivery::Root(ME.rank), 100), (Delivery::Root(Rank(0)), 100), (Delivery::Root(Rank(0)), 0)]
+    {
+        let windows = Arc::new(Windows::new(None));
+        let peers = peers(&windows);
+        let (kind, body) = bits(vec![1, 2, 4]);
+        let spec = ReductionSpec { delivery, ..spec(kind) };
+        let limits = Limits { inline_bytes_max, ..Limits::default() };
+        let (share, original) = Share::new(ME, &spec, body, &windows, &limits, true).unwrap();
+        let share = Arc::new(share);
+        let range = ByteRange { start: 0, len: 3 };
+        execute(&share, &peers, task(id.in_teams(), range, Data::Inline([16, 16, 16][..].into())))
+            .await
+            .unwrap();
+        share.renew();
+        let again = task(id, range, Data::Inline([32, 32, 32][..].into()));
+        let (partial, _) = execute(&share, &peers, again).await.unwrap();
+        let read = |data: Data| {
+            let windows = &windows;
+            async move {
+                match data {
+                    Data::Inline(bytes) => bytes.to_vec(),
+                    Data::Window(it) => windows.read(it.window, it.generation, range).await.unwrap().to_vec(),
+                    Data::Private => Vec::new(),
+                }
+            }
+        };
+        let (original, partial) = (read(original).await, read(partial).await);
+        let Returned::Array(body) = share.take_body().await.unwrap() else { panic!("it was an array") };
+        match spec.delivery.root() == Some(ME.rank) {
+            true => assert_eq!(body.bytes(), [33, 34, 36]),
+            false => assert_eq!((original, partial), (vec![1, 2, 4], vec![33, 34, 36])),
+        }
+    }
+}
+
+/// However long somebody does not answer: what an attempt in teams reads is waited for no longer than the attempt lasts.
+#[tokio::test]
+async fn whoever_gives_up_waits_for_no_answer() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let windows = Arc::new(Windows::new(None));
+    let peers = peers(&windows);
+    peers.meet(vec![peer(ProcessId::first(0), silent.local_addr().unwrap().to_string())]);
+    let (kind, body) = bits(vec![1, 2, 4]);
+    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &Limits::default(), true).unwrap();
+    let share = Arc::new(share);
+    let window = Data::Window(WindowRef {
+        window: WindowId(0),
+        generation: Generation(1),
+        bytes: 3,
+        checksum: None,
+        place: Place::Served,
+    });
+    let id = ReductionId { name: 1, sequence: 0 };
+    let task = task(id.in_teams(), ByteRange { start: 0, len: 3 }, window);
+    let (executed, ()) = tokio::join!(execute(&share, &peers, task), async { share.give_up() });
+    assert_eq!(executed.unwrap_err().culprit, ME);
 }

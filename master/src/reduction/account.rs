@@ -1,10 +1,10 @@
 //! What a reduction did, and what is told of it once it is over.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
-    message::{Task, TaskCounters},
+    message::{Effort, Task, TaskCounters},
     report::{FailureRecord, Phases, Report, TaskRecord},
 };
 
@@ -16,12 +16,9 @@ use crate::segment::Running;
 pub(crate) struct Account {
     /// Who has called it, whether that contribution counts or not.
     arrivals: Vec<(Rank, Timestamp)>,
-    tasks_per_worker: BTreeMap<Rank, u64>,
+    effort: Effort,
     pub(crate) tasks_doubled: u64,
     pub(crate) folds_redone: u64,
-    bytes_moved: u64,
-    working: Duration,
-    fetching: Duration,
     /// Every task, as long as a rank has asked for it or may still come and ask.
     history: Vec<Done>,
     pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
@@ -65,21 +62,39 @@ impl Account {
         may_be_told: bool,
     ) {
         let [work, fetching] = [counters.task_ns, counters.fetch_ns].map(Duration::from_nanos);
-        *self.tasks_per_worker.entry(running.executor.rank).or_default() += 1;
-        self.bytes_moved += counters.fetched_bytes;
-        self.working += work;
-        self.fetching += fetching;
+        *self.effort.tasks_per_worker.entry(running.executor.rank).or_default() += 1;
+        self.effort.bytes_moved += counters.fetched_bytes;
+        self.effort.working += work;
+        self.effort.fetching += fetching;
         if self.tells_trace || may_be_told {
             self.history.push(Done { index, running, at, work });
         }
     }
 
+    /// What tasks have taken.
+    pub(crate) fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    /// Adds what a team's tasks have taken.
+    pub(crate) fn add(&mut self, effort: Effort) {
+        let Effort { tasks_per_worker, bytes_moved, working, fetching } = effort;
+        for (rank, tasks) in tasks_per_worker {
+            let mine = self.effort.tasks_per_worker.entry(rank).or_default();
+            *mine = mine.saturating_add(tasks);
+        }
+        let mine = &mut self.effort;
+        mine.bytes_moved = mine.bytes_moved.saturating_add(bytes_moved);
+        mine.working = mine.working.saturating_add(working);
+        mine.fetching = mine.fetching.saturating_add(fetching);
+    }
+
     /// Notes a task that each of `executors` is about to do: it reads what is not its own.
     fn leave_to(&mut self, executors: &Path, task: &Task) {
         for rank in executors.iter() {
-            *self.tasks_per_worker.entry(rank).or_default() += 1;
+            *self.effort.tasks_per_worker.entry(rank).or_default() += 1;
             let others = task.sources.iter().filter(|source| source.process.rank != rank);
-            self.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
+            self.effort.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
         }
     }
 }
@@ -98,7 +113,7 @@ impl Reduction {
 
     /// What is told about the reduction once it is over.
     pub fn report(&self, now: Timestamp) -> Report {
-        let Account { arrivals, history, failures, .. } = &self.account;
+        let Account { arrivals, effort, history, failures, .. } = &self.account;
         let last_arrival = arrivals.last().map_or(self.started, |(_, at)| *at);
         let since = |at: &Timestamp| at.since(self.started);
         let (mut trace, mut told_arrivals, mut told_failures) = (Vec::new(), Vec::new(), Vec::new());
@@ -110,19 +125,19 @@ impl Reduction {
         }
         Report {
             contributors: self.group.clone(),
-            tasks_per_worker: self.account.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
+            tasks_per_worker: effort.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
             survived: self.survived.clone(),
             folds_redone: self.account.folds_redone,
             folds: (self.group.len() as u64).saturating_sub(1) * self.segments.len() as u64,
             missing: self.missing.clone(),
             protected: self.protected(),
             tasks_doubled: self.account.tasks_doubled,
-            bytes_moved: self.account.bytes_moved,
+            bytes_moved: effort.bytes_moved,
             phases: Phases {
                 arriving: last_arrival.since(self.started),
                 folding: now.since(last_arrival),
-                working: self.account.working,
-                fetching: self.account.fetching,
+                working: effort.working,
+                fetching: effort.fetching,
             },
             arrivals: told_arrivals,
             trace,

@@ -95,8 +95,21 @@ impl Reduction {
         policy: &Policy,
         share_memory: bool,
     ) -> Self {
-        let spec = contribution.spec.clone();
-        let segment_bytes = policy.segment_len(&spec.kind, spec.group.len(), share_memory);
+        let Contribution { name, spec, .. } = contribution;
+        let (ranks, len) = (spec.group.len(), policy.segment_len(&spec.kind, spec.group.len(), share_memory));
+        Self::cut(now, caller, (name, spec), (ranks, len), policy, share_memory)
+    }
+
+    /// The same in segments of so many bytes, in which the partials of so many ranks meet.
+    pub(crate) fn cut(
+        now: Timestamp,
+        caller: Rank,
+        (name, spec): (&str, &ReductionSpec),
+        (ranks, segment_bytes): (usize, u64),
+        policy: &Policy,
+        share_memory: bool,
+    ) -> Self {
+        let spec = spec.clone();
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment {
@@ -114,14 +127,14 @@ impl Reduction {
             attempts: 0,
         };
         Self {
-            name: contribution.name.clone(),
+            name: name.to_owned(),
             group: spec.group.clone(),
             missing: Path::empty(),
             first: caller,
             arrived: Path::empty(),
             segments: vec![segment; count as usize],
             unfinished: count as usize,
-            fan_in: policy.fan_in(spec.group.len(), count as usize, segment_bytes, share_memory),
+            fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
             collecting: None,
             returned: Path::empty(),
             gone: Path::empty(),
@@ -224,6 +237,16 @@ impl Reduction {
             self.uncommitted.insert(process.rank, ready);
         } else {
             self.enter(&ready);
+        }
+    }
+
+    /// Takes in that all of `team` have contributed elsewhere.
+    pub(crate) fn arrive_together(&mut self, now: Timestamp, team: &Path) {
+        self.arrived = self.arrived.union(team).expect("I1: a rank arrives once");
+        self.last_progress = now;
+        team.iter().for_each(|rank| self.account.arrive(now, rank, false));
+        if self.arrived == self.group {
+            self.account.close();
         }
     }
 

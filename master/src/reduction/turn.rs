@@ -56,7 +56,8 @@ impl Reduction {
 
     /// Who can go on with a segment as it is now, if partials that may meet wait there.
     pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
-        if self.collecting.is_some() || self.holds_inline(policy) || self.waits_for_more(index) {
+        let holds_inline = self.holds_inline(policy) || (self.inline && self.awaits_part(index));
+        if self.collecting.is_some() || holds_inline || self.waits_for_more(index) {
             return None;
         }
         let most = self.most(index);
@@ -177,7 +178,8 @@ impl Reduction {
         let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
-            Delivery::Root(_) => true,
+            // A deputy's team goes on with what it yields.
+            Delivery::Root(root) => self.group.contains(root),
             Delivery::FirstOf(_) => false,
             // Whoever works on a task that was given up could not begin with another one.
             Delivery::All => {

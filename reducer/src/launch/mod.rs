@@ -29,6 +29,7 @@ pub use self::{
 };
 use crate::{
     config::{Config, ConfigError},
+    deputy,
     error::Error,
     host::{Host, HostConfig},
     session::Session,
@@ -218,6 +219,7 @@ impl Session {
             rendezvous,
             transport,
             board,
+            deputy: deputy::make(config.policy()),
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),

@@ -33,6 +33,7 @@ mod reports;
 mod strangers;
 mod suite;
 mod survive;
+mod teams;
 mod values;
 
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn suite() -> Suite {
     broken::add_to(&mut suite);
     death::add_to(&mut suite);
     survive::add_to(&mut suite);
+    teams::add_to(&mut suite);
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     leftovers::add_to(&mut suite);

@@ -62,6 +62,7 @@ pub fn draw(seed: u64) -> Schedule {
             task_bytes_per_rank: pick(&mut random, [0, 2 << 10, 1 << 16]),
             short_bytes: pick(&mut apart, [0, 128 << 10]),
             spread_bytes: pick(&mut apart, [0, 16, 4 << 10]),
+            teams_from: 0,
         },
         reductions: Vec::new(),
         leaves: Vec::new(),
@@ -99,8 +100,44 @@ pub fn draw(seed: u64) -> Schedule {
     schedule.faults.sort_by_key(|fault| fault.at_us);
     if apart.random_bool(0.15) {
         share_a_board(&mut schedule, &mut apart);
+    } else {
+        let mut apart = random.clone();
+        apart.set_stream(2);
+        if apart.random_bool(0.2) {
+            work_in_teams(&mut schedule, &mut apart);
+        }
     }
     schedule
+}
+
+/// Lets even small groups work in teams, and reduce what suits them.
+fn work_in_teams(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    schedule.pacing.teams_from = pick(random, [3, 5]);
+    let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
+    for name in names {
+        if random.random_bool(0.2) {
+            continue;
+        }
+        let length = pick(random, [1, 1, 8192, 50_000]);
+        let protection =
+            pick(random, [Protection::None, Protection::None, Protection::None, Protection::Disk]);
+        let (at_us, together) = (random.random_range(CALLS_US), random.random_bool(0.5));
+        let mut root = None;
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            let group = || planned.calls.iter().map(|call| call.rank).chain(planned.absent.iter().copied());
+            let count = group().count();
+            let root =
+                *root.get_or_insert_with(|| group().nth(random.random_range(0..count)).expect("not empty"));
+            if together {
+                let at_us = (at_us + 100) * (planned.sequence + 1);
+                planned.calls.iter_mut().for_each(|call| call.at_us = at_us + random.random_range(0..60));
+            }
+            planned.receiver = Receiver::Root(root);
+            (planned.body, planned.inline) = (Body::Array(length), length * 8 <= 16 << 10);
+            (planned.protection, planned.trace, planned.allow_missing) = (protection, false, false);
+            planned.order = Order::Arrival;
+        }
+    }
 }
 
 /// Puts all ranks on one host, and lets them reduce what suits its board.

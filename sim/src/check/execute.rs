@@ -133,8 +133,9 @@ fn settings(schedule: &Schedule) -> Settings {
         task_bytes_per_rank,
         short_bytes,
         spread_bytes,
+        teams_from,
     } = schedule.pacing;
-    let limits = Limits { ping_interval: us(schedule.ping_interval_us), ..Limits::default() };
+    let limits = Limits { ping_interval: us(schedule.ping_interval_us), teams_from, ..Limits::default() };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.board = schedule.board;

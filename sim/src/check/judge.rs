@@ -107,6 +107,7 @@ impl Judgement<'_> {
         }
         self.all_is_closed(world)?;
         tally.take_board(world.board_counts());
+        tally.take_teams(world.team_counts());
         Ok(tally)
     }
 
@@ -146,9 +147,11 @@ impl Judgement<'_> {
                 reason(ranks.is_subset(&case.spec.group) && hit > 0)
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
-                // In the end all leave, also those who were awaited.
+                // In the end all leave, also those who were awaited. Nobody waits for those who have called before.
                 let absent = case.planned.absent.iter().copied().map(Rank).collect();
-                reason(ranks.is_subset(&join(&gone, &absent)))
+                let has_called =
+                    |rank: Rank| !suspects.contains(rank) && self.called_before_it_left(case, rank);
+                reason(ranks.is_subset(&join(&gone, &absent)) && !ranks.iter().all(has_called))
             }
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
@@ -161,6 +164,12 @@ impl Judgement<'_> {
                 reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
             }
         }
+    }
+
+    fn called_before_it_left(&self, case: &Case, rank: Rank) -> bool {
+        let mut leaves = self.schedule.leaves.iter().filter(|leave| leave.rank == rank.0);
+        let leave = leaves.next().map_or(u64::MAX, |leave| leave.at_us);
+        case.planned.calls.iter().any(|call| call.rank == rank.0 && call.at_us < leave)
     }
 
     fn judge_report(
@@ -225,6 +234,9 @@ impl Judgement<'_> {
         }
         if !world.is_done() {
             return Err(Violation::new(LEAVE, "the master has not gone"));
+        }
+        if let Some(reduction) = world.tried() {
+            return Err(Violation::new(OPEN, format!("a deputy has {:?}", reduction.name)));
         }
         match world.master().reductions().next() {
             Some((_, reduction)) => Err(Violation::new(OPEN, format!("the master has {:?}", reduction.name))),

@@ -72,6 +72,8 @@ pub struct Pacing {
     pub short_bytes: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub spread_bytes: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub teams_from: u32,
 }
 
 /// A reduction, and when each rank calls it. Its group are those who call it and those who do not come.

@@ -30,6 +30,7 @@ impl Tally {
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
+        count("worlds with teams", u64::from(schedule.pacing.teams_from > 0));
         count("early leaves", schedule.leaves.len() as u64);
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);
@@ -66,6 +67,12 @@ impl Tally {
     pub(crate) fn take_board(&mut self, (complete, taken): (u64, u64)) {
         *self.met.entry("completed on a board").or_default() += complete;
         *self.met.entry("taken from a board").or_default() += taken;
+    }
+
+    /// Takes in how many reductions teams have finished, and how many contributions came back from them.
+    pub(crate) fn take_teams(&mut self, (finished, back): (u64, u64)) {
+        *self.met.entry("finished in teams").or_default() += finished;
+        *self.met.entry("contributed again after teams").or_default() += back;
     }
 
     /// Takes in how a call ended: nothing if its process died before.

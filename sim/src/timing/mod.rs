@@ -91,6 +91,40 @@ impl Timing {
         }
     }
 
+    /// When a message that a process sends now reaches a deputy.
+    pub fn tell_deputy(
+        &mut self,
+        now: Timestamp,
+        random: &mut ChaCha8Rng,
+        deputy: ProcessId,
+        header: &Header,
+        message: &ToMaster,
+    ) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, header.sender, deputy),
+            Self::Modelled(modelled, wire) => {
+                modelled.tell(now, deputy.rank, header.sender, wire.bytes(header, message))
+            }
+        }
+    }
+
+    /// When a message that a deputy sends now reaches a process.
+    pub fn deputy_tells(
+        &mut self,
+        now: Timestamp,
+        random: &mut ChaCha8Rng,
+        to: ProcessId,
+        header: &Header,
+        message: &ToWorker,
+    ) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, header.sender, to),
+            Self::Modelled(modelled, wire) => {
+                modelled.is_told(now, header.sender.rank, to, wire.bytes(header, message))
+            }
+        }
+    }
+
     /// When a process hears that its connection to the master breaks now, which dies.
     pub fn lose_master(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
         match self {

@@ -5,12 +5,12 @@
 //! in memory or on disk, as the order says.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     ops::{Range, Sub},
 };
 
 use everfold_protocol::{
-    ProcessId, Timestamp,
+    ProcessId, Rank, Timestamp,
     message::{ByteRange, Data, KeepAs, MASTER_RANK, Source, Writing},
 };
 use serde::Serialize;
@@ -102,13 +102,19 @@ pub(crate) struct Modelled {
     frame_ns: f64,
     /// What handling a message costs it.
     message_ns: f64,
+    /// Of the master and of its deputies, by rank.
+    desks: BTreeMap<Rank, Desk>,
+    pub load: Load,
+}
+
+/// Where messages come in and go out, one after the other.
+#[derive(Debug, Default)]
+struct Desk {
     /// Until when it is busy with receiving, with handling and with sending.
     receiving_until: Timestamp,
     handling_until: Timestamp,
     sending_until: Timestamp,
-    /// By rank.
-    connections: Vec<Connection>,
-    pub load: Load,
+    connections: BTreeMap<Rank, Connection>,
 }
 
 impl Modelled {
@@ -122,10 +128,7 @@ impl Modelled {
             free: Vec::new(),
             frame_ns: cluster.master_frame_ns,
             message_ns: cluster.master_ns,
-            receiving_until: Timestamp::ZERO,
-            handling_until: Timestamp::ZERO,
-            sending_until: Timestamp::ZERO,
-            connections: vec![Connection::default(); ranks as usize],
+            desks: BTreeMap::new(),
             load: Load::default(),
         }
     }
@@ -134,36 +137,49 @@ impl Modelled {
     pub fn tell_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.received += 1;
         self.load.received_bytes += bytes;
+        self.tell(now, MASTER_RANK, process, bytes)
+    }
+
+    /// When a message of `process` is in the hands of the master or deputy at `desk`, and understood.
+    pub fn tell(&mut self, now: Timestamp, desk: Rank, process: ProcessId, bytes: u64) -> Timestamp {
         let node = process.rank.0;
-        let there = if process.rank == MASTER_RANK {
+        let there = if process.rank == desk {
             now
         } else {
             let out = self.nodes.stretch(now, node, Resource::Processor, now, self.link.overhead_ns);
-            self.network.control(out, node, MASTER_RANK.0, bytes)
+            self.network.control(out, node, desk.0, bytes)
         };
-        let last = &mut self.connections[process.rank.index()].to_master;
+        let desk = self.desks.entry(desk).or_default();
+        let last = &mut desk.connections.entry(process.rank).or_default().to_master;
         if there > last.begins {
-            last.begins = self.receiving_until.max(there);
-            self.receiving_until = after(last.begins, self.frame_ns);
-            last.arrives = self.receiving_until;
+            last.begins = desk.receiving_until.max(there);
+            desk.receiving_until = after(last.begins, self.frame_ns);
+            last.arrives = desk.receiving_until;
         }
-        self.handling_until = after(self.handling_until.max(last.arrives), self.message_ns);
-        self.handling_until
+        desk.handling_until = after(desk.handling_until.max(last.arrives), self.message_ns);
+        desk.handling_until
     }
 
     /// When a message of the master is in `process`'s hands.
     pub fn tell_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.sent += 1;
         self.load.sent_bytes += bytes;
+        self.is_told(now, MASTER_RANK, process, bytes)
+    }
+
+    /// When a message of the master or deputy at `desk` is in `process`'s hands.
+    pub fn is_told(&mut self, now: Timestamp, desk: Rank, process: ProcessId, bytes: u64) -> Timestamp {
         let node = process.rank.0;
-        let last = &mut self.connections[process.rank.index()].to_worker;
+        let from = desk.0;
+        let desk = self.desks.entry(desk).or_default();
+        let last = &mut desk.connections.entry(process.rank).or_default().to_worker;
         if last.arrives == Timestamp::ZERO || now > last.begins {
-            last.begins = self.sending_until.max(now);
-            self.sending_until = after(last.begins, self.frame_ns);
-            let at = if process.rank == MASTER_RANK {
-                self.sending_until
+            last.begins = desk.sending_until.max(now);
+            desk.sending_until = after(last.begins, self.frame_ns);
+            let at = if node == from {
+                desk.sending_until
             } else {
-                let there = self.network.control(self.sending_until, MASTER_RANK.0, node, bytes);
+                let there = self.network.control(desk.sending_until, from, node, bytes);
                 self.nodes.stretch(now, node, Resource::Processor, there, self.link.overhead_ns)
             };
             // Connections keep their order.

@@ -48,7 +48,15 @@ impl Share {
             None => {
                 let sources = task.sources.iter();
                 let fetches = sources.map(|source| peers.fetch(source.process, &source.data, range));
-                match try_join_all(fetches).await {
+                let tried = task.segment.reduction.is_in_teams();
+                let fetched = tokio::select! {
+                    biased;
+                    fetched = try_join_all(fetches) => fetched,
+                    () = self.is_given_up(), if tried => {
+                        Err(ExecutionError::blame(self.me, "the attempt in teams is over"))
+                    }
+                };
+                match fetched {
                     Ok(fetched) => fetched,
                     Err(error) => return done(Err(error)),
                 }

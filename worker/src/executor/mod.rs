@@ -15,7 +15,10 @@ mod fold;
 use std::{
     collections::BTreeMap,
     num::NonZeroU64,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -24,6 +27,7 @@ use everfold_protocol::{
     message::{Data, KeepAs, Source, WindowRef},
     spec::{BodyKind, Limits, Operation, Order, ReductionSpec},
 };
+use tokio::sync::Notify;
 
 use crate::{
     body::{Body, BodyError, Object},
@@ -54,6 +58,11 @@ pub struct Share {
     shown: Shown,
     /// Windows on copies of others' originals.
     copies: Mutex<BTreeMap<ProcessId, WindowRef>>,
+    /// What the original was, if partials grow in it and it may have to be contributed again.
+    saved: Option<Bytes>,
+    /// Whether an attempt in teams is given up, and who waits for what it reads.
+    given_up: AtomicBool,
+    waiting: Notify,
     kind: Kind,
 }
 
@@ -168,7 +177,8 @@ pub enum ShareError {
 }
 
 impl Share {
-    /// Makes `body` this rank's original: readable for peers unless this rank is the root.
+    /// Makes `body` this rank's original: readable for peers unless this rank is the root. `may_come_back`: it may have to be
+    /// [renewed](Self::renew).
     ///
     /// # Errors
     /// The body cannot be encoded, or no window is free.
@@ -178,25 +188,29 @@ impl Share {
         body: Body,
         windows: &Arc<Windows>,
         limits: &Limits,
+        may_come_back: bool,
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
         let inline_bytes_max = limits.inline_bytes_max;
         let shown = Shown { windows: windows.clone(), open: Mutex::default(), inline_bytes_max };
+        let mut saved = None;
         let (kind, data) = match body {
             Body::Array { memory, element_bytes, accumulate } => {
                 let inline = memory.bytes().len() as u64 <= inline_bytes_max;
-                let copy = (inline && !private).then(|| Bytes::copy_from_slice(memory.bytes()));
+                let in_place = private || inline;
+                let saves = (inline && !private) || (private && may_come_back);
+                saved = saves.then(|| Bytes::copy_from_slice(memory.bytes()));
                 let original = Buffer::new(memory);
-                let data = match copy {
-                    Some(bytes) => Data::Inline(bytes),
-                    None if private => Data::Private,
-                    None => shown.publish(Content::Buffer(original.clone()))?,
+                let data = match &saved {
+                    Some(bytes) if !private => Data::Inline(bytes.clone()),
+                    _ if private => Data::Private,
+                    _ => shown.publish(Content::Buffer(original.clone()))?,
                 };
                 let array = Array {
                     bytes: original.len(),
                     original: Mutex::new(Some(original)),
                     partial: Mutex::default(),
-                    in_place: private || inline,
+                    in_place,
                     element_bytes,
                     accumulate,
                     predefined: !matches!(spec.kind, BodyKind::Array { operation: Operation::Custom(_), .. }),
@@ -212,7 +226,38 @@ impl Share {
         let (group, order) = (spec.group.clone(), spec.order);
         let copies = Mutex::default();
         let over = AtomicBool::new(false);
-        Ok((Self { me, group, order, private, over, shown, copies, kind }, data))
+        let (given_up, waiting) = (AtomicBool::new(false), Notify::new());
+        Ok((Self { me, group, order, private, over, shown, copies, saved, given_up, waiting, kind }, data))
+    }
+
+    /// Waits no longer for what tasks of an attempt in teams read.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+        self.waiting.notify_waiters();
+    }
+
+    /// Waits until an attempt in teams is given up.
+    async fn is_given_up(&self) {
+        let mut told = std::pin::pin!(self.waiting.notified());
+        told.as_mut().enable();
+        if !self.given_up.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
+
+    /// Makes the body the original again that it was when it was contributed. To be called when no task works on this share.
+    pub fn renew(&self) {
+        if let Kind::Array(array) = &self.kind {
+            let partial = array.partial.lock().unwrap_or_else(PoisonError::into_inner).take();
+            self.shown.release(|window| {
+                partial.as_ref().is_some_and(|(_, data)| matches!(data, Data::Window(it) if it == window))
+            });
+            if let (Some(saved), Ok(original)) = (&self.saved, array.original()) {
+                let body = original.write(0, array.bytes as u64);
+                body.expect("what grows in place is lent to tasks only").copy_from_slice(saved);
+            }
+        }
+        self.given_up.store(false, Ordering::SeqCst);
     }
 
     fn folds_swiftly(&self) -> bool {

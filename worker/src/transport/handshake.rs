@@ -43,6 +43,8 @@ pub enum Purpose {
     Control,
     /// Reads of windows.
     Data,
+    /// Messages between a member of a team and its deputy.
+    Team,
 }
 
 /// Who connects, to what job, and why.

@@ -1,0 +1,323 @@
+//! Attempts in teams: what a deputy does for its team, and what the master makes of that (see
+//! [`team`](everfold_protocol::team)).
+//!
+//! To the master a team is a process that works on all segments: from the moment when all of it have contributed there is
+//! a running task of the deputy's for each, and it is done when the deputy tells where the team's partial lies. All else is
+//! as in any reduction. A deputy is this same machine; its reductions end where those of the master begin.
+//!
+//! Neither repairs anything. Whatever comes in between dissolves the attempt, and the master alone decides that: its word
+//! reaches everyone in order with all else that it says, so that nobody is left with an attempt that others have finished.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use everfold_protocol::{
+    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
+    message::{Contribution, Effort, Evidence, Opened, Part, Peer, ToMaster, ToWorker},
+    report::Refusal,
+    spec::Limits,
+    team,
+};
+
+use crate::{
+    admission::disagreement,
+    event::{Action, Notice},
+    lane::Load,
+    machine::{Master, Timer},
+    membership::Membership,
+    policy::Policy,
+    queue::Ready,
+    reduction::Reduction,
+    segment::Running,
+};
+
+/// What a team as a whole works on.
+const OF_TEAM: TaskId = TaskId(u64::MAX);
+/// Dissolved attempts that are remembered, so that what was on its way does not begin them again.
+const DISSOLVED_MAX: usize = 4096;
+/// Least time in which nothing comes of an attempt before it is dissolved.
+const PATIENCE_MIN: Duration = Duration::from_millis(100);
+
+impl Reduction {
+    /// What begins with the first that is heard of an attempt. `team`: whose, at a deputy.
+    fn attempt(
+        now: Timestamp,
+        caller: Rank,
+        (name, spec): (&str, &ReductionSpec),
+        team: Option<Path>,
+        policy: &Policy,
+    ) -> Self {
+        let sizes = (policy.ranks_in_teams(spec), policy.segment_len_in_teams(spec));
+        let mut reduction = Self::cut(now, caller, (name, spec), sizes, policy, false);
+        reduction.group = team.unwrap_or(reduction.group);
+        reduction.inline = reduction.body_bytes <= policy.limits.inline_bytes_max;
+        reduction
+    }
+
+    /// Takes in that a whole team has contributed, and works on all segments.
+    fn open(&mut self, now: Timestamp, deputy: ProcessId, team: &Path) {
+        self.arrive_together(now, team);
+        for segment in &mut self.segments {
+            let running = Running {
+                task: OF_TEAM,
+                executor: deputy,
+                own: Path::empty(),
+                sources: Vec::new(),
+                path: team.clone(),
+                load: Load::default(),
+                late: Timestamp::from_nanos(u64::MAX),
+            };
+            segment.running.insert(deputy.rank, running);
+        }
+    }
+
+    /// Takes in a segment of a team. Returns false if that has told of it before, or of nothing yet.
+    fn take_part(&mut self, now: Timestamp, deputy: ProcessId, part: Part) -> bool {
+        let Some(running) = self.take_running(part.index, OF_TEAM, deputy) else { return false };
+        let ready = Arc::new(Ready { process: part.process, path: running.path, data: part.data });
+        self.segments[part.index.0 as usize].hold(ready.clone());
+        self.put(part.index, ready);
+        self.last_progress = now;
+        true
+    }
+
+    /// Whether a team has not folded this segment yet.
+    pub(crate) fn awaits_part(&self, index: SegmentIndex) -> bool {
+        self.segments[index.0 as usize].running.values().any(|running| running.task == OF_TEAM)
+    }
+
+    /// Where a team's finished segment lies.
+    fn part(&self, index: SegmentIndex) -> Option<Part> {
+        let result = self.segments[index.0 as usize].result.as_ref()?;
+        Some(Part { index, process: result.process, data: result.data.clone() })
+    }
+}
+
+impl Master {
+    /// The master of a team that `rank` belongs to; `peers` are all processes of the job.
+    pub fn deputy(now: Timestamp, job: JobId, rank: Rank, peers: Arc<[Peer]>, policy: Policy) -> Self {
+        Self {
+            membership: Membership::elsewhere(job, peers.len() as u32),
+            timers: BTreeSet::new(),
+            joining: false,
+            job: Some(peers),
+            // A worker has tasks of several masters.
+            next_task: u64::from(rank.0 + 1) << 40,
+            ..Self::new(now, job, 0, policy)
+        }
+    }
+
+    pub(crate) fn is_deputy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Takes processes in that a deputy may not have had to do with yet.
+    pub(crate) fn meet(&mut self, ranks: &Path) {
+        let Some(job) = &self.job else { return };
+        let peers = ranks.iter().filter_map(|rank| job.get(rank.index()));
+        peers.for_each(|peer| self.membership.take_in(peer.clone()));
+    }
+
+    /// Takes in a contribution to an attempt: at a deputy one of its team's, at the master the root's.
+    pub(crate) fn contribute_in_teams(
+        &mut self,
+        now: Timestamp,
+        sender: ProcessId,
+        contribution: Contribution,
+    ) {
+        let Contribution { reduction: id, name, spec, data } = contribution;
+        let deputy = self.is_deputy();
+        let team = team::of(&spec, sender.rank);
+        // A member tells its deputy, the root the master.
+        if team.is_some() != deputy || self.hinders(now, id, &Path::single(sender.rank), (&name, &spec), team)
+        {
+            return;
+        }
+        let reduction = self.reductions.get_mut(&id).expect("it has begun");
+        reduction.arrive(now, sender, data, false);
+        if deputy && reduction.arrived == reduction.group {
+            let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.len() as u32);
+            let opened = Opened { reduction: id, name, spec, segment_bytes };
+            self.actions.push_back(Action::Report(ToMaster::Opened(Box::new(opened))));
+            // Of one rank.
+            (0..count)
+                .for_each(|index| self.tell_part(SegmentId { reduction: id, index: SegmentIndex(index) }));
+        }
+        self.proceed(now, id);
+    }
+
+    /// Takes in that a team has contributed.
+    pub(crate) fn open(&mut self, now: Timestamp, sender: ProcessId, opened: Opened) {
+        let Opened { reduction: id, name, spec, segment_bytes } = opened;
+        let team = team::of(&spec, sender.rank).filter(|team| team.first() == Some(sender.rank));
+        let Some(team) = team.filter(|_| id.is_in_teams()) else {
+            return self.stale(sender, "team that it is no deputy of");
+        };
+        if self.hinders(now, id, &team, (&name, &spec), None) {
+            return;
+        }
+        let reduction = self.reductions.get_mut(&id).expect("it has begun");
+        if reduction.segment_bytes != segment_bytes {
+            return self.dissolve(id, &spec.group);
+        }
+        reduction.open(now, sender, &team);
+        self.proceed(now, id);
+    }
+
+    /// Whether the attempt that `comers` enter comes to nothing. If not, it has begun.
+    fn hinders(
+        &mut self,
+        now: Timestamp,
+        id: ReductionId,
+        comers: &Path,
+        (name, spec): (&str, &ReductionSpec),
+        team: Option<Path>,
+    ) -> bool {
+        let Limits { teams_from, body_bytes_max, .. } = self.policy.limits;
+        let is_known = spec.group.last().is_some_and(|last| last.0 < self.membership.size());
+        let is_sound = is_known && team::is_sound(spec, body_bytes_max) && team::suits(spec, teams_from);
+        let Some(first) = comers.first().filter(|_| is_sound) else { return true };
+        self.meet(team.as_ref().unwrap_or(&Path::empty()));
+        if let Some(Refusal::ProcessFailed { .. }) = self.absent(&spec.group, &Path::empty()) {
+            // Who lives has heard of it, or is about to, and contributes as usual.
+            return true;
+        }
+        let usual = id.called();
+        if self.reductions.contains_key(&usual)
+            || self.refused.contains_key(&usual)
+            || self.dissolved.contains_key(&id)
+        {
+            self.tell_dissolved(id, &spec.group);
+            return true;
+        }
+        let patience = self.patience();
+        let reduction = self.reductions.entry(id).or_insert_with(|| {
+            self.timers.insert((now + patience, Timer::Dissolve(id)));
+            Reduction::attempt(now, first, (name, spec), team, &self.policy)
+        });
+        let hinders = disagreement(reduction, first, id, name, spec).is_some()
+            || !comers.is_subset(&reduction.group.difference(&reduction.arrived))
+            || self.absent(&spec.group, &self.reductions[&id].arrived).is_some();
+        if hinders {
+            self.dissolve(id, &spec.group);
+        }
+        hinders
+    }
+
+    /// Takes in what a team has folded.
+    pub(crate) fn take_parts(
+        &mut self,
+        now: Timestamp,
+        sender: ProcessId,
+        id: ReductionId,
+        (parts, effort): (Vec<Part>, Option<Effort>),
+    ) {
+        let mut effort = effort;
+        for part in parts {
+            let Some(reduction) = self.reductions.get_mut(&id) else {
+                return self.stale(sender, "part of an attempt that is over");
+            };
+            let index = part.index;
+            if !reduction.take_part(now, sender, part) {
+                return self.stale(sender, "part of a team that nobody waits for");
+            }
+            effort.take().into_iter().for_each(|effort| reduction.account.add(effort));
+            match reduction.unfinished {
+                0 => self.finish(now, id, None),
+                _ => self.schedule.change(SegmentId { reduction: id, index }),
+            }
+        }
+    }
+
+    /// Tells the master where a finished segment of the team lies.
+    pub(crate) fn tell_part(&mut self, id: SegmentId) {
+        let Some(reduction) = self.reductions.get(&id.reduction) else { return };
+        let Some(part) = reduction.part(id.index) else { return };
+        let effort = (reduction.unfinished == 0).then(|| reduction.account.effort().clone());
+        // Those of one turn go together.
+        if let Some(Action::Report(ToMaster::Parts { reduction, parts, effort: all })) =
+            self.actions.back_mut()
+            && *reduction == id.reduction
+        {
+            parts.push(part);
+            *all = effort;
+        } else {
+            let parts = ToMaster::Parts { reduction: id.reduction, parts: vec![part], effort };
+            self.actions.push_back(Action::Report(parts));
+        }
+    }
+
+    /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group. A deputy asks for that.
+    pub(crate) fn dissolve(&mut self, id: ReductionId, others: &Path) {
+        let reduction = self.reductions.get(&id);
+        let group = reduction.map_or_else(|| others.clone(), |reduction| join(&reduction.spec.group, others));
+        self.forget(id);
+        match self.is_deputy() {
+            true => self.actions.push_back(Action::Report(ToMaster::Dissolve { reduction: id, group })),
+            false => self.tell_dissolved(id, &group),
+        }
+    }
+
+    /// Tells those of a group who have not been told that their attempt is over. Who has heard its result takes no notice.
+    fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
+        let told = self.dissolved.remove(&id).unwrap_or_else(|| {
+            self.notice(Notice::Dissolved(id));
+            self.dissolved_order.push_back(id);
+            if self.dissolved_order.len() > DISSOLVED_MAX {
+                // Whoever still comes to it begins it again, in vain.
+                self.dissolved_order.pop_front().map(|oldest| self.dissolved.remove(&oldest));
+            }
+            Path::empty()
+        });
+        for to in self.peers_of(&group.difference(&told)) {
+            self.send(to, ToWorker::Dissolved { reduction: id });
+        }
+        self.dissolved.insert(id, join(&told, group));
+    }
+
+    /// Looks whether anything comes of an attempt.
+    pub(crate) fn lose_patience(&mut self, now: Timestamp, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        let later = reduction.last_progress + self.patience();
+        match (reduction.unfinished, later <= now) {
+            // The team has done all it can.
+            (0, _) => {}
+            (_, true) => self.dissolve(id, &Path::empty()),
+            (_, false) => drop(self.timers.insert((later, Timer::Dissolve(id)))),
+        }
+    }
+
+    /// How long an attempt may stand still. Deputies wait longer: one word of the master's spares them theirs.
+    fn patience(&self) -> Duration {
+        let patience = self.policy.limits.ping_interval.max(PATIENCE_MIN);
+        if self.is_deputy() { patience * 2 } else { patience }
+    }
+
+    /// Forgets an attempt that the master has ended.
+    pub(crate) fn forget(&mut self, id: ReductionId) {
+        self.let_go(id);
+        self.reductions.remove(&id);
+    }
+
+    /// Forgets the attempts that `dead` takes part in: whoever lives hears of its death, and contributes as usual.
+    pub(crate) fn forget_teams_of(&mut self, dead: Rank) {
+        let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
+            id.is_in_teams() && reduction.spec.group.contains(dead)
+        };
+        let hit: Vec<ReductionId> = self.reductions.iter().filter(is_hit).map(|(id, _)| *id).collect();
+        hit.into_iter().for_each(|id| self.forget(id));
+    }
+
+    /// Takes in at a deputy that the master has declared a process failed.
+    pub(crate) fn depart(&mut self, process: ProcessId, evidence: Evidence) {
+        self.meet(&Path::single(process.rank));
+        if self.membership.fail(process, evidence) {
+            self.empty_lane(process);
+            self.forget_teams_of(process.rank);
+        }
+    }
+}
+
+/// All who are in one of two groups.
+fn join(one: &Path, other: &Path) -> Path {
+    one.union(&other.difference(one)).expect("what is not in it does not overlap it")
+}
