@@ -70,6 +70,7 @@ impl Contestant {
                 experiment.protection = Protection::None;
                 experiment.policy.segment_bytes = u64::MAX;
                 experiment.policy.segments = 1;
+                experiment.policy.limits.teams_from = 0;
             }
             Self::Binomial | Self::Rabenseifner | Self::Chain | Self::BinaryTree => return None,
         }
