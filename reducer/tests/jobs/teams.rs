@@ -35,7 +35,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
         suite.test(format!("{name}::tcp"), move || {
             let end = followed(name, "tcp");
             end.assert_ended(137, (0..RANKS).filter(|rank| *rank != dead));
-            assert!(count(&end, "Finished") > 1, "{:?}", end.said);
+            assert!(count(&end, "Finished") > 0, "{:?}", end.said);
         });
     }
 }
