@@ -265,6 +265,7 @@ impl<V> ReduceFuture<V> {
     /// # Errors
     /// See [`ReduceError`].
     pub fn get(self) -> Result<Outcome<V>, ReduceError> {
+        self.waiting.watch();
         self.waiting.elsewhere();
         futures::executor::block_on(self)
     }
@@ -274,6 +275,9 @@ impl<V> Future for ReduceFuture<V> {
     type Output = Result<Outcome<V>, ReduceError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.pending.is_empty() {
+            self.waiting.watch();
+        }
         // The sender is dropped without an answer only when the I/O thread is gone.
         let completed =
             ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed)??;

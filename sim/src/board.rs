@@ -1,6 +1,7 @@
 //! The board of a world whose ranks share one host: the real one, in this process's memory.
 
 use std::{
+    collections::BTreeSet,
     iter,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -8,12 +9,12 @@ use std::{
 
 use everfold_master as master;
 use everfold_protocol::{
-    ProcessId, Rank, ReductionId, Timestamp,
-    message::{Contribution, Header, ToMaster},
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
+    message::{ByteRange, Contribution, Data, Header, Source, Task, ToMaster},
 };
 use everfold_worker::{
-    board::{Board, Clerk, Found, PATIENCE, Taken, Tickets, holds},
-    machine::Event,
+    board::{Board, Clerk, Fate, Found, PATIENCE, Round, Taken, Ticket, Tickets, holds},
+    machine::{End, Event, Gone, Worker},
 };
 
 use crate::{
@@ -30,7 +31,9 @@ pub(crate) type Words = Vec<AtomicU64>;
 /// The board, and who watches it for the master.
 pub(crate) struct Shared {
     /// By rank.
-    tickets: Vec<Tickets<Words>>,
+    tickets: Vec<Tickets<Words, Data>>,
+    /// What was put there and not withdrawn.
+    placed: BTreeSet<(Rank, ReductionId)>,
     clerk: Clerk<Words>,
     /// Rounds that were complete.
     complete: u64,
@@ -48,7 +51,15 @@ impl Shared {
         let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(ranks, BODY_BYTES));
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
         let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone())).collect();
-        Some(Self { tickets, clerk: Clerk::new(board), complete: 0, taken: 0 })
+        let placed = BTreeSet::new();
+        Some(Self { tickets, placed, clerk: Clerk::new(board), complete: 0, taken: 0 })
+    }
+}
+
+fn inlined(data: &Data) -> &[u8] {
+    match data {
+        Data::Inline(bytes) => bytes,
+        Data::Private | Data::Window(_) => &[],
     }
 }
 
@@ -59,7 +70,7 @@ fn time(at: Timestamp) -> Duration {
 impl World {
     /// Whether something of `rank` lies on the board, or lay there until the master took it.
     pub(crate) fn has_placed(&self, rank: Rank, reduction: ReductionId) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.tickets[rank.index()].hold(reduction))
+        self.shared.as_ref().is_some_and(|shared| shared.placed.contains(&(rank, reduction)))
     }
 
     /// Rounds that were completed on the board, and contributions that the master has taken from it.
@@ -67,20 +78,95 @@ impl World {
         self.shared.as_ref().map_or((0, 0), |shared| (shared.complete, shared.taken))
     }
 
-    /// Puts a contribution on the board, or tells the master.
-    pub(crate) fn place(&mut self, rank: Rank, contribution: Box<Contribution>) {
-        let shared = self.shared.as_mut().expect("a worker knows whether there is a board");
-        let tickets = &mut shared.tickets[rank.index()];
-        let maps = !self.settings.boardless.contains(&rank);
-        match maps.then(|| tickets.place(time(self.now), &contribution)).flatten() {
-            None => self.tell_master(rank, ToMaster::Contribute(contribution)),
-            Some(false) => {}
-            Some(true) => {
-                shared.complete += 1;
-                self.look(rank);
-                self.schedule(self.now, Happening::Ring(rank, Rank(0)));
+    /// Puts a contribution on the board.
+    ///
+    /// # Errors
+    /// Gives it back if it is for the master.
+    pub(crate) fn place(&mut self, rank: Rank, contribution: Contribution) -> Result<(), Contribution> {
+        let id = contribution.reduction;
+        let may_place = self.process(rank).worker.as_ref().is_some_and(|worker| worker.may_place(id));
+        let maps = may_place && !self.settings.boardless.contains(&rank);
+        let is_inline = !matches!(contribution.data, Data::Window(_));
+        let Some(shared) = self.shared.as_mut().filter(|_| maps && is_inline) else {
+            return Err(contribution);
+        };
+        let Contribution { reduction, name, spec, data } = contribution;
+        let ticket = Ticket { reduction, name, spec, with: data };
+        match shared.tickets[rank.index()].place(time(self.now), ticket, inlined) {
+            Ok(completes) => {
+                shared.placed.insert((rank, id));
+                if completes {
+                    shared.complete += 1;
+                    self.look(rank);
+                    self.schedule(self.now, Happening::Ring(rank, Rank(0)));
+                }
+                Ok(())
+            }
+            Err(Ticket { reduction, name, spec, with: data }) => {
+                // The master hears those of one name in order.
+                self.settle(rank, |other| other.name == id.name);
+                Err(Contribution { reduction, name, spec, data })
             }
         }
+    }
+
+    /// Takes calls of a rank off the board: those that do not wait there any more, and those that are to be withdrawn.
+    pub(crate) fn settle(&mut self, rank: Rank, withdraw: impl Fn(&ReductionId) -> bool) {
+        let lives = self.process(rank).worker.is_some();
+        let Some(shared) = self.shared.as_mut().filter(|_| lives) else { return };
+        for (ticket, fate) in shared.tickets[rank.index()].settle(withdraw) {
+            match fate {
+                Fate::Complete(round) => self.complete(rank, ticket, round),
+                Fate::Taken | Fate::Withdrawn => {
+                    let taken = matches!(fate, Fate::Taken);
+                    let Ticket { reduction, name, spec, with: data } = ticket;
+                    if let Some(shared) = self.shared.as_mut().filter(|_| !taken) {
+                        shared.placed.remove(&(rank, reduction));
+                    }
+                    let contribution = Contribution { reduction, name, spec, data };
+                    self.hand(rank, Event::OffBoard { contribution, taken });
+                }
+            }
+        }
+    }
+
+    /// Ends the calls of a rank that takes part no more. What it has put on the board stays there.
+    pub(crate) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
+        let tickets = self.shared.as_mut().map(|shared| shared.tickets[rank.index()].forget().collect());
+        for Ticket { reduction, .. } in tickets.unwrap_or_else(Vec::new) {
+            self.resolve(rank, reduction, gone.into());
+            self.process_mut(rank).released.insert(reduction);
+        }
+    }
+
+    /// Ends a call whose round is complete.
+    fn complete(&mut self, rank: Rank, ticket: Ticket<Data>, round: Round<Words>) {
+        let Ticket { reduction, spec, .. } = ticket;
+        let report = round.report(time(self.now), &spec);
+        let mut end = End::Finished(report.clone());
+        if spec.delivery.root().is_none_or(|root| root == rank) {
+            let segment = SegmentId { reduction, index: SegmentIndex(0) };
+            let own = spec.delivery.root().map(Path::single).unwrap_or_default();
+            let source = |rank: Rank| {
+                let read = |len| {
+                    let mut bytes = vec![0; len];
+                    round.read(rank, 0, &mut bytes);
+                    Data::Inline(bytes.into())
+                };
+                let data = round.len_of(rank).map_or(Data::Private, read);
+                Source { process: ProcessId::first(rank), path: Path::single(rank), data }
+            };
+            let sources = spec.group.difference(&own).iter().map(source).collect();
+            let (len, _) = spec.kind.array_bytes().unwrap_or_default();
+            let range = ByteRange { start: 0, len };
+            let task = Task { task: TaskId(0), segment, range, own, sources };
+            let process = self.process(rank).id;
+            let folded = self.fold(process, &spec, &task);
+            self.process_mut(rank).partials.insert(segment, folded);
+            end = End::Received(report);
+        }
+        self.resolve(rank, reduction, end);
+        self.process_mut(rank).released.insert(reduction);
     }
 
     /// Lets `from` wake up `next` and those behind it, one after the other.
@@ -97,12 +183,9 @@ impl World {
         self.schedule(at, Happening::Bell(rank));
     }
 
-    /// Lets a rank take in what is complete.
+    /// Lets a rank take in what has become of what it has put there.
     pub(crate) fn look(&mut self, rank: Rank) {
-        let lives = self.process(rank).worker.is_some();
-        let Some(shared) = self.shared.as_mut().filter(|_| lives) else { return };
-        let complete = shared.tickets[rank.index()].look(time(self.now));
-        complete.into_iter().for_each(|finished| self.tell_worker(rank, Event::Complete(finished)));
+        self.settle(rank, |_| false);
     }
 
     /// Lets the master see what waits on the board, again and again.
@@ -116,8 +199,9 @@ impl World {
     pub(crate) fn look_at_board(&mut self, how: impl FnOnce(&mut Clerk<Words>) -> Found) {
         let Some(Shared { clerk, .. }) = &mut self.shared else { return };
         let Found { taken, late } = how(clerk);
-        // The dead would be woken up for ever.
-        let late = late.into_iter().filter(|rank| self.process(*rank).worker.is_some());
+        // Those who take part no more would be woken up for ever.
+        let takes_part = |worker: &Worker| worker.gone().is_none();
+        let late = late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
         late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));
         self.take_over(taken);
     }

@@ -97,7 +97,7 @@ impl World {
     }
 
     /// What `process`'s partial holds after `task`.
-    fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
+    pub(crate) fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
         let executor = self.process(process.rank);
         let own = (!task.own.is_empty()).then(|| (&task.own, executor.partial(task.segment)));
         let mut operands: Vec<_> = own.into_iter().collect();

@@ -376,8 +376,6 @@ impl World {
                 });
             }
             Happening::MasterLost(process) => {
-                // What is complete on the board needs no master.
-                self.look(process.rank);
                 self.tell_worker(process.rank, Event::MasterLost);
             }
             Happening::Ring(from, next) => {
@@ -398,6 +396,7 @@ impl World {
                 self.time_master(master::Master::handle_timeout);
             }
             Happening::WorkerTimeout(rank) => {
+                self.settle(rank, |_| false);
                 let process = &mut self.processes[rank.index()];
                 process.due = None;
                 if let Some(worker) = &mut process.worker {
@@ -408,6 +407,14 @@ impl World {
     }
 
     pub(crate) fn tell_worker(&mut self, rank: Rank, event: Event) {
+        // Whoever leaves asks the master for the end of its calls.
+        let is_last = matches!(event, Event::Close | Event::MasterLost);
+        self.settle(rank, |_| is_last);
+        self.hand(rank, event);
+    }
+
+    /// Tells a worker of an event, as it comes after what has become of its calls on the board.
+    pub(crate) fn hand(&mut self, rank: Rank, event: Event) {
         if let Some(worker) = &mut self.processes[rank.index()].worker {
             worker.handle_event(self.now, event);
         }
@@ -425,7 +432,9 @@ impl World {
             self.calls_ended += 1;
             return;
         }
-        self.tell_worker(rank, Event::Call(Contribution { reduction, name, spec, data }));
+        if let Err(contribution) = self.place(rank, Contribution { reduction, name, spec, data }) {
+            self.tell_worker(rank, Event::Call(contribution));
+        }
     }
 
     pub(crate) fn time_master<T>(&mut self, ask: impl FnOnce(&mut master::Master, Timestamp) -> T) -> T {
@@ -543,7 +552,6 @@ impl World {
                     deputy.master.handle_event(now, master::Event::Over(attempt));
                 }
             }
-            Action::Place(contribution) => self.place(rank, contribution),
             Action::Execute(task) => {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
                 process.writing.insert(task.segment);
@@ -553,9 +561,10 @@ impl World {
             Action::Keep(keep) => self.begin(id, Work::Keep(keep)),
             Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
             Action::Closed => {
-                let hangs_up = worker.gone() != Some(Gone::Left);
+                let gone = worker.gone().unwrap_or(Gone::Left);
                 self.closed.push(rank);
-                if hangs_up {
+                self.forget_placed(rank, gone);
+                if gone != Gone::Left {
                     self.hang_up(id);
                 }
             }

@@ -21,6 +21,16 @@ pub enum Body {
     Object(Box<dyn Object>),
 }
 
+impl Body {
+    /// The bytes of an array.
+    pub(crate) fn array(&self) -> &[u8] {
+        match self {
+            Self::Array { memory, .. } => memory.bytes(),
+            Self::Object(_) => &[],
+        }
+    }
+}
+
 /// Bytes that should be a value of the body's type are not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body cannot be encoded or decoded: {0}")]

@@ -16,7 +16,7 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Finished, Header, News, Peer, ToMaster},
+    message::{Contribution, Evidence, Header, News, Peer, ToMaster},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
@@ -26,29 +26,27 @@ use futures::{
 };
 use tokio::{
     io::unix::AsyncFd,
-    sync::{Notify, broadcast, mpsc as tokio_mpsc, oneshot, watch},
+    sync::{Notify, broadcast, mpsc as tokio_mpsc, watch},
     time::sleep_until,
 };
 
 use crate::{
+    board::{self, Fate},
     copier::Copier,
     deputies::Deputies,
     executor::Share,
-    handle::{CallError, Completed, Config, Handle, JoinError},
+    handle::{Answer, Call, CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
     keeper::Keeper,
     machine::{Action, End, Event, Gone, Worker},
     memory::{board::Bell, window::Windows},
     peers::Peers,
-    placing::Placing,
+    placing::{self, Placed, Placing, Round},
     transport::{
         control::BoxStream,
         line::{Inlet, Outlet},
     },
 };
-
-/// Where a call's outcome is awaited.
-pub(crate) type Answer = oneshot::Sender<Result<Completed, CallError>>;
 
 /// A worker: its machine, and what that acts on.
 pub(crate) struct Driver {
@@ -95,6 +93,24 @@ struct Inner {
 struct Local {
     share: Arc<Share>,
     answer: Option<Answer>,
+}
+
+/// A call whose round on the board is complete.
+type Complete = (Placed, Round);
+
+/// Calls that were taken off the board.
+#[derive(Default)]
+struct Settled {
+    complete: Vec<Complete>,
+    /// Whether the machine was told of others.
+    has_told: bool,
+}
+
+impl Settled {
+    fn add(&mut self, other: Self) {
+        self.complete.extend(other.complete);
+        self.has_told |= other.has_told;
+    }
 }
 
 /// What is done when nothing is locked any more.
@@ -187,20 +203,69 @@ impl Driver {
 
     /// Takes in an event and does what follows.
     pub(crate) fn take(self: &Arc<Self>, event: Event) {
-        self.work(|machine, now| machine.handle_event(now, event));
+        // Whoever leaves asks the master for the end of its calls.
+        let is_last = matches!(event, Event::Close | Event::MasterLost);
+        self.work(is_last, |machine, now| machine.handle_event(now, event));
     }
 
-    /// Goes on without the master. What is complete on the board needs none.
-    fn lose_master(self: &Arc<Self>) {
-        self.look();
-        self.take(Event::MasterLost);
-    }
-
-    fn work(self: &Arc<Self>, tell: impl FnOnce(&mut Worker, Timestamp)) {
+    /// Takes in something, after what has become of the calls that are on the board; of those that wait there, the master is
+    /// told if they are to be withdrawn.
+    fn work(self: &Arc<Self>, withdraw: bool, tell: impl FnOnce(&mut Worker, Timestamp)) {
         let mut inner = self.lock();
         if !inner.over {
+            let mut settled = self.settle(&mut inner, |_| withdraw);
             tell(&mut inner.machine, self.now());
+            settled.has_told = true;
+            self.go_on(inner, settled);
+        }
+    }
+
+    /// Takes calls off the board: those that do not wait there any more, and those that are to be withdrawn.
+    fn settle(&self, inner: &mut Inner, withdraw: impl Fn(&ReductionId) -> bool) -> Settled {
+        let mut settled = Settled::default();
+        let off = inner.placing.as_mut().map(|placing| placing.settle(withdraw)).unwrap_or_default();
+        for (placed, fate) in off {
+            match fate {
+                Fate::Complete(round) => settled.complete.push((placed, round)),
+                Fate::Taken | Fate::Withdrawn => {
+                    self.take_off_board(inner, placed, matches!(fate, Fate::Taken));
+                    settled.has_told = true;
+                }
+            }
+        }
+        settled
+    }
+
+    /// Does what follows when calls were taken off the board.
+    fn go_on(self: &Arc<Self>, inner: MutexGuard<'_, Inner>, Settled { complete, has_told }: Settled) {
+        if has_told {
             self.act(inner);
+        } else {
+            drop(inner);
+        }
+        self.end(complete);
+    }
+
+    /// Makes a call that was on the board one for the master.
+    fn take_off_board(&self, inner: &mut Inner, placed: Placed, taken: bool) {
+        let Placed { reduction, name, spec, with: (body, to) } = placed;
+        // What lies on the board the master takes from there as it is.
+        let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..inner.limits };
+        match Share::new(self.config.process, &spec, body, &self.windows, &limits, false) {
+            Err(error) => answer(to, Err(error.into())),
+            Ok((share, data)) => {
+                inner.locals.insert(reduction, Local { share: Arc::new(share), answer: Some(to) });
+                let contribution = Contribution { reduction, name, spec, data };
+                inner.machine.handle_event(self.now(), Event::OffBoard { contribution, taken });
+            }
+        }
+    }
+
+    /// Ends calls whose rounds are complete. To be called when nothing is locked: whoever waits is woken up.
+    fn end(&self, complete: Vec<Complete>) {
+        for (placed, round) in complete {
+            let (to, result) = placing::end(self.config.process.rank, placed, round);
+            answer(to, result);
         }
     }
 
@@ -208,7 +273,7 @@ impl Driver {
     fn hear(self: &Arc<Self>) -> bool {
         let frame_bytes_max = Limits::default().frame_bytes_max;
         let frame = |header, messages| {
-            self.work(|machine, now| {
+            self.work(false, |machine, now| {
                 for message in messages {
                     machine.handle_event(now, Event::Master { header, message });
                 }
@@ -220,21 +285,27 @@ impl Driver {
                 Ok(false) => return true,
                 Err(error) => {
                     tracing::debug!(%error, "no connection to the master");
-                    self.lose_master();
+                    self.take(Event::MasterLost);
                     return false;
                 }
             }
         }
     }
 
-    /// Takes in what is complete on the board.
+    /// Takes in what has become of the calls that are on the board.
     fn look(self: &Arc<Self>) {
-        self.bell.iter().for_each(Bell::silence);
         let mut inner = self.lock();
-        let complete = inner.placing.as_mut().map(Placing::look).unwrap_or_default();
-        if !complete.is_empty() && !inner.over {
-            inner.complete(complete, self.now());
-            self.act(inner);
+        let settled = self.settle(&mut inner, |_| false);
+        self.go_on(inner, settled);
+    }
+
+    /// Waits for the latest call for a short while, if it is on the board.
+    pub(crate) fn watch(self: &Arc<Self>) {
+        let watch = self.lock().placing.as_mut().and_then(Placing::watch);
+        if let Some(watch) = watch {
+            let in_vain = watch.wait();
+            self.lock().placing.as_mut().into_iter().for_each(|placing| placing.has_watched(in_vain));
+            self.look();
         }
     }
 
@@ -244,6 +315,7 @@ impl Driver {
             biased;
             Some(ready) = OptionFuture::from(ears.bell.as_ref().map(AsyncFd::readable)) => {
                 ready?.clear_ready();
+                self.bell.iter().for_each(Bell::silence);
                 self.look();
                 Ok(true)
             }
@@ -286,6 +358,26 @@ impl Driver {
         Ok(())
     }
 
+    /// Makes a call on the board.
+    ///
+    /// # Errors
+    /// Gives the call back if it is for the master.
+    pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
+        let name = call.reduction.name;
+        let mut inner = self.lock();
+        // Whoever has its result makes room.
+        let mut settled = self.settle(&mut inner, |_| false);
+        let placed = inner.place(call, to);
+        settled.add(match placed {
+            Ok(true) => self.settle(&mut inner, |_| false),
+            Ok(false) => Settled::default(),
+            // The master hears those of one name in order.
+            Err(_) => self.settle(&mut inner, |other| other.name == name),
+        });
+        self.go_on(inner, settled);
+        placed.map(drop)
+    }
+
     /// Makes a call.
     pub(crate) fn call(self: &Arc<Self>, contribution: Contribution, share: Share, to: Answer) {
         let mut inner = self.lock();
@@ -307,7 +399,7 @@ impl Driver {
     ) {
         let leaving = Leaving(self);
         tokio::spawn(self.clone().host(members));
-        self.work(|_, _| {});
+        self.work(false, |_, _| {});
         // If either cannot go on, neither can: the master sees the connection break.
         let ended = tokio::select! {
             driven = self.drive() => driven,
@@ -346,14 +438,14 @@ impl Driver {
                     patience = None;
                 }
                 () = until(due.map(Into::into)) => {
-                    self.work(Worker::handle_timeout);
+                    self.work(false, Worker::handle_timeout);
                     self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));
                 }
                 () = until(patience) => {
                     // Whoever was stopped meanwhile cannot know that the master was not.
                     if patience.is_some_and(|end| end.elapsed() < interval) {
                         tracing::warn!("the master takes no messages");
-                        self.lose_master();
+                        self.take(Event::MasterLost);
                     }
                     patience = None;
                 }
@@ -374,10 +466,14 @@ impl Driver {
         let gone = inner.machine.gone().unwrap_or(Gone::Left);
         self.gone.send_replace(Some(gone));
         inner.news = None;
+        let settled = self.settle(&mut inner, |_| false);
+        let placed: Vec<Placed> = inner.placing.as_mut().into_iter().flat_map(Placing::forget).collect();
         let open = mem::take(&mut inner.locals);
         inner.outlet.close(Shutdown::Both);
         drop(inner);
-        for to in open.into_values().filter_map(|local| local.answer) {
+        self.end(settled.complete);
+        let open = open.into_values().filter_map(|local| local.answer);
+        for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
         }
     }
@@ -438,12 +534,6 @@ impl Driver {
                         driver.take(Event::Renewed(reduction));
                     }
                 })));
-            }
-            Action::Place(contribution) => {
-                match inner.placing.as_mut().and_then(|placing| placing.place(&contribution)) {
-                    Some(complete) => inner.complete(complete, self.now()),
-                    None => inner.outlet.push(ToMaster::Contribute(contribution)),
-                }
             }
             Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
             Action::Unwelcome(reason) => {
@@ -541,7 +631,7 @@ impl Driver {
             // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
             tracing::error!(%error, "cannot tell the master");
             let driver = self.clone();
-            self.runtime.spawn(async move { driver.lose_master() });
+            self.runtime.spawn(async move { driver.take(Event::MasterLost) });
         } else if inner.outlet.is_blocked() {
             self.wake.notify_one();
         }
@@ -597,9 +687,14 @@ struct Ears {
 }
 
 impl Inner {
-    /// Takes in what is complete on the board.
-    fn complete(&mut self, complete: Vec<Finished>, now: Timestamp) {
-        complete.into_iter().for_each(|it| self.machine.handle_event(now, Event::Complete(it)));
+    /// Puts a call on the board. Returns whether that completes its round.
+    fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
+        match self {
+            Self { machine, placing: Some(placing), over: false, .. } if machine.may_place(call.reduction) => {
+                placing.place(call, to)
+            }
+            _ => Err((call, to)),
+        }
     }
 
     fn share(&self, reduction: ReductionId) -> Option<Arc<Share>> {

@@ -162,6 +162,9 @@ impl From<Gone> for CallError {
     }
 }
 
+/// Where a call's outcome is awaited.
+pub(crate) type Answer = oneshot::Sender<Result<Completed, CallError>>;
+
 /// What [`Handle::call`] promises.
 pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
 
@@ -215,6 +218,8 @@ impl Handle {
     /// # Errors
     /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
+        let (answer, pending) = oneshot::channel();
+        let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
         let (share, data) = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, tried)?;
@@ -223,7 +228,6 @@ impl Handle {
             share.release();
             return Err(ShareError::TooLarge { bytes: data.len(), limit });
         }
-        let (answer, pending) = oneshot::channel();
         self.driver.call(Contribution { reduction, name, spec, data }, share, answer);
         Ok(pending)
     }
@@ -253,6 +257,11 @@ impl Waiting {
         if let Err(error) = self.0.listen_here().await {
             tracing::debug!(%error, "the application does not hear the master");
         }
+    }
+
+    /// Waits for the latest call for a short while without going to sleep, if it is on the board.
+    pub fn watch(&self) {
+        self.0.watch();
     }
 
     /// The runtime's thread is about to wait.

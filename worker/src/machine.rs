@@ -23,7 +23,6 @@ use everfold_protocol::{
 mod attempt;
 
 use self::attempt::Way;
-use crate::board;
 
 /// Something happened.
 #[derive(Debug)]
@@ -57,8 +56,13 @@ pub enum Event {
         /// Whether it worked.
         result: Result<Collected, ExecutionError>,
     },
-    /// The round of a reduction on the board is complete.
-    Complete(Finished),
+    /// A call that was on the board is for the master, who has taken it from there, or is to be told.
+    OffBoard {
+        /// The contribution.
+        contribution: Contribution,
+        /// Whether the master has it.
+        taken: bool,
+    },
     /// A copy of an original is there, or cannot be made.
     Kept(Kept),
     /// The application calls no more reductions.
@@ -114,8 +118,6 @@ pub enum Action {
     Renew(ReductionId),
     /// An attempt in teams is over: tell the deputy here, if there is one.
     Over(ReductionId),
-    /// Put this on the board, or tell the master if that is not possible; [`Event::Complete`] may follow.
-    Place(Box<Contribution>),
     /// Everyone has joined: connect to them.
     Meet {
         /// All processes of the job, by rank.
@@ -236,8 +238,6 @@ pub struct Worker {
     process: ProcessId,
     epoch: Epoch,
     limits: Limits,
-    /// How many ranks share a board, if there is one.
-    board_ranks: Option<u32>,
     reductions: BTreeMap<ReductionId, Local>,
     /// All processes of the job, by rank, if they are on several hosts.
     peers: Option<Arc<[Peer]>>,
@@ -273,7 +273,6 @@ impl Worker {
             process: peer.process,
             epoch: Epoch(0),
             limits: Limits::default(),
-            board_ranks: None,
             peers: None,
             failed: Path::empty(),
             dissolved: VecDeque::new(),
@@ -321,7 +320,7 @@ impl Worker {
             Event::Deputy(deputy, task) => self.task(task, Some(deputy)),
             Event::Renewed(reduction) => self.renewed(reduction),
             Event::DeputyLost(deputy) => self.lose_deputy(deputy),
-            Event::Complete(finished) => self.finished(finished),
+            Event::OffBoard { contribution, taken } => self.take_off_board(contribution, taken),
             Event::Kept(kept) => {
                 if self.reductions.contains_key(&kept.reduction) {
                     self.send(ToMaster::Kept(kept));
@@ -378,10 +377,34 @@ impl Worker {
             self.refuse_call(reduction, End::Refused(refusal));
         } else {
             let Contribution { name, spec, .. } = contribution.clone();
-            let (way, held) = (self.set_out(contribution), BTreeMap::new());
-            let local = Local { name, spec, held, lends: false, way, state: State::Running };
-            let before = self.reductions.insert(reduction, local);
-            assert!(before.is_none(), "each call has its own sequence number");
+            let way = self.set_out(contribution);
+            self.open(reduction, name, spec, way);
+        }
+    }
+
+    fn open(&mut self, reduction: ReductionId, name: String, spec: ReductionSpec, way: Way) {
+        let local =
+            Local { name, spec, held: BTreeMap::new(), lends: false, way, state: State::Running };
+        let before = self.reductions.insert(reduction, local);
+        assert!(before.is_none(), "each call has its own sequence number");
+    }
+
+    /// Whether a call may be put on the board instead: the master hears those of one name in order.
+    pub fn may_place(&self, id: ReductionId) -> bool {
+        let first = ReductionId { sequence: 0, ..id };
+        self.phase == Phase::Open
+            && (self.reductions.len() as u64) < self.limits.reductions_max
+            && self.reductions.range(first..id).next().is_none()
+    }
+
+    fn take_off_board(&mut self, contribution: Contribution, taken: bool) {
+        let Contribution { reduction, name, spec, .. } = contribution.clone();
+        if let Some(gone) = self.gone() {
+            return self.refuse_call(reduction, gone.into());
+        }
+        self.open(reduction, name, spec, Way::Master);
+        if !taken {
+            self.send(ToMaster::Contribute(Box::new(contribution)));
         }
     }
 
@@ -402,7 +425,6 @@ impl Worker {
             ToWorker::News(news) => self.actions.push_back(Action::News(news)),
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
-                self.board_ranks = board::can_have(&peers).then_some(peers.len() as u32);
                 let apart = peers.iter().any(|peer| peer.host != peers[0].host);
                 self.peers = apart.then(|| peers.clone());
                 let interval = limits.ping_interval;

@@ -1,22 +1,58 @@
 //! What a rank does with the board of its job.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use everfold_protocol::{
-    Rank,
-    message::{Contribution, Finished, Peer},
+    ProcessId, Rank, ReductionId,
+    bracketing::{self, Span},
+    message::Peer,
+    spec::{Order, ReductionSpec},
 };
 
 use crate::{
-    board::{Tickets, can_have},
+    board::{Board, Fate, Spot, Stage, Ticket, Tickets, can_have},
+    body::Body,
+    executor::Returned,
+    handle::{Answer, Call, CallError, Completed},
+    kernel::{self, Accumulate, Bracketing, Own},
+    machine::ExecutionError,
     memory::board::{self, Bells, OwnBoard, SharedWords, now},
 };
+
+/// How often a rank that watches the board gives its core away at most before it sleeps. If nobody wants the core, that takes
+/// about as long as to fall asleep and be woken up.
+const YIELDS: u32 = 64;
+
+/// How long it watches at most, whoever has the core meanwhile.
+const WATCH: Duration = Duration::from_millis(1);
+
+/// Of 2 to the power of this many chances to watch at least one is taken, however many were in vain.
+const DOUBLINGS_MAX: u32 = 3;
+
+/// What is folded at once is copied off the board before: so many bytes, which stay in the cache.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// A call on the board, its body, and where its outcome is awaited.
+pub(crate) type Placed = Ticket<(Body, Answer)>;
+
+/// A complete round.
+pub(crate) type Round = crate::board::Round<SharedWords>;
 
 /// The board, and the way to wake the others up.
 pub(crate) struct Placing {
     me: Rank,
-    tickets: Tickets<SharedWords>,
+    tickets: Tickets<SharedWords, (Body, Answer)>,
     bells: Arc<Bells>,
+    /// What was watched last.
+    watched: Option<Spot>,
+    /// How often in a row that was in vain, and how often it is left out now.
+    in_vain: u32,
+    left_out: u32,
 }
 
 impl Placing {
@@ -26,25 +62,147 @@ impl Placing {
             let bells = Arc::new(Bells::open(peers)?);
             own.iter().for_each(|own| own.meet(&bells));
             let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
-            Ok(Self { me, tickets: Tickets::new(me, board), bells })
+            let tickets = Tickets::new(me, board);
+            Ok(Self { me, tickets, bells, watched: None, in_vain: 0, left_out: 0 })
         };
         let opened: io::Result<Self> = can_have(peers).then(open)?;
         // Without it everything still works with messages.
         opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
     }
 
-    /// Puts a contribution on the board. Returns what is complete with it, or `None` if the master is to be told.
-    pub fn place(&mut self, contribution: &Contribution) -> Option<Vec<Finished>> {
-        let completes = self.tickets.place(now(), contribution)?;
-        if !completes {
-            return Some(Vec::new());
+    /// Puts a call on the board, and wakes the others up if that completes its round. Returns whether it does.
+    ///
+    /// # Errors
+    /// Gives the call back if the master is to be told.
+    pub fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
+        let Call { reduction, name, spec, body } = call;
+        let board = self.tickets.board();
+        give_way_while(|| board.is_cleared_for(self.me, reduction));
+        let ticket = Ticket { reduction, name, spec, with: (body, to) };
+        match self.tickets.place(now(), ticket, |(body, _)| body.array()) {
+            Err(Ticket { reduction, name, spec, with: (body, to) }) => {
+                Err((Call { reduction, name, spec, body }, to))
+            }
+            Ok(completes) => {
+                if completes {
+                    self.tickets.board().sleepers(self.me).for_each(|rank| self.bells.ring(rank));
+                }
+                Ok(completes)
+            }
         }
-        self.bells.ring_all_but(self.me);
-        Some(self.look())
     }
 
-    /// Takes what is complete.
-    pub fn look(&mut self) -> Vec<Finished> {
-        self.tickets.look(now())
+    /// Takes off the board what does not wait there any more, and what is to be withdrawn.
+    pub fn settle(&mut self, withdraw: impl Fn(&ReductionId) -> bool) -> Vec<(Placed, Fate<SharedWords>)> {
+        self.tickets.settle(withdraw)
     }
+
+    /// All that waits there, which stays where it is.
+    pub fn forget(&mut self) -> impl Iterator<Item = Placed> {
+        self.tickets.forget()
+    }
+
+    /// A look at the latest call, if that has not been watched yet and it may be worth the while.
+    pub fn watch(&mut self) -> Option<Watch> {
+        let latest = self.tickets.latest().filter(|latest| self.watched != Some(*latest))?;
+        self.watched = Some(latest);
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return None;
+        }
+        Some(Watch { me: self.me, board: self.tickets.board().clone(), spot: latest })
+    }
+
+    /// Takes in whether watching was worth the while.
+    pub fn has_watched(&mut self, in_vain: bool) {
+        self.in_vain = if in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
+        self.left_out = (1 << self.in_vain) - 1;
+    }
+}
+
+/// Watches one round.
+///
+/// To be woken up costs each rank several times what its contribution does. So whoever waits gives its core to others for a
+/// while, who may be about to contribute, and sees by itself when the round is complete.
+pub(crate) struct Watch {
+    me: Rank,
+    board: Arc<Board<SharedWords>>,
+    spot: Spot,
+}
+
+impl Watch {
+    /// Waits for a short while. Returns whether the round is still open; all that is on the board has to be looked at once more
+    /// in either case.
+    pub fn wait(&self) -> bool {
+        let is_open = || self.board.stage(self.me, self.spot) == Stage::Open;
+        self.board.watch(self.me);
+        give_way_while(is_open);
+        self.board.sleep(self.me);
+        is_open()
+    }
+}
+
+/// Gives the core to others, who may be about to do what is waited for.
+fn give_way_while(waits: impl Fn() -> bool) {
+    let started = Instant::now();
+    (0..YIELDS).take_while(|_| waits() && started.elapsed() < WATCH).for_each(|_| thread::yield_now());
+}
+
+/// How a call ends whose round is complete.
+pub(crate) fn end(me: Rank, placed: Placed, round: Round) -> (Answer, Result<Completed, CallError>) {
+    let Ticket { spec, with: (body, to), .. } = placed;
+    let report = round.report(now(), &spec);
+    let receives = spec.delivery.root().is_none_or(|root| root == me);
+    let value = match body {
+        Body::Array { mut memory, element_bytes, accumulate } if receives => {
+            let folded = fold(&spec, memory.bytes_mut(), &round, element_bytes, &accumulate);
+            folded.map(|()| Some(Returned::Array(memory)))
+        }
+        _ => Ok(None),
+    };
+    (to, value.map(|value| Completed { value, report }).map_err(CallError::ResultLost))
+}
+
+/// Folds what all have contributed into `target`; where one rank receives the result, that is its own.
+fn fold(
+    spec: &ReductionSpec,
+    target: &mut [u8],
+    round: &Round,
+    element_bytes: usize,
+    accumulate: &Accumulate,
+) -> Result<(), ExecutionError> {
+    let root = spec.delivery.root();
+    let others: Vec<Rank> = spec.group.iter().filter(|rank| Some(*rank) != root).collect();
+    if let Some(strange) = others.iter().find(|rank| round.len_of(**rank) != Some(target.len())) {
+        let reason = "what lies on the board is no contribution to this reduction";
+        return Err(ExecutionError::blame(ProcessId::first(*strange), reason));
+    }
+    let leaf = |at| (Span { first: at, last: at }, Bracketing::operand(at));
+    let bracketing = match spec.order {
+        Order::Arrival => None,
+        Order::Fixed => bracketing::fold((0..spec.group.len()).map(leaf), Bracketing::pair),
+    };
+    // Whole words of the board, and whole elements: those of predefined operations have 1, 2, 4, 8 or 16 bytes.
+    let unit = element_bytes.max(8);
+    let block_bytes = (SCRATCH_BYTES / others.len() / unit).max(1) * unit;
+    let stride = block_bytes.min(target.len().next_multiple_of(unit));
+    let mut scratch = vec![0; others.len() * stride];
+    for (index, target) in target.chunks_mut(block_bytes).enumerate() {
+        for (copy, rank) in scratch.chunks_mut(stride).zip(&others) {
+            round.read(*rank, index * block_bytes, &mut copy[..target.len()]);
+        }
+        let copies: Vec<&[u8]> = scratch.chunks(stride).map(|copy| &copy[..target.len()]).collect();
+        let (own, own_number, sources) = match root {
+            Some(root) => (Own::InPlace, root.index(), &copies[..]),
+            // All fold in one order.
+            None => (Own::From(copies[0]), 0, &copies[1..]),
+        };
+        match &bracketing {
+            None => kernel::fold(target, own, sources, element_bytes, accumulate),
+            Some(bracketing) => {
+                kernel::fold_bracketed(target, own, own_number, sources, bracketing, element_bytes, accumulate);
+            }
+        }
+    }
+    Ok(())
 }

@@ -14,9 +14,10 @@ use std::{
 use everfold_protocol::{
     Path, Rank, ReductionId,
     message::{Contribution, Data, ToMaster},
+    report::Report,
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
 };
-use everfold_worker::board::{Board, Clerk, Found, Taken};
+use everfold_worker::board::{Board, Clerk, Entry, Found, Round, Spot, Stage, Taken};
 
 const RANKS: u32 = 3;
 const BODY_BYTES: usize = 32;
@@ -53,33 +54,103 @@ fn contribution(rank: u32, sequence: u64) -> Contribution {
 
 const NOW: Duration = Duration::from_secs(1);
 
+fn entry(contribution: &Contribution) -> Entry<'_> {
+    let Contribution { reduction, name, spec, data } = contribution;
+    let body = match data {
+        Data::Inline(bytes) => Some(&bytes[..]),
+        _ => None,
+    };
+    Entry { reduction: *reduction, name, spec, body }
+}
+
 fn place(board: &Board<Words>, rank: u32, contribution: &Contribution) -> Option<bool> {
-    board.place(Rank(rank), NOW, contribution).map(|(_, completes)| completes)
+    board.place(Rank(rank), NOW, &entry(contribution)).map(|(_, completes)| completes)
+}
+
+/// Takes what a complete round yields, and checks that it is what all have contributed.
+fn take(board: &Arc<Board<Words>>, rank: u32, spot: Spot, sequence: u64) -> Report {
+    let round = Round::at(spot, board, Rank(rank)).expect("it is complete");
+    for rank in 0..RANKS {
+        let Data::Inline(body) = contribution(rank, sequence).data else { unreachable!() };
+        assert_eq!(round.len_of(Rank(rank)), Some(body.len()));
+        let mut copy = vec![0; body.len() - 8];
+        round.read(Rank(rank), 8, &mut copy);
+        assert_eq!(copy, body[8..]);
+    }
+    round.report(NOW * 4, &contribution(rank, sequence).spec)
 }
 
 #[test]
 fn a_complete_round_tells_everyone_what_all_have_contributed() {
     let board = board();
-    let mut tickets = Vec::new();
+    let mut spots = Vec::new();
     for rank in [1, 0, 2] {
-        assert!(tickets.iter().all(|(rank, ticket)| board.outcome(Rank(*rank), NOW, ticket).is_none()));
-        let placed = board.place(Rank(rank), NOW * (rank + 1), &contribution(rank, 5));
-        let (ticket, completes) = placed.unwrap();
+        assert!(spots.iter().all(|(rank, spot)| board.stage(Rank(*rank), *spot) == Stage::Open));
+        let placed = board.place(Rank(rank), NOW * (rank + 1), &entry(&contribution(rank, 5)));
+        let (spot, completes) = placed.unwrap();
         assert_eq!(completes, rank == 2);
-        tickets.push((rank, ticket));
+        spots.push((rank, spot));
     }
     assert_eq!(Clerk::new(board.clone()).clear().taken, []);
-    for (rank, ticket) in &tickets {
-        let finished = board.outcome(Rank(*rank), NOW * 4, ticket).unwrap();
-        let task = finished.last.unwrap();
-        assert_eq!((finished.reduction, task.own), (ReductionId::new("sum", 5), Path::empty()));
-        let told: Vec<_> = task.sources.into_iter().map(|source| source.data).collect();
-        assert_eq!(told, (0..RANKS).map(|rank| contribution(rank, 5).data).collect::<Vec<_>>());
-        assert_eq!((task.range.start, task.range.len), (0, 15));
-        assert_eq!((finished.report.phases.arriving, finished.report.phases.folding), (NOW * 2, NOW));
-        assert!(board.outcome(Rank(*rank), NOW, ticket).is_none(), "it has been told");
+    for &(rank, spot) in &spots {
+        assert_eq!(board.stage(Rank(rank), spot), Stage::Complete);
+        let report = take(&board, rank, spot, 5);
+        assert_eq!((report.phases.arriving, report.phases.folding), (NOW * 2, NOW));
+        assert_ne!(board.stage(Rank(rank), spot), Stage::Complete, "it has been told");
     }
     assert_eq!(place(&board, 0, &contribution(0, 5 + 8)), Some(false), "the cell is free again");
+}
+
+#[test]
+fn what_is_taken_back_is_not_there_any_more() {
+    let board = board();
+    let (spot, _) = board.place(Rank(0), NOW, &entry(&contribution(0, 2))).unwrap();
+    assert_eq!(place(&board, 1, &contribution(1, 2)), Some(false));
+    assert!(board.withdraw(Rank(0), spot) && !board.withdraw(Rank(0), spot));
+    assert_eq!(Clerk::new(board.clone()).clear().taken, [(Rank(1), contribution(1, 2))]);
+    let (spot, _) = board.place(Rank(0), NOW, &entry(&contribution(0, 3))).unwrap();
+    assert_eq!([1, 2].map(|rank| place(&board, rank, &contribution(rank, 3))), [Some(false), Some(true)]);
+    assert!(!board.withdraw(Rank(0), spot), "it is complete");
+}
+
+/// A lost wake-up makes this hang.
+#[test]
+fn whoever_sleeps_is_woken_up_and_nobody_else_has_to_be() {
+    const ROUNDS: u64 = 20_000;
+    let board = board();
+    let threads = Mutex::new(vec![None; RANKS as usize]);
+    let (together, spared) = (Barrier::new(RANKS as usize), AtomicUsize::new(0));
+    let (board, threads, together, spared) = (&board, &threads, &together, &spared);
+    thread::scope(|scope| {
+        for rank in 0..RANKS {
+            scope.spawn(move || {
+                threads.lock().unwrap()[rank as usize] = Some(thread::current());
+                together.wait();
+                let threads: Vec<_> = threads.lock().unwrap().iter().flatten().cloned().collect();
+                for sequence in 0..ROUNDS {
+                    let mine = contribution(rank, sequence);
+                    let (spot, completes) = board.place(Rank(rank), NOW, &entry(&mine)).unwrap();
+                    if completes {
+                        let sleepers: Vec<_> = board.sleepers(Rank(rank)).collect();
+                        assert!(!sleepers.contains(&Rank(rank)));
+                        spared.fetch_add(RANKS as usize - 1 - sleepers.len(), SeqCst);
+                        sleepers.into_iter().for_each(|rank| threads[rank.index()].unpark());
+                    }
+                    let is_open = || board.stage(Rank(rank), spot) == Stage::Open;
+                    if (sequence + u64::from(rank)).is_multiple_of(2) {
+                        board.watch(Rank(rank));
+                        (0..sequence % 7).take_while(|_| is_open()).for_each(|_| thread::yield_now());
+                        board.sleep(Rank(rank));
+                    }
+                    while is_open() {
+                        thread::park();
+                    }
+                    take(board, rank, spot, sequence);
+                }
+            });
+        }
+    });
+    assert!(spared.load(SeqCst) > 0, "some have watched");
 }
 
 #[test]
@@ -122,9 +193,9 @@ fn a_closed_board_takes_nothing() {
 fn whoever_sleeps_through_the_end_of_a_round_is_named() {
     let board = board();
     let mut clerk = Clerk::new(board.clone());
-    let tickets: Vec<_> =
-        (0..RANKS).map(|rank| board.place(Rank(rank), NOW, &contribution(rank, 0)).unwrap().0).collect();
-    assert!(board.outcome(Rank(1), NOW, &tickets[1]).is_some());
+    let place = |rank| board.place(Rank(rank), NOW, &entry(&contribution(rank, 0))).unwrap().0;
+    let spots: Vec<_> = (0..RANKS).map(place).collect();
+    take(&board, 1, spots[1], 0);
     assert_eq!(clerk.look(), Found::default(), "they may be about to be woken up");
     assert_eq!(clerk.look(), Found { taken: Vec::new(), late: vec![Rank(0), Rank(2)] });
 }
@@ -178,7 +249,7 @@ fn whatever_the_master_takes_in_between_every_contribution_counts_once() {
                     if number.is_multiple_of(4) {
                         together.wait();
                     }
-                    let Some((ticket, _)) = board.place(Rank(rank), NOW, &mine) else {
+                    let Some((spot, _)) = board.place(Rank(rank), NOW, &entry(&mine)) else {
                         let mut master = master.lock().unwrap();
                         let message = ToMaster::Contribute(Box::new(mine.clone()));
                         let taken = master.clerk.hear(&message);
@@ -187,10 +258,8 @@ fn whatever_the_master_takes_in_between_every_contribution_counts_once() {
                         continue;
                     };
                     loop {
-                        if let Some(finished) = board.outcome(Rank(rank), NOW, &ticket) {
-                            let sources = finished.last.unwrap().sources;
-                            let told = sources.into_iter().map(|source| source.data);
-                            assert!(told.eq((0..RANKS).map(|rank| contribution(rank, sequence).data)));
+                        if board.stage(Rank(rank), spot) == Stage::Complete {
+                            take(board, rank, spot, sequence);
                             complete.fetch_add(1, SeqCst);
                             break;
                         }

@@ -14,7 +14,7 @@ use everfold_protocol::{
 };
 
 use super::{
-    Board, CELLS,
+    Board, CELLS, cell_of,
     word::{Phase, Word},
 };
 
@@ -53,9 +53,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
                 let id = contribution.reduction;
                 // Whoever puts something there looks for the mark afterwards.
                 self.mark(id);
-                // Each rank's contributions to one name are heard in order.
-                let earlier = |other: &ReductionId| other.name == id.name && other.sequence <= id.sequence;
-                (0..CELLS).flat_map(|cell| self.take(cell, earlier)).collect()
+                self.take(cell_of(id), |other| *other == id)
             }
             ToMaster::Closing | ToMaster::Leave => self.close().taken,
             _ => Vec::new(),

@@ -2,8 +2,8 @@
 //!
 //! With messages each rank sends one and is woken up by one, and the master hears and says as many as there are ranks, while they
 //! wait for it: that takes far longer than to fold a short body. Where all ranks share memory they put short contributions next
-//! to each other instead. Whoever completes a round wakes the others up, and each finds there what the master would have said
-//! ([`Finished`], with the last fold in it). The master hears nothing of it.
+//! to each other instead. Whoever completes a round wakes up those who sleep, and each finds there what it needs for the result.
+//! The master hears nothing of it.
 //!
 //! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in messages, and goes on with
 //! it as with every other reduction: when a rank dies or leaves, when a rank contributes to the same reduction in a message,
@@ -17,6 +17,7 @@
 //! |---|---|
 //! | whether it is closed | 1 |
 //! | the state of each of [`CELLS`] cells, in which one round follows the other | one in a cache line each |
+//! | who looks at the board by itself and needs not be woken up | one in a cache line |
 //! | marks: how many reductions the master works on, by hash | 64 |
 //! | a slot for each cell and rank: the reduction, when it was called, lengths, terms, body | `slot_words` each |
 //!
@@ -25,6 +26,7 @@
 //! process does to this memory, here it is bits only.
 
 mod clerk;
+mod round;
 mod slot;
 mod tickets;
 mod word;
@@ -35,36 +37,39 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId,
-    message::{ByteRange, Contribution, Finished, Peer, Source, Task},
-    report::{Phases, Report},
+    Path, ProcessId, Rank, ReductionId,
+    message::Peer,
     spec::{Delivery, ReductionSpec},
 };
 
-pub use self::{
-    clerk::{Clerk, Found, Taken},
-    tickets::Tickets,
-};
 use self::{
     slot::Slot,
     word::{Phase, RANKS_MAX, Word},
 };
+pub use self::{
+    clerk::{Clerk, Found, Taken},
+    round::Round,
+    tickets::{Fate, Ticket, Tickets},
+};
 
-/// Rounds at a time. Those of one name use the cells in turn.
-pub const CELLS: usize = 8;
+/// Rounds at a time. Those of one name use two of them in turn: whoever calls the next but one has seen the next complete, to which
+/// nobody contributes who has not left this one.
+pub const CELLS: usize = 32;
 
 /// How long a round stays incomplete at most until the master looks, and twice that until it takes it.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Longest body in bytes. Of a longer one, copying takes longer than messages.
-pub const BODY_BYTES_MAX: u64 = 16 << 10;
+/// Longest body in bytes, and most bytes that one rank folds: of longer ones, more ranks than one should fold.
+pub const BODY_BYTES_MAX: u64 = 512 << 10;
+const FOLD_BYTES_MAX: u64 = 4 << 20;
 
 /// Most bytes that each rank copies where all receive the result.
-const SPREAD_BYTES_MAX: u64 = 128 << 10;
+const SPREAD_BYTES_MAX: u64 = 1 << 20;
 
 const MARKS: usize = 64;
 const LINE_WORDS: usize = 8;
-const FIRST_MARK: usize = LINE_WORDS * (1 + CELLS);
+const WATCHERS: usize = LINE_WORDS * (1 + CELLS);
+const FIRST_MARK: usize = WATCHERS + LINE_WORDS;
 const FIRST_SLOT: usize = FIRST_MARK + MARKS;
 
 /// Rounds of contributions in `M`, which all ranks share.
@@ -75,13 +80,35 @@ pub struct Board<M> {
     slot_words: usize,
 }
 
-/// A contribution that lies on a board.
-#[derive(Clone, Debug)]
-pub struct Ticket {
-    reduction: ReductionId,
-    spec: ReductionSpec,
+/// A contribution, as it is put on a board.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// To which reduction.
+    pub reduction: ReductionId,
+    /// Its name.
+    pub name: &'a str,
+    /// What all have to agree on.
+    pub spec: &'a ReductionSpec,
+    /// The body, unless only its own rank folds anything into it.
+    pub body: Option<&'a [u8]>,
+}
+
+/// A round of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
     cell: usize,
     generation: u64,
+}
+
+/// How far a round is, as a rank sees it that has contributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Others are waited for.
+    Open,
+    /// All have contributed.
+    Complete,
+    /// The master goes on with it.
+    Taken,
 }
 
 /// Whether so many ranks can have a board.
@@ -97,10 +124,15 @@ pub fn can_have(peers: &[Peer]) -> bool {
     holds(peers.len() as u32) && peers[0].board.is_some() && (0..).zip(peers).all(shares)
 }
 
+/// Longest body in bytes that may lie on the board of so many ranks.
+pub fn body_bytes_max(ranks: u32) -> u64 {
+    BODY_BYTES_MAX.min(FOLD_BYTES_MAX / u64::from(ranks.max(1)))
+}
+
 /// Whether a contribution of this kind may lie on the board of so many ranks.
 pub fn suits(spec: &ReductionSpec, ranks: u32) -> bool {
     let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
-    let is_short = (1..=BODY_BYTES_MAX).contains(&bytes)
+    let is_short = (1..=body_bytes_max(ranks)).contains(&bytes)
         && match spec.delivery {
             Delivery::Root(root) => root.0 < ranks,
             Delivery::All => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,
@@ -130,8 +162,8 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
     /// Puts the contribution of `me` on the board. Whether it completes the round: then the others are to be woken up.
     ///
     /// `None` if its cell is taken, or the master works on this reduction already: it is to be told in a message.
-    pub fn place(&self, me: Rank, called: Duration, contribution: &Contribution) -> Option<(Ticket, bool)> {
-        let reduction = contribution.reduction;
+    pub fn place(&self, me: Rank, called: Duration, entry: &Entry<'_>) -> Option<(Spot, bool)> {
+        let reduction = entry.reduction;
         let cell = cell_of(reduction);
         let word = self.state(cell);
         word.join(me.0, self.ranks)?;
@@ -140,7 +172,7 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         if self.is_marked(reduction) || word.ranks().next().is_some_and(is_other) {
             return None;
         }
-        self.slot(cell, me).write(called, contribution)?;
+        self.slot(cell, me).write(called, entry)?;
         let (generation, completes) = loop {
             let word = self.state(cell);
             let joined = word.join(me.0, self.ranks)?;
@@ -153,72 +185,51 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
                 break (joined.generation(), joined.phase() == Phase::Complete);
             }
         };
+        let spot = Spot { cell, generation };
         // The master marks a reduction before it looks for it here: one of both sees the other.
-        if !completes && self.is_marked(reduction) && self.leave(cell, me, generation, Phase::Open) {
+        if !completes && self.is_marked(reduction) && self.withdraw(me, spot) {
             return None;
         }
-        let spec = contribution.spec.clone();
-        Some((Ticket { reduction, spec, cell, generation }, completes))
+        Some((spot, completes))
     }
 
-    /// What the master would have said, once the round is complete. Whoever is the last to ask makes room for the next.
-    pub fn outcome(&self, me: Rank, now: Duration, ticket: &Ticket) -> Option<Finished> {
-        let &Ticket { reduction, ref spec, cell, generation } = ticket;
+    /// Whether others are about to make room for a contribution of `me`: they have still to take what an earlier round yields.
+    pub fn is_cleared_for(&self, me: Rank, reduction: ReductionId) -> bool {
+        let word = self.state(cell_of(reduction));
+        word.phase() == Phase::Complete && !word.contains(me.0)
+    }
+
+    /// How far a round is to which `me` has contributed.
+    pub fn stage(&self, me: Rank, Spot { cell, generation }: Spot) -> Stage {
         let word = self.state(cell);
-        if word.phase() != Phase::Complete || word.generation() != generation || !word.contains(me.0) {
-            return None;
-        }
-        let receives = spec.delivery.root().is_none_or(|root| root == me);
-        let last = receives.then(|| self.last_task(ticket));
-        let report = self.report(cell, now, spec);
-        self.leave(cell, me, generation, Phase::Complete);
-        let report = if receives { report } else { report.brief() };
-        Some(Finished { reduction, result: Vec::new(), last, lend: false, report })
-    }
-
-    fn report(&self, cell: usize, now: Duration, spec: &ReductionSpec) -> Report {
-        let (bytes, _) = spec.kind.array_bytes().unwrap_or_default();
-        let root = spec.delivery.root().map(Path::single);
-        let executors = root.as_ref().unwrap_or(&spec.group).iter().map(|rank| (rank, 1)).collect::<Vec<_>>();
-        let calls = self.all().map(|rank| self.slot(cell, rank).called());
-        let (first, last) =
-            calls.fold((now, Duration::ZERO), |(first, last), at| (first.min(at), last.max(at)));
-        let folds = u64::from(self.ranks) - 1;
-        Report {
-            contributors: spec.group.clone(),
-            // Only the root's is in no other process's hands.
-            protected: root.map_or_else(|| spec.group.clone(), |root| spec.group.difference(&root)),
-            folds,
-            bytes_moved: bytes * folds * executors.len() as u64,
-            phases: Phases {
-                arriving: last.saturating_sub(first),
-                folding: now.saturating_sub(last),
-                ..Phases::default()
-            },
-            tasks_per_worker: executors,
-            ..Report::default()
+        let is_in = word.generation() == generation && word.contains(me.0);
+        match word.phase() {
+            Phase::Open if is_in => Stage::Open,
+            Phase::Complete if is_in => Stage::Complete,
+            _ => Stage::Taken,
         }
     }
 
-    /// What makes the result, for whoever receives it.
-    fn last_task(&self, &Ticket { reduction, ref spec, cell, generation }: &Ticket) -> Task {
-        // Where all receive it, all fold in one order.
-        let own = spec.delivery.root().map(Path::single).unwrap_or_default();
-        let source = |rank: Rank| Source {
-            process: ProcessId::first(rank),
-            path: Path::single(rank),
-            data: self.slot(cell, rank).body(),
-        };
-        let sources = self.all().filter(|rank| !own.contains(*rank)).map(source).collect();
-        let (len, _) = spec.kind.array_bytes().unwrap_or_default();
-        Task {
-            // The master counts from the other end.
-            task: TaskId(u64::MAX - (generation * CELLS as u64 + cell as u64)),
-            segment: SegmentId { reduction, index: SegmentIndex(0) },
-            range: ByteRange { start: 0, len },
-            own,
-            sources,
-        }
+    /// Takes a contribution back, as long as others are waited for: it is to be told to the master.
+    pub fn withdraw(&self, me: Rank, Spot { cell, generation }: Spot) -> bool {
+        self.leave(cell, me, generation, Phase::Open)
+    }
+
+    /// `me` looks at the board by itself until it is about to [sleep](Self::sleep): nobody wakes it up meanwhile.
+    pub fn watch(&self, me: Rank) {
+        self.watchers().fetch_or(1 << me.0, SeqCst);
+    }
+
+    /// `me` has to be woken up again. It looks once more afterwards: either it sees that a round is complete, or whoever
+    /// completes it sees that it sleeps.
+    pub fn sleep(&self, me: Rank) {
+        self.watchers().fetch_and(!(1 << me.0), SeqCst);
+    }
+
+    /// Who has to be woken up once `me` has completed a round.
+    pub fn sleepers(&self, me: Rank) -> impl Iterator<Item = Rank> {
+        let awake = self.watchers().load(SeqCst) | 1 << me.0;
+        self.all().filter(move |rank| awake >> rank.0 & 1 == 0)
     }
 
     fn all(&self) -> impl Iterator<Item = Rank> {
@@ -274,12 +285,20 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         }
     }
 
+    fn leave_complete(&self, me: Rank, Spot { cell, generation }: Spot) {
+        self.leave(cell, me, generation, Phase::Complete);
+    }
+
     fn closed(&self) -> &AtomicU64 {
         &self.memory.as_ref()[0]
     }
 
+    fn watchers(&self) -> &AtomicU64 {
+        &self.memory.as_ref()[WATCHERS]
+    }
+
     fn mark(&self, reduction: ReductionId) -> &AtomicU64 {
-        &self.memory.as_ref()[FIRST_MARK + number(reduction) as usize % MARKS]
+        &self.memory.as_ref()[FIRST_MARK + reduction.name.wrapping_add(reduction.sequence) as usize % MARKS]
     }
 
     /// Whether the master works on this reduction, or may do so.
@@ -297,10 +316,6 @@ fn slot_words(body_bytes: usize) -> usize {
     slot::words(body_bytes).next_multiple_of(LINE_WORDS)
 }
 
-fn number(reduction: ReductionId) -> u64 {
-    reduction.name.wrapping_add(reduction.sequence)
-}
-
 fn cell_of(reduction: ReductionId) -> usize {
-    (number(reduction) % CELLS as u64) as usize
+    (reduction.name.wrapping_mul(2).wrapping_add(reduction.sequence % 2) % CELLS as u64) as usize
 }

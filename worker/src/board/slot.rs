@@ -8,7 +8,10 @@ use std::{
 use everfold_protocol::{
     ReductionId, codec,
     message::{Contribution, Data},
+    spec::ReductionSpec,
 };
+
+use super::Entry;
 
 /// Words before the terms.
 const HEAD_WORDS: usize = 5;
@@ -46,13 +49,9 @@ impl<'a> Slot<'a> {
     }
 
     /// `None` if the contribution does not fit.
-    pub fn write(self, called: Duration, contribution: &Contribution) -> Option<()> {
-        let Contribution { reduction, name, spec, data } = contribution;
-        let (body, length) = match data {
-            Data::Inline(bytes) => (&bytes[..], bytes.len() as u64),
-            Data::Private => (&[][..], PRIVATE),
-            Data::Window(_) => return None,
-        };
+    pub fn write(self, called: Duration, entry: &Entry<'_>) -> Option<()> {
+        let &Entry { reduction, name, spec, body } = entry;
+        let (body, length) = body.map_or((&[][..], PRIVATE), |bytes| (bytes, bytes.len() as u64));
         let mut terms = Vec::with_capacity(TERMS_BYTES_MAX);
         codec::encode_into(&(name, spec), &mut terms).ok().filter(|()| terms.len() <= TERMS_BYTES_MAX)?;
         let (head, rest) = self.0.split_at(HEAD_WORDS);
@@ -78,14 +77,17 @@ impl<'a> Slot<'a> {
     /// `None` if what lies there is no contribution: somebody has written where nobody may.
     pub fn read(self) -> Option<Contribution> {
         let (terms, _) = self.split();
-        let (name, spec) = codec::decode(&load(terms, self.head(TERMS) as usize)?).ok()?;
-        Some(Contribution { reduction: self.reduction(), name, spec, data: self.body() })
+        let (name, spec): (String, ReductionSpec) =
+            codec::decode(&loaded(terms, self.head(TERMS) as usize)?).ok()?;
+        let body = self.body().and_then(|(bytes, words)| loaded(words, bytes));
+        let data = body.map_or(Data::Private, |bytes| Data::Inline(bytes.into()));
+        Some(Contribution { reduction: self.reduction(), name, spec, data })
     }
 
-    pub fn body(self) -> Data {
-        // Whoever folds something private, or of another length, says so.
-        let bytes = load(self.split().1, self.head(BODY) as usize);
-        bytes.map_or(Data::Private, |bytes| Data::Inline(bytes.into()))
+    /// Length and words of the body, unless only its rank folds anything into it.
+    pub fn body(self) -> Option<(usize, &'a [AtomicU64])> {
+        let len = self.head(BODY) as usize;
+        self.split().1.get(..len.div_ceil(8)).map(|words| (len, words))
     }
 
     /// Terms and body.
@@ -106,11 +108,19 @@ fn store(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
+/// Copies what was stored in `words`.
+pub(super) fn load(words: &[AtomicU64], to: &mut [u8]) {
+    let (whole, rest) = to.as_chunks_mut();
+    words.iter().zip(&mut *whole).for_each(|(word, bytes)| *bytes = word.load(Relaxed).to_ne_bytes());
+    if let Some(last) = words.get(whole.len()) {
+        rest.copy_from_slice(&last.load(Relaxed).to_ne_bytes()[..rest.len()]);
+    }
+}
+
 /// The first `bytes` of what was stored in `words`.
-fn load(words: &[AtomicU64], bytes: usize) -> Option<Vec<u8>> {
+fn loaded(words: &[AtomicU64], bytes: usize) -> Option<Vec<u8>> {
     let words = words.get(..bytes.div_ceil(8))?;
-    let mut loaded = Vec::with_capacity(words.len() * 8);
-    words.iter().for_each(|word| loaded.extend(word.load(Relaxed).to_ne_bytes()));
-    loaded.truncate(bytes);
+    let mut loaded = vec![0; bytes];
+    load(words, &mut loaded);
     Some(loaded)
 }

@@ -5,52 +5,116 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{
-    Rank, ReductionId,
-    message::{Contribution, Finished},
-};
+use everfold_protocol::{Rank, ReductionId, spec::ReductionSpec};
 
-use super::{Board, Ticket};
+use super::{Board, Entry, Round, Spot, Stage, suits};
 
-/// What lies on the board of one rank, as far as that knows: the master may have taken some of it.
+/// A call that is on the board, or is about to be put there.
 #[derive(Debug)]
-pub struct Tickets<M> {
-    me: Rank,
-    board: Arc<Board<M>>,
-    tickets: Vec<Ticket>,
+pub struct Ticket<T> {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// Its name.
+    pub name: String,
+    /// What all have to agree on.
+    pub spec: ReductionSpec,
+    /// Whatever goes with it.
+    pub with: T,
 }
 
-impl<M: AsRef<[AtomicU64]>> Tickets<M> {
+/// What has become of a call that was on the board.
+#[derive(Debug)]
+pub enum Fate<M: AsRef<[AtomicU64]>> {
+    /// Its round is complete.
+    Complete(Round<M>),
+    /// The master goes on with it, as if it had been told in a message.
+    Taken,
+    /// It is not on the board any more, and the master is to be told.
+    Withdrawn,
+}
+
+/// The calls of one rank that are on the board. Of one name there is one at most, and then none with the master.
+#[derive(Debug)]
+pub struct Tickets<M, T> {
+    me: Rank,
+    board: Arc<Board<M>>,
+    tickets: Vec<(Spot, Ticket<T>)>,
+}
+
+impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     /// Nothing of `me` lies on `board` yet.
     pub fn new(me: Rank, board: Arc<Board<M>>) -> Self {
         Self { me, board, tickets: Vec::new() }
     }
 
+    /// The board.
+    pub fn board(&self) -> &Arc<Board<M>> {
+        &self.board
+    }
+
+    /// The latest call that is on the board, and where.
+    pub fn latest(&self) -> Option<Spot> {
+        self.tickets.last().map(|(spot, _)| *spot)
+    }
+
     /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the others woken up.
+    /// `body` is that of what goes with it; at the root it stays there.
     ///
-    /// `None` if the master is to be told instead.
-    pub fn place(&mut self, now: Duration, contribution: &Contribution) -> Option<bool> {
-        let (ticket, completes) = self.board.place(self.me, now, contribution)?;
-        // Whatever else was in that cell the master has taken.
-        self.tickets.retain(|other| other.cell != ticket.cell);
-        self.tickets.push(ticket);
-        Some(completes)
+    /// # Errors
+    /// Gives the call back if the master is to be told instead.
+    pub fn place(
+        &mut self,
+        now: Duration,
+        ticket: Ticket<T>,
+        body: fn(&T) -> &[u8],
+    ) -> Result<bool, Ticket<T>> {
+        let Ticket { reduction, ref name, ref spec, ref with } = ticket;
+        let fits = suits(spec, self.board.ranks) && !self.has(reduction.name);
+        let private = spec.delivery.root() == Some(self.me);
+        let entry = || Entry { reduction, name, spec, body: (!private).then(|| body(with)) };
+        match fits.then(|| self.board.place(self.me, now, &entry())).flatten() {
+            None => Err(ticket),
+            Some((spot, completes)) => {
+                self.tickets.push((spot, ticket));
+                Ok(completes)
+            }
+        }
     }
 
-    /// Takes what is complete.
-    pub fn look(&mut self, now: Duration) -> Vec<Finished> {
-        let mut complete = Vec::new();
-        self.tickets.retain(|ticket| {
-            let outcome = self.board.outcome(self.me, now, ticket);
-            let waits = outcome.is_none();
-            complete.extend(outcome);
-            waits
-        });
-        complete
+    /// Takes all that waits. Its contributions stay on the board.
+    pub fn forget(&mut self) -> impl Iterator<Item = Ticket<T>> {
+        self.tickets.drain(..).map(|(_, ticket)| ticket)
     }
 
-    /// Whether a contribution to `reduction` was put on the board and was not complete when this rank looked.
-    pub fn hold(&self, reduction: ReductionId) -> bool {
-        self.tickets.iter().any(|ticket| ticket.reduction == reduction)
+    /// Whether a call of the name with this number is on the board.
+    fn has(&self, name: u64) -> bool {
+        self.tickets.iter().any(|(_, ticket)| ticket.reduction.name == name)
+    }
+
+    /// Takes what waits no longer, and what of it the master has or is to be told: of the latter what `withdraw` says.
+    pub fn settle(
+        &mut self,
+        withdraw: impl Fn(&ReductionId) -> bool,
+    ) -> Vec<(Ticket<T>, Fate<M>)> {
+        let (me, board) = (self.me, &self.board);
+        let fate = |(spot, ticket): &mut (Spot, Ticket<T>)| {
+            if withdraw(&ticket.reduction) && board.withdraw(me, *spot) {
+                return Some(Fate::Withdrawn);
+            }
+            match board.stage(me, *spot) {
+                Stage::Open => None,
+                Stage::Complete => Round::at(*spot, board, me).map(Fate::Complete),
+                Stage::Taken => Some(Fate::Taken),
+            }
+        };
+        let mut settled = Vec::new();
+        let mut at = 0;
+        while let Some(ticket) = self.tickets.get_mut(at) {
+            match fate(ticket) {
+                Some(fate) => settled.push((self.tickets.remove(at).1, fate)),
+                None => at += 1,
+            }
+        }
+        settled
     }
 }

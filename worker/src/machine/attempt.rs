@@ -7,7 +7,6 @@ use everfold_protocol::{
 };
 
 use super::{Action, Local, State, Worker};
-use crate::board;
 
 /// Dissolved attempts that are remembered until this rank calls them. One that is forgotten is dissolved again.
 const DISSOLVED_MAX: usize = 256;
@@ -15,7 +14,7 @@ const DISSOLVED_MAX: usize = 256;
 /// Where a contribution is.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// With the master, or on the board.
+    /// With the master.
     Master,
     /// In an attempt in teams: with this deputy, or the root's with the master.
     Teams(Option<ProcessId>, Data),
@@ -49,15 +48,10 @@ impl Worker {
             self.answer(deputy, ToMaster::Contribute(Box::new(attempt)));
             return Way::Teams(deputy, data);
         }
-        let suits = self.board_ranks.is_some_and(|ranks| board::suits(&contribution.spec, ranks));
-        let first = ReductionId { sequence: 0, ..id };
-        if suits && self.reductions.range(first..id).next().is_none() {
-            self.actions.push_back(Action::Place(Box::new(contribution)));
-        } else if self.is_next(id) {
-            self.actions.push_back(Action::Send(ToMaster::Contribute(Box::new(contribution))));
-        } else {
+        if !self.is_next(id) {
             return Way::Waiting(contribution.data);
         }
+        self.send(ToMaster::Contribute(Box::new(contribution)));
         Way::Master
     }
 

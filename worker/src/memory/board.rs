@@ -28,7 +28,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::region::Mapping;
 use crate::{
-    board::{self, BODY_BYTES_MAX, Board},
+    board::{self, Board, body_bytes_max},
     transport::line::register,
 };
 
@@ -72,7 +72,7 @@ impl OwnBoard {
         let file = memfd_create(c"everfold-board", MFdFlags::MFD_CLOEXEC)?;
         let words = words(ranks);
         unistd::ftruncate(&file, (words * size_of::<AtomicU64>()) as i64)?;
-        let board = Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, BODY_BYTES_MAX as usize));
+        let board = Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize));
         Ok(Self { board, file, bells: OnceLock::new() })
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
         return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
     }
-    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, BODY_BYTES_MAX as usize)))
+    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize)))
 }
 
 /// What time it is, by a clock that the processes of a host share.
@@ -118,7 +118,7 @@ pub(crate) fn now() -> Duration {
 }
 
 fn words(ranks: u32) -> usize {
-    Board::<SharedWords>::words(ranks, BODY_BYTES_MAX as usize)
+    Board::<SharedWords>::words(ranks, body_bytes_max(ranks) as usize)
 }
 
 fn fd_path(pid: u32, descriptor: i32) -> String {
@@ -174,11 +174,6 @@ impl Bells {
             is_pipe.then_some(bell).ok_or_else(other)
         };
         peers.iter().map(open).collect::<io::Result<_>>().map(Self)
-    }
-
-    /// Wakes all ranks up but one.
-    pub fn ring_all_but(&self, me: Rank) {
-        (0..self.0.len() as u32).map(Rank).filter(|rank| *rank != me).for_each(|rank| self.ring(rank));
     }
 
     /// Wakes a rank up.

@@ -1,0 +1,86 @@
+//! A complete round, as one of its ranks sees it.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Path, Rank,
+    report::{Phases, Report},
+    spec::ReductionSpec,
+};
+
+use super::{
+    Board, Spot, Stage,
+    slot::{self, Slot},
+};
+
+/// A round that is complete. What all have contributed lies on the board until each rank has dropped this.
+pub struct Round<M: AsRef<[AtomicU64]>> {
+    board: Arc<Board<M>>,
+    me: Rank,
+    spot: Spot,
+}
+
+impl<M: AsRef<[AtomicU64]>> Round<M> {
+    /// The round at `spot`, if it is complete and `me` has not left it yet.
+    pub fn at(spot: Spot, board: &Arc<Board<M>>, me: Rank) -> Option<Self> {
+        (board.stage(me, spot) == Stage::Complete).then(|| Self { board: board.clone(), me, spot })
+    }
+
+    fn slot(&self, rank: Rank) -> Slot<'_> {
+        self.board.slot(self.spot.cell, rank)
+    }
+
+    /// Length of what `rank` has contributed, unless only that rank folds anything into it.
+    pub fn len_of(&self, rank: Rank) -> Option<usize> {
+        self.slot(rank).body().map(|(bytes, _)| bytes)
+    }
+
+    /// Copies what `rank` has contributed from the byte `start` on, a multiple of 8, and as much as `to` has room for.
+    pub fn read(&self, rank: Rank, start: usize, to: &mut [u8]) {
+        if let Some((_, words)) = self.slot(rank).body() {
+            slot::load(&words[start / 8..], to);
+        }
+    }
+
+    /// What happened, for those who receive the result and for the others.
+    pub fn report(&self, now: Duration, spec: &ReductionSpec) -> Report {
+        let (bytes, _) = spec.kind.array_bytes().unwrap_or_default();
+        let root = spec.delivery.root();
+        let receivers = root.map_or_else(|| spec.group.clone(), Path::single);
+        let calls = spec.group.iter().map(|rank| self.slot(rank).called());
+        let (first, last) =
+            calls.fold((now, Duration::ZERO), |(first, last), at| (first.min(at), last.max(at)));
+        let folds = spec.group.len() as u64 - 1;
+        let is_told = receivers.contains(self.me);
+        Report {
+            // Only the root's is in no other process's hands.
+            protected: root.map_or_else(|| spec.group.clone(), |_| spec.group.difference(&receivers)),
+            contributors: spec.group.clone(),
+            folds,
+            bytes_moved: bytes * folds * receivers.len() as u64,
+            phases: Phases {
+                arriving: last.saturating_sub(first),
+                folding: now.saturating_sub(last),
+                ..Phases::default()
+            },
+            tasks_per_worker: receivers.iter().filter(|_| is_told).map(|rank| (rank, 1)).collect(),
+            ..Report::default()
+        }
+    }
+}
+
+impl<M: AsRef<[AtomicU64]>> Drop for Round<M> {
+    fn drop(&mut self) {
+        self.board.leave_complete(self.me, self.spot);
+    }
+}
+
+impl<M: AsRef<[AtomicU64]>> fmt::Debug for Round<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Round").field("me", &self.me).field("spot", &self.spot).finish_non_exhaustive()
+    }
+}
