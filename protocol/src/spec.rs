@@ -405,6 +405,8 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Largest body that travels inside its reduction message, in bytes.
     pub inline_bytes_max: u64,
+    /// Largest array that may lie on the board of a host, in bytes; 0 for none.
+    pub board_bytes_max: u64,
     /// Largest frame, in bytes.
     pub frame_bytes_max: u64,
     /// Most reductions that one rank may have in flight.
@@ -420,6 +422,7 @@ impl Default for Limits {
         Self {
             body_bytes_max: 16 << 30,
             inline_bytes_max: 16 << 10,
+            board_bytes_max: 512 << 10,
             frame_bytes_max: 64 << 20,
             reductions_max: 65_536,
             ping_interval: Duration::from_millis(500),

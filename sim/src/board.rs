@@ -50,7 +50,8 @@ impl Shared {
         }
         let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(ranks, BODY_BYTES));
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
-        let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone())).collect();
+        let bytes_max = settings.policy.limits.board_bytes_max;
+        let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone(), bytes_max)).collect();
         let placed = BTreeSet::new();
         Some(Self { tickets, placed, clerk: Clerk::new(board), complete: 0, taken: 0 })
     }

@@ -644,7 +644,7 @@ impl Driver {
         self.peers.meet(peers.clone());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();
-        inner.placing = Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers);
+        inner.placing = Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers, &limits);
         let handle = Handle {
             process: self.config.process,
             limits,

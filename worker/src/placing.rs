@@ -11,7 +11,7 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId,
     bracketing::{self, Span},
     message::Peer,
-    spec::{Order, ReductionSpec},
+    spec::{Limits, Order, ReductionSpec},
 };
 
 use crate::{
@@ -57,15 +57,15 @@ pub(crate) struct Placing {
 
 impl Placing {
     /// The board of the job of these processes, if they can have one; `own` in the process that has made it.
-    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer]) -> Option<Self> {
+    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<Self> {
         let open = || {
             let bells = Arc::new(Bells::open(peers)?);
             own.iter().for_each(|own| own.meet(&bells));
             let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
-            let tickets = Tickets::new(me, board);
+            let tickets = Tickets::new(me, board, limits.board_bytes_max);
             Ok(Self { me, tickets, bells, watched: None, in_vain: 0, left_out: 0 })
         };
-        let opened: io::Result<Self> = can_have(peers).then(open)?;
+        let opened: io::Result<Self> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
         // Without it everything still works with messages.
         opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
     }

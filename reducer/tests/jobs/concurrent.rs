@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use everfold::{Body, ElementWise, Max, Min, ReduceError, ReducerBody, Refusal, Session, Sum};
+use everfold::{Body, Config, ElementWise, Max, Min, ReduceError, ReducerBody, Refusal, Session, Sum};
 use futures::{FutureExt, future::LocalBoxFuture};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use crate::{
 
 pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("concurrent::a_thousand", 16, a_thousand);
+    suite.job_with(Config::default().board_bytes_max(0), "concurrent::a_thousand_in_messages", 16, a_thousand);
     suite.job("concurrent::many_ranks", 32, many_ranks);
     suite.job("concurrent::few_open_files", 6, few_open_files);
     suite.job("concurrent::one_too_many", 2, one_too_many);

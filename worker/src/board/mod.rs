@@ -59,8 +59,10 @@ pub const CELLS: usize = 32;
 /// How long a round stays incomplete at most until the master looks, and twice that until it takes it.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Longest body in bytes, and most bytes that one rank folds: of longer ones, more ranks than one should fold.
+/// Longest body in bytes for which a board has room, whatever the limits say.
 pub const BODY_BYTES_MAX: u64 = 512 << 10;
+
+/// Most bytes that the bodies of all ranks have: of more, more ranks than one should fold.
 const FOLD_BYTES_MAX: u64 = 4 << 20;
 
 /// Most bytes that each rank copies where all receive the result.
@@ -124,15 +126,15 @@ pub fn can_have(peers: &[Peer]) -> bool {
     holds(peers.len() as u32) && peers[0].board.is_some() && (0..).zip(peers).all(shares)
 }
 
-/// Longest body in bytes that may lie on the board of so many ranks.
+/// Longest body in bytes for which the board of so many ranks has room.
 pub fn body_bytes_max(ranks: u32) -> u64 {
     BODY_BYTES_MAX.min(FOLD_BYTES_MAX / u64::from(ranks.max(1)))
 }
 
-/// Whether a contribution of this kind may lie on the board of so many ranks.
-pub fn suits(spec: &ReductionSpec, ranks: u32) -> bool {
+/// Whether a contribution of this kind may lie on the board of so many ranks, if its body has so many bytes at most.
+pub fn suits(spec: &ReductionSpec, ranks: u32, bytes_max: u64) -> bool {
     let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
-    let is_short = (1..=body_bytes_max(ranks)).contains(&bytes)
+    let is_short = (1..=bytes_max.min(body_bytes_max(ranks))).contains(&bytes)
         && match spec.delivery {
             Delivery::Root(root) => root.0 < ranks,
             Delivery::All => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,

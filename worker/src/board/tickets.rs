@@ -38,13 +38,14 @@ pub enum Fate<M: AsRef<[AtomicU64]>> {
 pub struct Tickets<M, T> {
     me: Rank,
     board: Arc<Board<M>>,
+    bytes_max: u64,
     tickets: Vec<(Spot, Ticket<T>)>,
 }
 
 impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
-    /// Nothing of `me` lies on `board` yet.
-    pub fn new(me: Rank, board: Arc<Board<M>>) -> Self {
-        Self { me, board, tickets: Vec::new() }
+    /// Nothing of `me` lies on `board` yet. Longer bodies than these are not put there.
+    pub fn new(me: Rank, board: Arc<Board<M>>, bytes_max: u64) -> Self {
+        Self { me, board, bytes_max, tickets: Vec::new() }
     }
 
     /// The board.
@@ -69,7 +70,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         body: fn(&T) -> &[u8],
     ) -> Result<bool, Ticket<T>> {
         let Ticket { reduction, ref name, ref spec, ref with } = ticket;
-        let fits = suits(spec, self.board.ranks) && !self.has(reduction.name);
+        let fits = suits(spec, self.board.ranks, self.bytes_max) && !self.has(reduction.name);
         let private = spec.delivery.root() == Some(self.me);
         let entry = || Entry { reduction, name, spec, body: (!private).then(|| body(with)) };
         match fits.then(|| self.board.place(self.me, now, &entry())).flatten() {

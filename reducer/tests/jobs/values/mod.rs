@@ -24,8 +24,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("values::groups_at_once", 7, groups::at_once);
     suite.job("values::alone", 1, groups::alone);
     let inline = |bytes| Config::default().inline_bytes_max(bytes);
-    suite.job_with(inline(0), "values::nothing_inlined", 7, everything);
+    suite.job_with(inline(0).board_bytes_max(0), "values::nothing_inlined", 7, everything);
     suite.job_with(inline(1 << 20), "values::much_inlined", 7, everything);
+    suite.job_with(inline(0), "values::nothing_inlined_but_a_board", 7, everything);
+    suite.job_with(Config::default().board_bytes_max(0), "values::no_board", 7, everything);
 }
 
 /// A choice of the above, for other limits.
