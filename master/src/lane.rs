@@ -23,6 +23,8 @@ pub struct Load {
     pub bytes: u64,
     /// Whose partials it folds, inlined ones too.
     pub from: SmallVec<[Rank; 4]>,
+    /// Whether its executor has mapped all that it reads.
+    pub mapped: bool,
 }
 
 impl Load {
@@ -57,7 +59,8 @@ impl IndexMut<Rank> for Lanes {
     }
 }
 
-static EMPTY: Lane = Lane { bytes: 0, reads: 0, from: BTreeMap::new(), serves: 0, rate: 0 };
+static EMPTY: Lane =
+    Lane { bytes: 0, reads: 0, tasks: 0, mapped: 0, from: BTreeMap::new(), serves: 0, rate: 0 };
 
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,9 @@ pub struct Lane {
     bytes: u64,
     /// Partials that they read.
     reads: u32,
+    /// How many tasks these are, and for how many nothing has to be fetched.
+    tasks: u32,
+    mapped: u32,
     /// The same by whose partials they read.
     from: BTreeMap<Rank, (u64, u32)>,
     /// Partials that others read from it.
@@ -95,7 +101,8 @@ impl Lane {
     /// Whether the worker may be given more: what hides the way to it and back, but no more, so that what is still
     /// unassigned can go to whoever turns out faster.
     pub fn has_room(&self, policy: &Policy) -> bool {
-        self.leaves_room((self.bytes, self.reads), policy)
+        let folds_only = self.mapped == self.tasks && self.mapped < policy.folds;
+        folds_only || self.leaves_room((self.bytes, self.reads), policy)
     }
 
     /// Whether the worker may be given more to read from `owner`: no more than half of what it may be given at all, lest all
@@ -117,6 +124,8 @@ impl Lane {
     pub fn grant(&mut self, load: &Load) {
         self.bytes += load.bytes;
         self.reads += load.from.len() as u32;
+        self.tasks += 1;
+        self.mapped += u32::from(load.mapped);
         for owner in &load.from {
             let (bytes, reads) = self.from.entry(*owner).or_default();
             *bytes += load.share();
@@ -128,6 +137,8 @@ impl Lane {
     pub fn complete(&mut self, load: &Load) {
         self.bytes -= load.bytes;
         self.reads -= load.from.len() as u32;
+        self.tasks -= 1;
+        self.mapped -= u32::from(load.mapped);
         for owner in &load.from {
             let Some((bytes, reads)) = self.from.get_mut(owner) else { unreachable!("it was granted") };
             *bytes -= load.share();
@@ -190,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_granted_takes_room_and_time() {
         let policy = Policy { lane_bytes: 1000, lane_reads_min: 1, lane_reads_max: 3, ..Policy::default() };
-        let load = |bytes| Load { bytes, from: [Rank(1)].into_iter().collect() };
+        let load = |bytes| Load { bytes, from: [Rank(1)].into_iter().collect(), mapped: false };
         let mut lane = Lane::default();
         let idle = lane.expected_ns(100);
         lane.grant(&load(900));
@@ -205,5 +216,11 @@ mod tests {
             lane.grant(&load(1));
         }
         assert!(!lane.has_room(&policy), "there are enough reads");
+        let mapped = Load { mapped: true, ..load(1 << 30) };
+        let mut lane = Lane::default();
+        lane.grant(&mapped);
+        assert!(lane.has_room(&policy), "another core is idle");
+        lane.grant(&mapped);
+        assert!(!lane.has_room(&policy), "all cores are busy");
     }
 }

@@ -52,6 +52,9 @@ pub struct Policy {
     pub lane_reads_min: u32,
     /// Reads of granted tasks up to which a worker is given more, however short they are.
     pub lane_reads_max: u32,
+    /// Tasks up to which a worker is given more as long as it has mapped all that they read, however long they are: as many as
+    /// there are cores to fold them.
+    pub folds: u32,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
     /// Bytes of a message with all inlined contributions up to which everyone gets one, to fold them, rather than one rank,
@@ -79,6 +82,7 @@ impl Default for Policy {
             lane_bytes: 2 << 20,
             lane_reads_min: 8,
             lane_reads_max: 1024,
+            folds: 2,
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             copy_bytes: 4 << 20,

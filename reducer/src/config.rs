@@ -130,7 +130,8 @@ impl Config {
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        Policy { limits: self.limits, join_timeout: self.join_timeout, ..Policy::default() }
+        let folds = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        Policy { limits: self.limits, join_timeout: self.join_timeout, folds, ..Policy::default() }
     }
 
     pub(crate) fn storage_directory(&self) -> PathBuf {
