@@ -46,7 +46,11 @@ impl Master {
                 self.timers.insert((now + deadline, Timer::Deadline(id)));
             }
             let share_memory = self.membership.share_memory(&contribution.spec.group);
-            Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory)
+            let reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
+            if let Some(end) = reduction.gathers_until(&self.policy) {
+                self.timers.insert((end, Timer::Gathered(id)));
+            }
+            reduction
         });
         reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
         if let Some(refusal) = passed_by {

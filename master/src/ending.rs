@@ -7,12 +7,7 @@ use everfold_protocol::{
     spec::Delivery,
 };
 
-use crate::{
-    event::Notice,
-    machine::{Master, Timer},
-    membership::State,
-    segment::Running,
-};
+use crate::{event::Notice, machine::Master, membership::State, segment::Running};
 
 /// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
 const REFUSALS_MAX: usize = 4096;
@@ -26,8 +21,8 @@ impl Master {
         }
         self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
-        if let Some(due) = reduction.due() {
-            self.timers.remove(&(due, Timer::Deadline(id)));
+        for timer in reduction.timers(id, &self.policy) {
+            self.timers.remove(&timer);
         }
         if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
             let candidates = candidates.clone();
@@ -72,8 +67,8 @@ impl Master {
         let Some(reduction) = self.reductions.remove(&id) else {
             return;
         };
-        if let Some(due) = reduction.due() {
-            self.timers.remove(&(due, Timer::Deadline(id)));
+        for timer in reduction.timers(id, &self.policy) {
+            self.timers.remove(&timer);
         }
         self.refused.insert(id, refusal.clone());
         self.refused_order.push_back(id);

@@ -28,6 +28,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// Whether it is that of a task that was granted here: a team's work at a segment is not.
+    fn is_task(&self) -> bool {
+        !self.from.is_empty()
+    }
+
     /// Bytes for each of those it reads from.
     fn share(&self) -> u64 {
         self.bytes / (self.from.len() as u64).max(1)
@@ -124,7 +129,7 @@ impl Lane {
     pub fn grant(&mut self, load: &Load) {
         self.bytes += load.bytes;
         self.reads += load.from.len() as u32;
-        self.tasks += 1;
+        self.tasks += u32::from(load.is_task());
         self.mapped += u32::from(load.mapped);
         for owner in &load.from {
             let (bytes, reads) = self.from.entry(*owner).or_default();
@@ -137,7 +142,7 @@ impl Lane {
     pub fn complete(&mut self, load: &Load) {
         self.bytes -= load.bytes;
         self.reads -= load.from.len() as u32;
-        self.tasks -= 1;
+        self.tasks -= u32::from(load.is_task());
         self.mapped -= u32::from(load.mapped);
         for owner in &load.from {
             let Some((bytes, reads)) = self.from.get_mut(owner) else { unreachable!("it was granted") };

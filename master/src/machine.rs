@@ -39,6 +39,8 @@ pub(crate) enum Timer {
     Join,
     /// A reduction's deadline passes.
     Deadline(ReductionId),
+    /// A reduction waits no longer until all its partials can meet at once.
+    Gathered(ReductionId),
     /// Partials that could not be reached are tried again.
     Retry(SegmentId),
     /// A result that could not be copied as a whole is tried again.
@@ -187,6 +189,12 @@ impl Master {
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),
+                Timer::Gathered(id) => {
+                    if let Some(reduction) = self.reductions.get_mut(&id) {
+                        reduction.gather_no_more();
+                        self.proceed(now, id);
+                    }
+                }
                 Timer::Retry(id) => {
                     if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
                         reduction.resume(id.index);

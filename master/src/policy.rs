@@ -17,6 +17,9 @@ const ATTEMPTS_MIN: u32 = 1000;
 /// Segments that teams need so that one folds while the other is read.
 const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
 
+/// Least length in bytes of a segment that is shorter only so that there is one for each core.
+const PART_BYTES_MIN: u64 = 256 << 10;
+
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
 /// `bench compare`, and for large groups with `everfold sim scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,9 +41,9 @@ pub struct Policy {
     /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
     /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
     pub task_bytes_per_rank: u64,
-    /// Length in bytes of a body up to which a task waits for all partials that it can fold where processes share memory:
-    /// reading them takes less time than the messages of several tasks.
-    pub short_bytes: u64,
+    /// How long after its first contribution tasks wait for all partials that they can fold where processes share memory: then
+    /// each byte is read once, and there are few messages.
+    pub gather_time: Duration,
     /// Most partials that one task folds, unless `task_bytes_per_rank` asks for more between hosts.
     pub fan_in_max: usize,
     /// Time for which a worker is given tasks by its rate.
@@ -76,7 +79,7 @@ impl Default for Policy {
             partials_max: 8 << 10,
             bytes_per_partial: 2 << 10,
             task_bytes_per_rank: 4 << 10,
-            short_bytes: 128 << 10,
+            gather_time: Duration::from_millis(2),
             fan_in_max: 16,
             lane_time: Duration::from_millis(2),
             lane_bytes: 2 << 20,
@@ -100,7 +103,11 @@ impl Policy {
             return 0;
         };
         let target = match share_memory {
-            true => self.segment_bytes,
+            // A part for each core.
+            true => {
+                let part = body.div_ceil(u64::from(self.folds.max(1)));
+                part.clamp(PART_BYTES_MIN.min(self.segment_bytes), self.segment_bytes)
+            }
             false => {
                 let partials = self.partials_max.max(body / self.bytes_per_partial);
                 self.segment_bytes(body, partials / ranks.max(1) as u64)
@@ -162,8 +169,8 @@ impl Policy {
         share_memory: bool,
     ) -> RangeInclusive<usize> {
         if share_memory {
-            let is_short = segments == 1 && segment_bytes <= self.short_bytes;
-            let least = if is_short { ranks.clamp(2, self.fan_in_max) } else { 2 };
+            let gathers = !self.gather_time.is_zero();
+            let least = if gathers { ranks.clamp(2, self.fan_in_max.max(2)) } else { 2 };
             return least..=self.fan_in_max;
         }
         let reads = (self.task_bytes_per_rank * ranks as u64).checked_div(segment_bytes).unwrap_or(0);

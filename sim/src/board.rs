@@ -202,7 +202,8 @@ impl World {
         let Found { taken, late } = how(clerk);
         // Those who take part no more would be woken up for ever.
         let takes_part = |worker: &Worker| worker.gone().is_none();
-        let late = late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
+        let late =
+            late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
         late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));
         self.take_over(taken);
     }

@@ -644,7 +644,8 @@ impl Driver {
         self.peers.meet(peers.clone());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();
-        inner.placing = Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers, &limits);
+        inner.placing =
+            Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers, &limits);
         let handle = Handle {
             process: self.config.process,
             limits,
@@ -690,7 +691,9 @@ impl Inner {
     /// Puts a call on the board. Returns whether that completes its round.
     fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
         match self {
-            Self { machine, placing: Some(placing), over: false, .. } if machine.may_place(call.reduction) => {
+            Self { machine, placing: Some(placing), over: false, .. }
+                if machine.may_place(call.reduction) =>
+            {
                 placing.place(call, to)
             }
             _ => Err((call, to)),

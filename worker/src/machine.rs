@@ -383,8 +383,7 @@ impl Worker {
     }
 
     fn open(&mut self, reduction: ReductionId, name: String, spec: ReductionSpec, way: Way) {
-        let local =
-            Local { name, spec, held: BTreeMap::new(), lends: false, way, state: State::Running };
+        let local = Local { name, spec, held: BTreeMap::new(), lends: false, way, state: State::Running };
         let before = self.reductions.insert(reduction, local);
         assert!(before.is_none(), "each call has its own sequence number");
     }

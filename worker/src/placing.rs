@@ -200,7 +200,15 @@ fn fold(
         match &bracketing {
             None => kernel::fold(target, own, sources, element_bytes, accumulate),
             Some(bracketing) => {
-                kernel::fold_bracketed(target, own, own_number, sources, bracketing, element_bytes, accumulate);
+                kernel::fold_bracketed(
+                    target,
+                    own,
+                    own_number,
+                    sources,
+                    bracketing,
+                    element_bytes,
+                    accumulate,
+                );
             }
         }
     }

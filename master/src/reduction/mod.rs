@@ -16,7 +16,7 @@ mod turn;
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece, Source, Task},
     spec::Protection,
 };
@@ -27,6 +27,7 @@ pub(crate) use self::turn::Turn;
 use crate::{
     copying::Copying,
     lane::Load,
+    machine::Timer,
     policy::Policy,
     queue::{Queue, Ready},
     segment::{Abandoned, Completed, Running, Segment},
@@ -160,6 +161,28 @@ impl Reduction {
     /// When its deadline passes.
     pub fn due(&self) -> Option<Timestamp> {
         self.spec.deadline.map(|deadline| self.started + deadline)
+    }
+
+    /// Until when tasks wait for all partials that they can fold, unless it travels inlined: then they do so anyway.
+    pub fn gathers_until(&self, policy: &Policy) -> Option<Timestamp> {
+        let gathers = self.share_memory && self.body_bytes > policy.limits.inline_bytes_max;
+        (gathers && !policy.gather_time.is_zero()).then(|| self.started + policy.gather_time)
+    }
+
+    /// Lets tasks begin with any two partials.
+    pub fn gather_no_more(&mut self) {
+        self.fan_in = 2..=(*self.fan_in.end());
+    }
+
+    /// What is due for it alone while it goes on.
+    pub(crate) fn timers(
+        &self,
+        id: ReductionId,
+        policy: &Policy,
+    ) -> impl Iterator<Item = (Timestamp, Timer)> {
+        let deadline = self.due().map(|due| (due, Timer::Deadline(id)));
+        let gathered = self.gathers_until(policy).map(|end| (end, Timer::Gathered(id)));
+        deadline.into_iter().chain(gathered)
     }
 
     /// Where segment `index` lies in the body.

@@ -21,7 +21,12 @@ use crate::{
 
 pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("concurrent::a_thousand", 16, a_thousand);
-    suite.job_with(Config::default().board_bytes_max(0), "concurrent::a_thousand_in_messages", 16, a_thousand);
+    suite.job_with(
+        Config::default().board_bytes_max(0),
+        "concurrent::a_thousand_in_messages",
+        16,
+        a_thousand,
+    );
     suite.job("concurrent::many_ranks", 32, many_ranks);
     suite.job("concurrent::few_open_files", 6, few_open_files);
     suite.job("concurrent::one_too_many", 2, one_too_many);

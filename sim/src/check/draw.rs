@@ -60,7 +60,7 @@ pub fn draw(seed: u64) -> Schedule {
             lane_bytes: pick(&mut random, [1, 2 << 20]),
             hold_bytes: pick(&mut random, [8, 16, 1 << 20]),
             task_bytes_per_rank: pick(&mut random, [0, 2 << 10, 1 << 16]),
-            short_bytes: pick(&mut apart, [0, 128 << 10]),
+            gather_us: pick(&mut apart, [0, 2000]),
             spread_bytes: pick(&mut apart, [0, 16, 4 << 10]),
             teams_from: 0,
         },

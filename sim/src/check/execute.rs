@@ -131,7 +131,7 @@ fn settings(schedule: &Schedule) -> Settings {
         lane_bytes,
         hold_bytes,
         task_bytes_per_rank,
-        short_bytes,
+        gather_us,
         spread_bytes,
         teams_from,
     } = schedule.pacing;
@@ -155,7 +155,7 @@ fn settings(schedule: &Schedule) -> Settings {
         lane_bytes,
         hold_bytes,
         task_bytes_per_rank,
-        short_bytes,
+        gather_time: us(gather_us),
         spread_bytes,
         ..Policy::default()
     };

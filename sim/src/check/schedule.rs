@@ -69,7 +69,7 @@ pub struct Pacing {
     #[serde(default, skip_serializing_if = "is_default")]
     pub task_bytes_per_rank: u64,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub short_bytes: u64,
+    pub gather_us: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub spread_bytes: u64,
     #[serde(default, skip_serializing_if = "is_default")]

@@ -227,7 +227,7 @@ const SIMPLER_WORLDS: [fn(&mut Schedule); 15] = [
     },
     |schedule| schedule.pacing.hold_bytes = 1 << 20,
     |schedule| schedule.pacing.task_bytes_per_rank = 0,
-    |schedule| schedule.pacing.short_bytes = 0,
+    |schedule| schedule.pacing.gather_us = 0,
     |schedule| schedule.pacing.spread_bytes = 0,
 ];
 

@@ -42,14 +42,14 @@ use everfold_protocol::{
     spec::{Delivery, ReductionSpec},
 };
 
-use self::{
-    slot::Slot,
-    word::{Phase, RANKS_MAX, Word},
-};
 pub use self::{
     clerk::{Clerk, Found, Taken},
     round::Round,
     tickets::{Fate, Ticket, Tickets},
+};
+use self::{
+    slot::Slot,
+    word::{Phase, RANKS_MAX, Word},
 };
 
 /// Rounds at a time. Those of one name use two of them in turn: whoever calls the next but one has seen the next complete, to which

@@ -93,10 +93,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     }
 
     /// Takes what waits no longer, and what of it the master has or is to be told: of the latter what `withdraw` says.
-    pub fn settle(
-        &mut self,
-        withdraw: impl Fn(&ReductionId) -> bool,
-    ) -> Vec<(Ticket<T>, Fate<M>)> {
+    pub fn settle(&mut self, withdraw: impl Fn(&ReductionId) -> bool) -> Vec<(Ticket<T>, Fate<M>)> {
         let (me, board) = (self.me, &self.board);
         let fate = |(spot, ticket): &mut (Spot, Ticket<T>)| {
             if withdraw(&ticket.reduction) && board.withdraw(me, *spot) {
