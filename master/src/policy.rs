@@ -106,7 +106,9 @@ impl Policy {
             // A part for each core.
             true => {
                 let part = body.div_ceil(u64::from(self.folds.max(1)));
-                part.clamp(PART_BYTES_MIN.min(self.segment_bytes), self.segment_bytes)
+                let part = part.clamp(PART_BYTES_MIN.min(self.segment_bytes), self.segment_bytes);
+                // What the master takes from a board is in one piece.
+                if body <= self.limits.board_bytes_max { body } else { part }
             }
             false => {
                 let partials = self.partials_max.max(body / self.bytes_per_partial);

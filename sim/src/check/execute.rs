@@ -135,7 +135,12 @@ fn settings(schedule: &Schedule) -> Settings {
         spread_bytes,
         teams_from,
     } = schedule.pacing;
-    let limits = Limits { ping_interval: us(schedule.ping_interval_us), teams_from, ..Limits::default() };
+    let limits = Limits {
+        ping_interval: us(schedule.ping_interval_us),
+        board_bytes_max: 16 << 10,
+        teams_from,
+        ..Limits::default()
+    };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.board = schedule.board;
