@@ -83,6 +83,8 @@ impl World {
     ///
     /// # Errors
     /// Gives it back if it is for the master.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
     pub(crate) fn place(&mut self, rank: Rank, contribution: Contribution) -> Result<(), Contribution> {
         let id = contribution.reduction;
         let may_place = self.process(rank).worker.as_ref().is_some_and(|worker| worker.may_place(id));
@@ -133,8 +135,9 @@ impl World {
 
     /// Ends the calls of a rank that takes part no more. What it has put on the board stays there.
     pub(crate) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
-        let tickets = self.shared.as_mut().map(|shared| shared.tickets[rank.index()].forget().collect());
-        for Ticket { reduction, .. } in tickets.unwrap_or_else(Vec::new) {
+        let Some(shared) = &mut self.shared else { return };
+        let forgotten: Vec<_> = shared.tickets[rank.index()].forget().collect();
+        for Ticket { reduction, .. } in forgotten {
             self.resolve(rank, reduction, gone.into());
             self.process_mut(rank).released.insert(reduction);
         }

@@ -362,6 +362,8 @@ impl Driver {
     ///
     /// # Errors
     /// Gives the call back if it is for the master.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
     pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let name = call.reduction.name;
         let mut inner = self.lock();
@@ -689,6 +691,8 @@ struct Ears {
 
 impl Inner {
     /// Puts a call on the board. Returns whether that completes its round.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
     fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
         match self {
             Self { machine, placing: Some(placing), over: false, .. }

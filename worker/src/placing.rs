@@ -74,6 +74,8 @@ impl Placing {
     ///
     /// # Errors
     /// Gives the call back if the master is to be told.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
     pub fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
         let Call { reduction, name, spec, body } = call;
         let board = self.tickets.board();

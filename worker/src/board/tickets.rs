@@ -53,7 +53,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         &self.board
     }
 
-    /// The latest call that is on the board, and where.
+    /// Where the latest call lies that is on the board.
     pub fn latest(&self) -> Option<Spot> {
         self.tickets.last().map(|(spot, _)| *spot)
     }
@@ -63,6 +63,8 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     ///
     /// # Errors
     /// Gives the call back if the master is to be told instead.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
     pub fn place(
         &mut self,
         now: Duration,
@@ -92,7 +94,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         self.tickets.iter().any(|(_, ticket)| ticket.reduction.name == name)
     }
 
-    /// Takes what waits no longer, and what of it the master has or is to be told: of the latter what `withdraw` says.
+    /// Takes the calls that do not wait on the board any more, and those of the others that `withdraw` accepts.
     pub fn settle(&mut self, withdraw: impl Fn(&ReductionId) -> bool) -> Vec<(Ticket<T>, Fate<M>)> {
         let (me, board) = (self.me, &self.board);
         let fate = |(spot, ticket): &mut (Spot, Ticket<T>)| {
