@@ -79,7 +79,9 @@ impl Placing {
     pub fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
         let Call { reduction, name, spec, body } = call;
         let board = self.tickets.board();
-        give_way_while(|| board.is_cleared_for(self.me, reduction));
+        if self.tickets.accept(reduction, &spec) {
+            give_way_while(|| board.is_cleared_for(self.me, reduction));
+        }
         let ticket = Ticket { reduction, name, spec, with: (body, to) };
         match self.tickets.place(now(), ticket, |(body, _)| body.array()) {
             Err(Ticket { reduction, name, spec, with: (body, to) }) => {

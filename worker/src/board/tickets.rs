@@ -58,6 +58,12 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         self.tickets.last().map(|(spot, _)| *spot)
     }
 
+    /// Whether a call may be put on the board, if there is room.
+    pub fn accept(&self, reduction: ReductionId, spec: &ReductionSpec) -> bool {
+        let is_first = self.tickets.iter().all(|(_, ticket)| ticket.reduction.name != reduction.name);
+        is_first && suits(spec, self.board.ranks, self.bytes_max)
+    }
+
     /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the others woken up.
     /// `body` is that of what goes with it; at the root it stays there.
     ///
@@ -72,10 +78,10 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         body: fn(&T) -> &[u8],
     ) -> Result<bool, Ticket<T>> {
         let Ticket { reduction, ref name, ref spec, ref with } = ticket;
-        let fits = suits(spec, self.board.ranks, self.bytes_max) && !self.has(reduction.name);
+        let accepted = self.accept(reduction, spec);
         let private = spec.delivery.root() == Some(self.me);
         let entry = || Entry { reduction, name, spec, body: (!private).then(|| body(with)) };
-        match fits.then(|| self.board.place(self.me, now, &entry())).flatten() {
+        match accepted.then(|| self.board.place(self.me, now, &entry())).flatten() {
             None => Err(ticket),
             Some((spot, completes)) => {
                 self.tickets.push((spot, ticket));
@@ -87,11 +93,6 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
     /// Takes all that waits. Its contributions stay on the board.
     pub fn forget(&mut self) -> impl Iterator<Item = Ticket<T>> {
         self.tickets.drain(..).map(|(_, ticket)| ticket)
-    }
-
-    /// Whether a call of the name with this number is on the board.
-    fn has(&self, name: u64) -> bool {
-        self.tickets.iter().any(|(_, ticket)| ticket.reduction.name == name)
     }
 
     /// Takes the calls that do not wait on the board any more, and those of the others that `withdraw` accepts.
