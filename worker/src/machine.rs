@@ -397,14 +397,14 @@ impl Worker {
     }
 
     fn take_off_board(&mut self, contribution: Contribution, taken: bool) {
-        let Contribution { reduction, name, spec, .. } = contribution.clone();
         if let Some(gone) = self.gone() {
-            return self.refuse_call(reduction, gone.into());
+            return self.refuse_call(contribution.reduction, gone.into());
         }
-        self.open(reduction, name, spec, Way::Master);
         if !taken {
-            self.send(ToMaster::Contribute(Box::new(contribution)));
+            self.send(ToMaster::Contribute(Box::new(contribution.clone())));
         }
+        let Contribution { reduction, name, spec, .. } = contribution;
+        self.open(reduction, name, spec, Way::Master);
     }
 
     fn refuse_call(&mut self, reduction: ReductionId, end: End) {
