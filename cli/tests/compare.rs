@@ -56,10 +56,13 @@ fn assert_sides_were_measured(figures: &Value) {
 
 #[test]
 fn every_case_is_measured_alone_or_left_out() {
-    let figures = figures("--cases a,b,e,g --ranks 2 --sizes 8,64k --quick --seconds 0.1 --no-peers");
+    let figures = figures("--cases a,b,e,g,h --ranks 2 --sizes 8,64k --quick --seconds 0.1 --no-peers");
     assert_sides_were_measured(&figures);
     let cases = figures["results"].as_array().unwrap().iter().map(|result| result["case"].as_str().unwrap());
-    assert_eq!(cases.collect::<Vec<_>>(), ["quiet", "quiet", "late", "late", "overlap"]);
+    assert_eq!(
+        cases.collect::<Vec<_>>(),
+        ["quiet", "quiet", "late", "late", "overlap", "allreduce", "allreduce"]
+    );
     let left_out = figures["left_out"].as_array().unwrap();
     assert!(
         left_out.len() == 1 && left_out[0].as_str().unwrap().contains("one host has no links"),
@@ -76,7 +79,7 @@ fn peers_are_measured_beside_it() {
     if !is_there("openmpi-5.0.11") {
         return println!("skipped: Open MPI is not there; `everfold bench compare` installs it");
     }
-    let figures = figures("--cases a,f --ranks 2 --sizes 8,64k --quick --seconds 0.1 --peers openmpi");
+    let figures = figures("--cases a,f,h --ranks 2 --sizes 8,64k --quick --seconds 0.1 --peers openmpi");
     assert_sides_were_measured(&figures);
     for result in figures["results"].as_array().unwrap() {
         let sides = result["sides"].as_array().unwrap();

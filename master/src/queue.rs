@@ -218,14 +218,15 @@ impl Queue {
         }
     }
 
-    /// Whether there are partners for `ready` that need not be read later.
-    pub fn has_access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> bool {
+    /// How well the best partner of `ready` can be read; nothing if all are to be read later.
+    pub fn access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> Option<Access> {
         match self {
             Self::Arrival(queue) => {
-                let mut oldest = queue.iter().take(AMONG);
-                oldest.any(|(_, other)| other != ready && access(other) != Access::Later)
+                let oldest = queue.iter().take(AMONG);
+                let others = oldest.filter(|(_, other)| *other != ready).map(|(_, other)| access(other));
+                others.min().filter(|best| *best != Access::Later)
             }
-            Self::Fixed(_) => true,
+            Self::Fixed(_) => Some(Access::Near),
         }
     }
 
@@ -477,7 +478,8 @@ mod tests {
         assert_eq!(taken(3, 16), [4, 3, 0]);
         assert_eq!(taken(3, 17), [4, 0], "who is much busier than others is left for later");
         assert!(queue.clone().take(Some(&own), 3, |_| Access::Later).is_none());
-        assert!(queue.has_access(&own, near) && !queue.has_access(&own, |_| Access::Later));
+        assert_eq!(queue.access(&own, near), Some(Access::Near));
+        assert_eq!(queue.access(&own, |_| Access::Later), None);
         assert_eq!(ranks(&queue.take(None, 2, |_| far(100)).unwrap()), [3, 0]);
         assert!(queue.take(None, 2, near).is_none(), "one alone has no partner");
         assert_eq!(queue.of(Rank(4)).count(), 1);

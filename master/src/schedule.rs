@@ -21,6 +21,18 @@ use crate::{
 /// How many times longer than by the counters a task may take before others do it, too.
 const LATE_FACTOR: u32 = 8;
 
+/// Reductions that are compared for a worker that has room.
+const REDUCTIONS_COMPARED: usize = 8;
+
+/// Before all segments.
+const LEAST: SegmentId =
+    SegmentId { reduction: ReductionId { name: 0, sequence: 0 }, index: SegmentIndex(0) };
+
+/// Behind all segments of a reduction.
+fn beyond(reduction: ReductionId) -> SegmentId {
+    SegmentId { reduction, index: SegmentIndex(u32::MAX) }
+}
+
 /// Segments that somebody could go on with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {
@@ -41,6 +53,27 @@ impl Schedule {
     /// Notes that `rank` may have got room.
     pub(crate) fn touch(&mut self, rank: Rank) {
         self.touched.insert(rank);
+    }
+
+    /// The reductions that have segments that wait for `turn`, the oldest first.
+    fn reductions_waiting(&self, turn: Turn) -> impl Iterator<Item = (Timestamp, ReductionId)> {
+        let mut from = (turn, Timestamp::ZERO, LEAST);
+        std::iter::from_fn(move || {
+            let (_, started, id) = self.waiting.range(from..).next().filter(|(whose, ..)| *whose == turn)?;
+            from = (turn, *started, beyond(id.reduction));
+            Some((*started, id.reduction))
+        })
+    }
+
+    /// Those segments of one of them.
+    fn waiting_of(
+        &self,
+        turn: Turn,
+        (started, reduction): (Timestamp, ReductionId),
+    ) -> impl Iterator<Item = SegmentId> {
+        let first = SegmentId { reduction, index: SegmentIndex(0) };
+        let range = (turn, started, first)..(turn, started, beyond(reduction));
+        self.waiting.range(range).map(|(_, _, id)| *id)
     }
 }
 
@@ -93,8 +126,9 @@ impl Master {
             if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
                 let is_alive = |rank| self.membership.alive(rank).is_some();
                 let is_busy = |rank: Rank| !self.lanes[rank].has_room(&self.policy);
-                let waits =
-                    |own: &Arc<Ready>| is_busy(own.process.rank) || !self.can_go_on(reduction, id.index, own);
+                let waits = |own: &Arc<Ready>| {
+                    is_busy(own.process.rank) || self.access(reduction, id.index, own).is_none()
+                };
                 let will_ask = match *turn {
                     Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
                     Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
@@ -139,34 +173,36 @@ impl Master {
         }
     }
 
-    /// Whether the process of `own` can read now what there is to be folded into that.
-    fn can_go_on(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
+    /// How well the process of `own` can read what there is to be folded into that; nothing if it cannot now.
+    fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
         let Self { membership, lanes, policy, .. } = self;
         let reader = Reader { rank: own.process.rank, membership, lanes, policy };
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
-        reduction.segments[index.0 as usize].queue.has_access(own, access)
+        reduction.segments[index.0 as usize].queue.access(own, access)
     }
 
-    /// The first segment that waits for `rank`.
+    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
+    /// fewest reads. Were it always of the oldest one, the link of its root would carry nothing away meanwhile.
     fn first_for(&self, rank: Rank) -> Option<SegmentId> {
+        let Self { schedule, reductions, .. } = self;
         let is_alive = |rank| self.membership.alive(rank).is_some();
-        let can_go_on = |id: &SegmentId| {
-            let reduction = &self.reductions[&id.reduction];
-            let own = reduction.own_of(id.index, rank, &is_alive);
-            own.is_some_and(|own| self.can_go_on(reduction, id.index, own))
+        let best = |turn, access: &dyn Fn(SegmentId) -> Option<Access>| {
+            let able = |id| Some((access(id)?, id));
+            let first = |which| schedule.waiting_of(turn, which).find_map(able);
+            let firsts = schedule.reductions_waiting(turn).filter_map(first).take(REDUCTIONS_COMPARED);
+            firsts.min_by_key(|(access, _)| *access).map(|(_, id)| id)
         };
-        let of = |turn: Turn| {
-            let least = ReductionId { name: 0, sequence: 0 };
-            let first = SegmentId { reduction: least, index: SegmentIndex(0) };
-            let waiting = self.schedule.waiting.range((turn, Timestamp::ZERO, first)..);
-            waiting.take_while(move |(whose, ..)| *whose == turn).map(|(_, _, id)| *id)
+        let into_own = |id: SegmentId| {
+            let reduction = &reductions[&id.reduction];
+            let own = reduction.own_of(id.index, rank, &is_alive)?;
+            self.access(reduction, id.index, own)
         };
-        let afresh = |id: &SegmentId| {
-            self.reductions.get(&id.reduction).is_some_and(|it| it.can_begin_afresh(id.index, rank))
+        let afresh = |id: SegmentId| {
+            reductions[&id.reduction].can_begin_afresh(id.index, rank).then_some(Access::Near)
         };
-        let as_root = of(Turn::Root(rank)).find(can_go_on);
-        let as_owner = || of(Turn::Owners).find(can_go_on);
-        as_root.or_else(as_owner).or_else(|| of(Turn::Anyone).find(afresh))
+        best(Turn::Root(rank), &into_own)
+            .or_else(|| best(Turn::Owners, &into_own))
+            .or_else(|| best(Turn::Anyone, &afresh))
     }
 
     /// Who can go on with a segment.
@@ -218,7 +254,8 @@ impl Master {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
             _ => reduction.executors(id.index, &is_alive).take(*reduction.fan_in.end() + 1).collect(),
         };
-        let able = able.into_iter().filter(has_room).filter(|own| self.can_go_on(reduction, id.index, own));
+        let able =
+            able.into_iter().filter(has_room).filter(|own| self.access(reduction, id.index, own).is_some());
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 

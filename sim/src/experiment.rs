@@ -16,7 +16,7 @@ use crate::{
     timing::Load,
 };
 
-/// Reductions of `Sum<f32>` to rank 0 that all ranks call at about the same time.
+/// Reductions of `Sum<f32>` that all ranks call at about the same time.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// Number of ranks.
@@ -25,6 +25,8 @@ pub struct Experiment {
     pub bytes: u64,
     /// Reductions at once, and when the ranks call them.
     pub arrivals: Arrivals,
+    /// Ranks that receive the results in turn.
+    pub roots: u32,
     /// What they run on.
     pub cluster: Cluster,
     /// How the master schedules.
@@ -44,7 +46,7 @@ pub struct Experiment {
 /// What came of an experiment.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// From the first call to each of the results at the root; nothing for those that ended in an error.
+    /// From the first call to each of the results at its root; nothing for those that ended in an error.
     pub times: Vec<Option<Duration>>,
     /// What the master was told and has said meanwhile.
     pub load: Load,
@@ -62,12 +64,13 @@ impl Measured {
 }
 
 impl Experiment {
-    /// One reduction of `bytes` bytes on `ranks` nodes of `cluster`, protected as usual.
+    /// One reduction of `bytes` bytes to rank 0 on `ranks` nodes of `cluster`, protected as usual.
     pub fn new(ranks: u32, bytes: u64, cluster: Cluster) -> Self {
         Self {
             ranks,
             bytes,
             arrivals: Arrivals::default(),
+            roots: 1,
             cluster,
             policy: Policy::default(),
             protection: Protection::default(),
@@ -99,7 +102,7 @@ impl Experiment {
         };
         let spec = ReductionSpec {
             group: Path::range(0, self.ranks),
-            delivery: Delivery::Root(Rank(0)),
+            delivery: Delivery::Root(self.root(0)),
             kind,
             order: Order::Arrival,
             deadline: None,
@@ -111,8 +114,8 @@ impl Experiment {
         for rank in (0..self.ranks).map(Rank) {
             let after = self.arrivals.after.get(rank.index()).copied().unwrap_or_default();
             for number in 0..self.arrivals.reductions {
-                let (name, spec) = (name(number), spec.clone());
-                world.call(after, Call { rank, name, sequence: 0, spec, inline });
+                let spec = ReductionSpec { delivery: Delivery::Root(self.root(number)), ..spec.clone() };
+                world.call(after, Call { rank, name: name(number), sequence: 0, spec, inline });
             }
         }
         if let Some((rank, after)) = self.death {
@@ -147,8 +150,12 @@ impl Experiment {
         }
     }
 
+    fn root(&self, number: u32) -> Rank {
+        Rank(number % self.roots)
+    }
+
     fn time(&self, world: &World, number: u32) -> Option<Duration> {
-        let ended = world.ended(Rank(0), &name(number), 0)?;
+        let ended = world.ended(self.root(number), &name(number), 0)?;
         if !matches!(ended.end, End::Received(_)) {
             return None;
         }

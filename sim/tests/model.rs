@@ -163,6 +163,17 @@ fn concurrent_reductions_share_the_cluster() {
 }
 
 #[test]
+fn reductions_to_different_roots_keep_all_links_busy() {
+    let link = Link { latency_ns: 0.0, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
+    let mut experiment = Experiment::new(4, 4 << 20, Cluster::new(link));
+    (experiment.arrivals.reductions, experiment.roots) = (16, 4);
+    let bodies_per_link = 12;
+    let bound_s = f64::from(bodies_per_link * experiment.bytes as u32) * 16e-9;
+    let time = experiment.run().time().unwrap();
+    assert!(time.as_secs_f64() < 1.15 * bound_s, "{time:?} where links allow {bound_s} s");
+}
+
+#[test]
 fn a_narrow_core_slows_down_what_passes_it() {
     let flat = Cluster { fold_ns_per_byte: 0.0, ..Cluster::new(Preset::Hdr.link()) };
     let racks = |oversubscription| {

@@ -21,6 +21,7 @@ pub enum Case {
     Late,
     Concurrent,
     Overlap,
+    Allreduce,
 }
 
 impl Case {
@@ -34,6 +35,7 @@ impl Case {
             Self::Late => ("e", "ranks that come up to 1 s late: time from the last one's call"),
             Self::Concurrent => ("f", "many reductions at once"),
             Self::Overlap => ("g", "ranks that compute meanwhile"),
+            Self::Allreduce => ("h", "allreduce"),
         }
     }
 
@@ -43,7 +45,9 @@ impl Case {
             Self::SlowLink => Disturbance::SlowLink,
             Self::Throttled => Disturbance::Throttled,
             Self::MovingLoad => Disturbance::Moving,
-            Self::Quiet | Self::Late | Self::Concurrent | Self::Overlap => Disturbance::None,
+            Self::Quiet | Self::Late | Self::Concurrent | Self::Overlap | Self::Allreduce => {
+                Disturbance::None
+            }
         }
     }
 }
@@ -51,13 +55,25 @@ impl Case {
 impl ValueEnum for Case {
     fn value_variants<'a>() -> &'a [Self] {
         use Case::*;
-        &[Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap]
+        &[Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap, Allreduce]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let (letter, help) = self.words();
         Some(PossibleValue::new(letter).help(help))
     }
+}
+
+/// Who receives the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Roots {
+    /// Rank 0.
+    One,
+    /// Of many reductions, each goes to another rank.
+    Rotating,
+    /// Every rank receives each.
+    All,
 }
 
 /// What the ranks do in each repetition.
@@ -69,8 +85,8 @@ pub struct Exercise {
     pub bytes: u64,
     /// Reductions at once.
     pub count: u32,
-    /// Whether each of them goes to another rank.
-    pub rotate: bool,
+    /// Where they go.
+    pub roots: Roots,
     /// How long every rank computes meanwhile, in microseconds.
     pub compute_us: u64,
 }
@@ -78,12 +94,13 @@ pub struct Exercise {
 impl Exercise {
     /// One reduction after the other.
     pub fn single(case: Case, bytes: u64) -> Self {
-        Self { case, bytes, count: 1, rotate: false, compute_us: 0 }
+        let roots = if case == Case::Allreduce { Roots::All } else { Roots::One };
+        Self { case, bytes, count: 1, roots, compute_us: 0 }
     }
 
     /// A name for files.
     pub fn file_name(&self) -> String {
-        let roots = if self.rotate { "-all-roots" } else { "" };
+        let roots = if self.roots == Roots::Rotating { "-all-roots" } else { "" };
         format!("{}-{}x{}{roots}", self.case.words().0, self.count, self.bytes)
     }
 
@@ -107,8 +124,14 @@ impl Exercise {
 
     /// What has to pass the busier direction of a rank's link, in bytes.
     pub fn link_bytes(&self, ranks: u32, rank: u32) -> u64 {
-        let is_root = |number: &u32| rank == if self.rotate { number % ranks } else { 0 };
-        let received = (0..self.count).filter(is_root).count() as u64;
-        received.max(u64::from(self.count) - received) * self.bytes
+        let count = u64::from(self.count);
+        let received = match self.roots {
+            Roots::One if rank == 0 => count,
+            Roots::One => 0,
+            Roots::Rotating => (0..self.count).filter(|number| number % ranks == rank).count() as u64,
+            // Each sends all but its share for folding, and its share of the result to all others.
+            Roots::All => return count * self.bytes * 2 * u64::from(ranks - 1) / u64::from(ranks),
+        };
+        received.max(count - received) * self.bytes
     }
 }

@@ -18,6 +18,8 @@ pub struct Contender {
     pub library: Option<Library>,
     /// Which algorithm, or which bodies.
     pub name: &'static str,
+    /// The same in an allreduce.
+    pub allreduce: &'static str,
     /// Whether it stays without being the fastest of its library.
     pub stays: bool,
     /// What everfold's bodies are.
@@ -61,6 +63,7 @@ impl<'a> Field<'a> {
         let ours = |name, kind, protection| Contender {
             library: None,
             name,
+            allreduce: name,
             stays: true,
             kind,
             protection,
@@ -89,6 +92,7 @@ impl<'a> Field<'a> {
         self.contenders.push(Contender {
             library: Some(algorithm.library),
             name: algorithm.name,
+            allreduce: algorithm.allreduce,
             stays: algorithm.is_default(),
             kind: Kind::Vec,
             protection: Protection::None,

@@ -191,7 +191,7 @@ impl Measurement<'_, '_> {
             bytes: exercise.bytes,
             repetitions,
             count: exercise.count,
-            rotate: exercise.rotate,
+            roots: exercise.roots,
             delay_us,
             compute_us: exercise.compute_us,
             round,

@@ -12,7 +12,7 @@ use everfold::Protection;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    case::{Case, Exercise},
+    case::{Case, Exercise, Roots},
     field::Field,
     measure::{Measurement, Rule},
     peers::{Library, Peer},
@@ -58,7 +58,7 @@ const REPETITIONS_MIN: usize = 3;
 #[derive(Args)]
 pub struct Compare {
     /// What is measured.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CASES", default_value = "a,b,c,d,e,f,g")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CASES", default_value = "a,b,c,d,e,f,g,h")]
     cases: Vec<Case>,
     /// Numbers of ranks on one host [default: 2,4,8,16 unless --hosts is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=512))]
@@ -66,7 +66,8 @@ pub struct Compare {
     /// Numbers of hosts [default: 4,8 unless --ranks is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=i64::from(HOSTS_MAX)))]
     hosts: Vec<u32>,
-    /// Sizes of bodies in cases a to e [default: 8,1k,64k,1m,8m,32m,128m in case a, 1m,8m,32m in the others].
+    /// Sizes of bodies in all cases but f and g [default: 8,1k,64k,1m,8m,32m,128m in cases a and h, 1m,8m,32m in the
+    /// others].
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<u64>,
     /// What each link carries each way.
@@ -245,14 +246,14 @@ impl Compare {
             |default: &[u64]| if self.sizes.is_empty() { default.to_vec() } else { self.sizes.clone() };
         let (k, m) = (1 << 10, 1 << 20);
         match case {
-            Case::Quiet if self.quick => sizes(&[8, 64 * k, m, 8 * m]),
-            Case::Quiet => sizes(&[8, k, 64 * k, m, 8 * m, 32 * m, 128 * m]),
+            Case::Quiet | Case::Allreduce if self.quick => sizes(&[8, 64 * k, m, 8 * m]),
+            Case::Quiet | Case::Allreduce => sizes(&[8, k, 64 * k, m, 8 * m, 32 * m, 128 * m]),
             Case::Overlap => return vec![Exercise::single(case, OVERLAP_BYTES)],
             Case::Concurrent => {
                 let counts = if self.quick { &CONCURRENT[..1] } else { &CONCURRENT };
                 let both = |&count| {
                     let one_root = Exercise { count, ..Exercise::single(case, CONCURRENT_BYTES) };
-                    [one_root, Exercise { rotate: true, ..one_root }]
+                    [one_root, Exercise { roots: Roots::Rotating, ..one_root }]
                 };
                 return counts.iter().flat_map(both).collect();
             }

@@ -2,13 +2,13 @@
  *
  * It does what the driver at the other end of SOCKET writes, a line of numbers at a time:
  *
- *   bytes repetitions count rotate delay_us compute_us round ...
+ *   bytes repetitions count roots delay_us compute_us round ...
  *
  * and answers with a line: the start and the end of each repetition in nanoseconds, [[start,end],...], or "!" and what
  * is wrong. Between two lines it blocks in read(2) and takes no processor time from others.
  *
- * A repetition: barrier, wait delay_us; start the clock; reduce `count` bodies of `bytes` bytes, to rank 0 or (rotate)
- * each to another rank, while computing for compute_us without a call to the library; stop the clock. */
+ * A repetition: barrier, wait delay_us; start the clock; reduce `count` bodies of `bytes` bytes, while computing for
+ * compute_us without a call to the library; stop the clock. The results go to rank 0, each to another rank, or to all. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,9 @@
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Who receives the results. */
+enum { ONE, ROTATING, ALL };
 
 static int rank, size;
 
@@ -43,6 +46,8 @@ static long first_wrong(const float *body, long elements, long round)
         if (body[i] != size * (size + 1) / 2 * element(i, round)) return i;
     return -1;
 }
+
+static int root(long number, long roots) { return roots == ROTATING ? number % size : 0; }
 
 static volatile double sink;
 
@@ -75,8 +80,8 @@ int main(int argc, char **argv)
     fprintf(out, "%d\n", rank);
     fflush(out);
 
-    long bytes, repetitions, count, rotate, delay_us, compute_us, round;
-    while (fscanf(in, "%ld %ld %ld %ld %ld %ld %ld%*[^\n]", &bytes, &repetitions, &count, &rotate, &delay_us, &compute_us,
+    long bytes, repetitions, count, roots, delay_us, compute_us, round;
+    while (fscanf(in, "%ld %ld %ld %ld %ld %ld %ld%*[^\n]", &bytes, &repetitions, &count, &roots, &delay_us, &compute_us,
                   &round) == 7) {
         long elements = bytes / sizeof(float), wrong = -1;
         float **given = calloc(count, sizeof *given), **taken = calloc(count, sizeof *taken);
@@ -84,19 +89,22 @@ int main(int argc, char **argv)
         long long(*times)[2] = calloc(repetitions, sizeof *times);
         for (long k = 0; k < count; k++) {
             given[k] = allocate(elements);
-            if (rank == (rotate ? k % size : 0)) taken[k] = allocate(elements);
+            if (roots == ALL || rank == root(k, roots)) taken[k] = allocate(elements);
         }
         for (long repetition = 0; repetition < repetitions; repetition++) {
             for (long k = 0; k < count; k++) fill(given[k], elements, round + repetition + k);
             MPI_Barrier(MPI_COMM_WORLD);
             if (delay_us) usleep(delay_us);
             times[repetition][0] = now_ns();
-            if (count == 1 && !compute_us) {
+            if (roots == ALL) {
+                for (long k = 0; k < count; k++)
+                    MPI_Allreduce(given[k], taken[k], elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+            } else if (count == 1 && !compute_us) {
                 MPI_Reduce(given[0], taken[0], elements, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
             } else {
                 for (long k = 0; k < count; k++)
-                    MPI_Ireduce(given[k], taken[k], elements, MPI_FLOAT, MPI_SUM, rotate ? k % size : 0,
-                                MPI_COMM_WORLD, &requests[k]);
+                    MPI_Ireduce(given[k], taken[k], elements, MPI_FLOAT, MPI_SUM, root(k, roots), MPI_COMM_WORLD,
+                                &requests[k]);
                 if (compute_us) compute(times[repetition][0] + compute_us * 1000);
                 MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
             }

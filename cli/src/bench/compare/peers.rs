@@ -33,6 +33,8 @@ pub struct Algorithm {
     pub library: Library,
     /// What people call it.
     pub name: &'static str,
+    /// What people call its way of an allreduce.
+    pub allreduce: &'static str,
     settings: Settings,
 }
 
@@ -43,37 +45,43 @@ impl Algorithm {
     }
 }
 
-/// Open MPI's `tuned` component, told what to do for `MPI_Reduce`, and `libnbc` for `MPI_Ireduce`.
+/// Open MPI's `tuned` component, told what to do for `MPI_Reduce` and `MPI_Allreduce`, and `libnbc` for `MPI_Ireduce`.
 macro_rules! tuned {
-    ($name:literal, $reduce:literal, $segment:literal, $ireduce:literal) => {
+    ($name:literal, $reduce:literal, $segment:literal, $ireduce:literal, $all_name:literal, $allreduce:literal) => {
         Algorithm {
             library: Library::OpenMpi,
             name: $name,
+            allreduce: $all_name,
             settings: &[
                 ("coll", "^han"),
                 ("coll_tuned_use_dynamic_rules", "1"),
                 ("coll_tuned_reduce_algorithm", $reduce),
                 ("coll_tuned_reduce_algorithm_segmentsize", $segment),
                 ("coll_libnbc_ireduce_algorithm", $ireduce),
+                ("coll_tuned_allreduce_algorithm", $allreduce),
+                ("coll_tuned_allreduce_algorithm_segmentsize", $segment),
             ],
         }
     };
 }
 
 macro_rules! algorithm {
-    ($library:ident, $name:literal, $settings:expr) => {
-        Algorithm { library: Library::$library, name: $name, settings: &$settings }
+    ($library:ident, $name:literal, $all_name:literal, $settings:expr) => {
+        Algorithm { library: Library::$library, name: $name, allreduce: $all_name, settings: &$settings }
     };
 }
 
-const OPEN_MPI: Algorithm = algorithm!(OpenMpi, "as it comes", []);
-const ADAPT: Algorithm = algorithm!(OpenMpi, "ADAPT", [("coll", "^han"), ("coll_adapt_priority", "100")]);
+const OPEN_MPI: Algorithm = algorithm!(OpenMpi, "as it comes", "as it comes", []);
+const ADAPT: Algorithm =
+    algorithm!(OpenMpi, "ADAPT", "without HAN", [("coll", "^han"), ("coll_adapt_priority", "100")]);
 const MPICH: [Algorithm; 4] = [
-    algorithm!(Mpich, "as it comes", []),
+    algorithm!(Mpich, "as it comes", "as it comes", []),
     algorithm!(
         Mpich,
         "binomial",
+        "recursive doubling",
         [
+            ("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "recursive_doubling"),
             ("MPIR_CVAR_REDUCE_INTRA_ALGORITHM", "binomial"),
             ("MPIR_CVAR_IREDUCE_INTRA_ALGORITHM", "sched_binomial")
         ]
@@ -81,7 +89,9 @@ const MPICH: [Algorithm; 4] = [
     algorithm!(
         Mpich,
         "scatter-gather",
+        "scatter-allgather",
         [
+            ("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "reduce_scatter_allgather"),
             ("MPIR_CVAR_REDUCE_INTRA_ALGORITHM", "reduce_scatter_gather"),
             ("MPIR_CVAR_IREDUCE_INTRA_ALGORITHM", "sched_reduce_scatter_gather")
         ]
@@ -89,7 +99,9 @@ const MPICH: [Algorithm; 4] = [
     algorithm!(
         Mpich,
         "tree 64k",
+        "ring",
         [
+            ("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "ring"),
             ("MPIR_CVAR_REDUCE_INTRA_ALGORITHM", "nb"),
             ("MPIR_CVAR_IREDUCE_INTRA_ALGORITHM", "tsp_tree"),
             ("MPIR_CVAR_IREDUCE_TREE_PIPELINE_CHUNK_SIZE", "65536")
@@ -98,18 +110,18 @@ const MPICH: [Algorithm; 4] = [
 ];
 const ONE_HOST: [Algorithm; 6] = [
     OPEN_MPI,
-    tuned!("chain 64k", "2", "65536", "chain"),
-    tuned!("binary 64k", "4", "65536", "binomial"),
-    tuned!("binomial 64k", "5", "65536", "binomial"),
-    tuned!("Rabenseifner", "7", "0", "rabenseifner"),
+    tuned!("chain 64k", "2", "65536", "chain", "segmented ring 64k", "5"),
+    tuned!("binary 64k", "4", "65536", "binomial", "ring", "4"),
+    tuned!("binomial 64k", "5", "65536", "binomial", "recursive doubling", "3"),
+    tuned!("Rabenseifner", "7", "0", "rabenseifner", "Rabenseifner", "6"),
     ADAPT,
 ];
 const NETWORK: [Algorithm; 6] = [
     OPEN_MPI,
-    tuned!("pipeline 64k", "3", "65536", "chain"),
-    tuned!("pipeline 256k", "3", "262144", "chain"),
-    tuned!("binomial 64k", "5", "65536", "binomial"),
-    tuned!("Rabenseifner", "7", "0", "rabenseifner"),
+    tuned!("pipeline 64k", "3", "65536", "chain", "segmented ring 64k", "5"),
+    tuned!("pipeline 256k", "3", "262144", "chain", "ring", "4"),
+    tuned!("binomial 64k", "5", "65536", "binomial", "recursive doubling", "3"),
+    tuned!("Rabenseifner", "7", "0", "rabenseifner", "Rabenseifner", "6"),
     ADAPT,
 ];
 
@@ -210,7 +222,7 @@ impl Peer {
             Library::Mpich => {
                 // Without this, its ranks take the cores from each other while they wait.
                 add("-genv MPIR_CVAR_POLLS_BEFORE_YIELD 1");
-                for collective in ["REDUCE", "IREDUCE", "BARRIER"] {
+                for collective in ["REDUCE", "IREDUCE", "ALLREDUCE", "BARRIER"] {
                     add(&format!("-genv MPIR_CVAR_{collective}_DEVICE_COLLECTIVE 0"));
                 }
                 "-genv"

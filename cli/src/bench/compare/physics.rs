@@ -37,7 +37,12 @@ impl<'a> Bound<'a> {
             Some(bytes_per_s) => Kind::Links { place, bytes_per_s },
             None => {
                 // If some are late, the others have been folded; the last body meets what is there.
-                let bodies = if exercise.case == Case::Late { 2 } else { place.ranks };
+                let bodies = match exercise.case {
+                    Case::Late => 2,
+                    // Each writes the result, too; writing a body takes as long as reading one, at least.
+                    Case::Allreduce => 2 * place.ranks - 1,
+                    _ => place.ranks,
+                };
                 let traffic_s =
                     || memory_traffic(bodies, exercise.bytes).as_secs_f64() * f64::from(exercise.count);
                 Kind::Memory { traffic_s: (exercise.bytes >= TRAFFIC_COUNTS).then(traffic_s) }

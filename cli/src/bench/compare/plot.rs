@@ -7,7 +7,11 @@ use std::{
 
 use plotters::prelude::*;
 
-use super::{case::Case, peers::Library, report::Measured};
+use super::{
+    case::{Case, Roots},
+    peers::Library,
+    report::Measured,
+};
 use crate::{Failure, size};
 
 const SIZE: (u32, u32) = (900, 560);
@@ -59,7 +63,8 @@ impl Line {
 /// # Errors
 /// A file cannot be written.
 pub fn draw_all(title: &str, results: &[Measured], file: &Path) -> Result<(), Failure> {
-    let (all_roots, one_root): (Vec<_>, Vec<_>) = results.iter().partition(|one| one.exercise.rotate);
+    let (all_roots, one_root): (Vec<_>, Vec<_>) =
+        results.iter().partition(|one| one.exercise.roots == Roots::Rotating);
     let file = |suffix: &str| PathBuf::from(format!("{}{suffix}.svg", file.display()));
     draw(title, &one_root, &file(""))?;
     draw(&format!("{title}, all roots"), &all_roots, &file("-all-roots"))

@@ -11,10 +11,13 @@ use std::{
 };
 
 use clap::Args;
-use everfold::{Array, prelude::*};
+use everfold::{Array, Reduction, prelude::*};
 use everfold_timeline::Timeline;
 
-use super::team::{Block, Kind};
+use super::{
+    case::Roots,
+    team::{Block, Kind},
+};
 use crate::{Failure, bench::rank::barrier, clock::now_ns, size};
 
 #[derive(Args)]
@@ -102,6 +105,11 @@ fn compute(until_ns: u64) {
     }
 }
 
+fn configured<B: Body, D>(reduction: Reduction<B, D>, block: &Block, draws: bool) -> Reduction<B, D> {
+    let reduction = reduction.protection(block.protection);
+    if draws { reduction.trace() } else { reduction }
+}
+
 /// All repetitions of a block, or what is wrong with a result.
 async fn measure<E>(session: &Session, block: &Block) -> everfold::Result<Result<Vec<Times>, String>>
 where
@@ -120,10 +128,13 @@ where
         let started = now_ns();
         let mut futures = Vec::with_capacity(bodies.len());
         for ((number, body), name) in (0..).zip(bodies).zip(&names) {
-            let root = if block.rotate { number % session.size() } else { 0 };
-            let reduction = session.reduce(name, body).root(root).protection(block.protection);
             let draws = block.timeline.is_some() && round == last;
-            futures.push(if draws { reduction.trace() } else { reduction }.start()?);
+            futures.push(if block.roots == Roots::All {
+                configured(session.allreduce(name, body), block, draws).start()?
+            } else {
+                let root = if block.roots == Roots::Rotating { number % session.size() } else { 0 };
+                configured(session.reduce(name, body).root(root), block, draws).start()?
+            });
         }
         compute(started + block.compute_us * 1000);
         let mut outcomes = Vec::with_capacity(futures.len());

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 
 use super::{
-    case::{Case, Exercise},
+    case::{Case, Exercise, Roots},
     field::Field,
     measure::Sample,
     peers::Library,
@@ -92,7 +92,7 @@ impl Measured {
             let quartiles = sample.quartiles();
             Side {
                 library: contender.library,
-                name: contender.name,
+                name: if exercise.roots == Roots::All { contender.allreduce } else { contender.name },
                 as_it_comes: contender.stays,
                 quiet_s: quiet_s.get(sample.contender).copied().flatten(),
                 quartiles,
@@ -155,7 +155,7 @@ pub fn what(exercise: &Exercise) -> String {
     let bytes = size::show(exercise.bytes);
     match exercise.case {
         Case::Concurrent => {
-            let roots = if exercise.rotate { "all roots" } else { "one root" };
+            let roots = if exercise.roots == Roots::Rotating { "all roots" } else { "one root" };
             format!("{} × {bytes}, {roots}", exercise.count)
         }
         Case::Overlap => format!("{bytes}, computing {}", show(exercise.compute_us as f64 / 1e6)),

@@ -18,6 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
+use super::case::Roots;
 use crate::{Failure, children::die_with_us, interrupts::Interrupts};
 
 /// How often whoever waits looks whether we are to end.
@@ -45,8 +46,8 @@ pub struct Block {
     pub repetitions: u64,
     /// Reductions at once.
     pub count: u32,
-    /// Whether each of them goes to another rank, not all to rank 0.
-    pub rotate: bool,
+    /// Who receives the results.
+    pub roots: Roots,
     /// How long this rank waits before each.
     pub delay_us: u64,
     /// How long it computes meanwhile.
@@ -74,7 +75,7 @@ impl fmt::Display for Block {
             bytes,
             repetitions,
             count,
-            rotate,
+            roots,
             delay_us,
             compute_us,
             round,
@@ -82,10 +83,10 @@ impl fmt::Display for Block {
             protection,
             timeline,
         } = self;
-        let (rotate, kind) = (u8::from(*rotate), u8::from(*kind == Kind::Vec));
+        let (roots, kind) = (*roots as u8, *kind as u8);
         write!(
             f,
-            "{bytes} {repetitions} {count} {rotate} {delay_us} {compute_us} {round} {kind} {protection}"
+            "{bytes} {repetitions} {count} {roots} {delay_us} {compute_us} {round} {kind} {protection}"
         )?;
         timeline.iter().try_for_each(|file| write!(f, " {}", file.display()))
     }
@@ -101,11 +102,11 @@ impl FromStr for Block {
             bytes: number()?,
             repetitions: number()?,
             count: number()? as u32,
-            rotate: number()? != 0,
+            roots: *[Roots::One, Roots::Rotating, Roots::All].get(number()? as usize).ok_or(())?,
             delay_us: number()?,
             compute_us: number()?,
             round: number()?,
-            kind: if number()? == 0 { Kind::Array } else { Kind::Vec },
+            kind: *[Kind::Array, Kind::Vec].get(number()? as usize).ok_or(())?,
             protection: words.next().and_then(|word| word.parse().ok()).ok_or(())?,
             timeline: words.next().map(PathBuf::from),
         })
@@ -300,7 +301,7 @@ mod tests {
                 bytes: 64,
                 repetitions: 3,
                 count: 2,
-                rotate: true,
+                roots: Roots::All,
                 delay_us: 5,
                 compute_us: 6,
                 round: 7,
