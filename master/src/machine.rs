@@ -114,6 +114,11 @@ impl Master {
         self.membership.epoch()
     }
 
+    /// Whether ranks have yet to call a reduction that others have called.
+    pub fn awaits_calls(&self, id: ReductionId) -> bool {
+        self.reductions.get(&id).is_some_and(|reduction| reduction.arrived != reduction.group)
+    }
+
     /// Reductions that have not ended.
     pub fn reductions(&self) -> impl Iterator<Item = (&ReductionId, &Reduction)> {
         self.reductions.iter()

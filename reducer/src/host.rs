@@ -15,7 +15,7 @@ use std::{
 
 use everfold_master::{Action, Event, Master, Notice, Policy};
 use everfold_protocol::{
-    Epoch, JobId, ProcessId,
+    Epoch, JobId, ProcessId, ReductionId, ReductionSpec,
     frame::FrameError,
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
@@ -25,6 +25,7 @@ use everfold_worker::{
         board::{OwnBoard, SharedWords},
         lifeline::{self, Ending},
     },
+    patience::{self, Patience},
     runtime::timestamp,
     transport::{
         control::{Address, BoxStream, Listener},
@@ -130,6 +131,9 @@ async fn host(
 /// Messages after which the master says what it has decided so far, however many more there are.
 const TURN_MESSAGES: u64 = 2048;
 
+/// Arrays up to this length come in messages that are not cut up on their way.
+const SHORT_BYTES: u64 = 4 << 10;
+
 /// How long last messages to a worker may take.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -189,6 +193,9 @@ struct Driver {
     machine: Master,
     board: Option<(Arc<OwnBoard>, Clerk<SharedWords>)>,
     connections: BTreeMap<ProcessId, Connection>,
+    patience: Patience,
+    /// The latest short array that somebody has called since messages were sent last.
+    short_call: Option<ReductionId>,
     /// Messages so far.
     heard: u64,
     /// Whether the machine wants nothing more, ever.
@@ -207,6 +214,8 @@ impl Driver {
             machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
             board: config.board.clone().map(|own| (own.clone(), Clerk::new(own.board().clone()))),
             connections: BTreeMap::new(),
+            patience: Patience::default(),
+            short_call: None,
             heard: 0,
             done: false,
         }
@@ -217,6 +226,7 @@ impl Driver {
         let mut batch = Vec::new();
         let mut next_look = tokio::time::Instant::now();
         while !self.act() {
+            self.watch(&inputs).await;
             let due = self.machine.poll_timeout();
             let due = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
@@ -242,6 +252,19 @@ impl Driver {
             }
         }
         self.connections
+    }
+
+    /// If others are about to call what somebody has called just now, waits for them for a short while without going to sleep.
+    async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
+        let latest = self.short_call.take().filter(|latest| self.machine.awaits_calls(*latest));
+        if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
+            let mut looks = patience::looks();
+            while inputs.is_empty() && looks.next().is_some() {
+                // Connections are heard.
+                tokio::task::yield_now().await;
+            }
+            self.patience.learn(inputs.is_empty());
+        }
     }
 
     /// However much there is to hear, time passes: whoever hears no pings gives the master up.
@@ -287,8 +310,12 @@ impl Driver {
             }
             Input::Messages(header, messages) => {
                 for message in messages {
-                    if let ToMaster::Join(peer) = &message {
-                        self.watch_life(peer);
+                    match &message {
+                        ToMaster::Join(peer) => self.watch_life(peer),
+                        ToMaster::Contribute(call) if is_short(&call.spec) => {
+                            self.short_call = Some(call.reduction);
+                        }
+                        _ => {}
                     }
                     let taken = self.board.as_mut().map(|(_, clerk)| clerk.hear(&message));
                     self.take_over(taken.unwrap_or_default());
@@ -379,6 +406,11 @@ impl Driver {
             tokio::spawn(connection.end());
         }
     }
+}
+
+/// Whether it is about an array that comes in one piece.
+fn is_short(spec: &ReductionSpec) -> bool {
+    spec.kind.array_bytes().is_some_and(|(bytes, _)| bytes <= SHORT_BYTES)
 }
 
 fn tell(notice: &Notice) {

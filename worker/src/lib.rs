@@ -44,6 +44,8 @@ pub mod machine;
 #[cfg(feature = "runtime")]
 pub mod memory;
 #[cfg(feature = "runtime")]
+pub mod patience;
+#[cfg(feature = "runtime")]
 pub mod peers;
 #[cfg(feature = "runtime")]
 mod placing;

@@ -1,11 +1,6 @@
 //! What a rank does with the board of its job.
 
-use std::{
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId,
@@ -22,17 +17,8 @@ use crate::{
     kernel::{self, Accumulate, Bracketing, Own},
     machine::ExecutionError,
     memory::board::{self, Bells, OwnBoard, SharedWords, now},
+    patience::{self, Patience},
 };
-
-/// How often a rank that watches the board gives its core away at most before it sleeps. If nobody wants the core, that takes
-/// about as long as to fall asleep and be woken up.
-const YIELDS: u32 = 64;
-
-/// How long it watches at most, whoever has the core meanwhile.
-const WATCH: Duration = Duration::from_millis(1);
-
-/// Of 2 to the power of this many chances to watch at least one is taken, however many were in vain.
-const DOUBLINGS_MAX: u32 = 3;
 
 /// What is folded at once is copied off the board before: so many bytes, which stay in the cache.
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -50,9 +36,7 @@ pub(crate) struct Placing {
     bells: Arc<Bells>,
     /// What was watched last.
     watched: Option<Spot>,
-    /// How often in a row that was in vain, and how often it is left out now.
-    in_vain: u32,
-    left_out: u32,
+    patience: Patience,
 }
 
 impl Placing {
@@ -63,7 +47,7 @@ impl Placing {
             own.iter().for_each(|own| own.meet(&bells));
             let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
             let tickets = Tickets::new(me, board, limits.board_bytes_max);
-            Ok(Self { me, tickets, bells, watched: None, in_vain: 0, left_out: 0 })
+            Ok(Self { me, tickets, bells, watched: None, patience: Patience::default() })
         };
         let opened: io::Result<Self> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
         // Without it everything still works with messages.
@@ -110,24 +94,17 @@ impl Placing {
     pub fn watch(&mut self) -> Option<Watch> {
         let latest = self.tickets.latest().filter(|latest| self.watched != Some(*latest))?;
         self.watched = Some(latest);
-        if self.left_out > 0 {
-            self.left_out -= 1;
-            return None;
-        }
-        Some(Watch { me: self.me, board: self.tickets.board().clone(), spot: latest })
+        let watch = || Watch { me: self.me, board: self.tickets.board().clone(), spot: latest };
+        self.patience.takes_chance().then(watch)
     }
 
     /// Takes in whether watching was worth the while.
     pub fn has_watched(&mut self, in_vain: bool) {
-        self.in_vain = if in_vain { (self.in_vain + 1).min(DOUBLINGS_MAX) } else { 0 };
-        self.left_out = (1 << self.in_vain) - 1;
+        self.patience.learn(in_vain);
     }
 }
 
-/// Watches one round.
-///
-/// To be woken up costs each rank several times what its contribution does. So whoever waits gives its core to others for a
-/// while, who may be about to contribute, and sees by itself when the round is complete.
+/// Watches one round, to see without being woken up when it is complete.
 pub(crate) struct Watch {
     me: Rank,
     board: Arc<Board<SharedWords>>,
@@ -148,8 +125,8 @@ impl Watch {
 
 /// Gives the core to others, who may be about to do what is waited for.
 fn give_way_while(waits: impl Fn() -> bool) {
-    let started = Instant::now();
-    (0..YIELDS).take_while(|_| waits() && started.elapsed() < WATCH).for_each(|_| thread::yield_now());
+    let mut looks = patience::looks();
+    while waits() && looks.next().is_some() {}
 }
 
 /// How a call ends whose round is complete.
