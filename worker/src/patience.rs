@@ -62,6 +62,6 @@ mod tests {
         };
         let waits = [true, true, true, true, true, false, false].map(&mut chances_until_taken);
         assert_eq!(waits, [0, 1, 3, 7, 7, 7, 0]);
-        assert_eq!(looks().count() as u32, YIELDS);
+        assert!(looks().count() as u32 <= YIELDS);
     }
 }

@@ -1,9 +1,16 @@
 //! Copying a finished result here.
 
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::{
+    pin::pin,
+    sync::{Arc, PoisonError, atomic::Ordering},
+};
 
 use bytes::Bytes;
-use everfold_protocol::message::{ByteRange, Data, Fault, HalfBody, Piece, WindowRef};
+use everfold_protocol::{
+    ProcessId,
+    message::{ByteRange, Data, Fault, HalfBody, Piece, WindowRef},
+};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::{Array, Kind, ON_THE_SPOT_BYTES, Progress, Share, handed_back};
 use crate::{
@@ -13,6 +20,13 @@ use crate::{
     peers::Peers,
     transport::{Fetched, ReadError},
 };
+
+/// Longest part of a result that is copied at once.
+const PART_BYTES: u64 = 1 << 20;
+
+/// So much of a result is asked for ahead, in so many parts at most.
+const AHEAD_BYTES: u64 = 4 << 20;
+const AHEAD_MAX: u64 = 16;
 
 impl Share {
     /// Copies a finished result into this rank's body. What could not be reached may come with another call; then the body
@@ -76,11 +90,13 @@ impl Share {
                     // Whoever has read it last may not have let go of it yet.
                     original.idle().await;
                 }
-                for mut piece in pieces.into_iter().filter(|piece| piece.range.end() > progress.done) {
-                    let start = piece.range.start.max(progress.done);
-                    piece.range = ByteRange { start, len: piece.range.end() - start };
-                    self.collect_piece(peers, array, &original, piece).await?;
+                let mut left = pieces;
+                left.retain(|piece| piece.range.end() > progress.done);
+                for Piece { range, .. } in &mut left {
+                    let start = range.start.max(progress.done);
+                    *range = ByteRange { start, len: range.end() - start };
                 }
+                self.collect_parts(peers, array, &original, array.parts(left)).await?;
                 Ok(None)
             }
             Kind::Object(_) => {
@@ -112,58 +128,91 @@ impl Share {
         })
     }
 
-    async fn collect_piece(
+    /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, and nobody's link waits for
+    /// the end of another's answer.
+    async fn collect_parts(
         &self,
         peers: &Peers,
         array: &Array,
         original: &Arc<Buffer>,
-        piece: Piece,
+        parts: Vec<Piece>,
     ) -> Result<(), ExecutionError> {
-        let Piece { range, process, data } = piece;
-        let progress = |part: ByteRange, done: bool| {
-            let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.touched = progress.touched.max(part.end());
-            progress.done = if done { part.end() } else { progress.done };
+        let is_mine = |data: &Data| match data {
+            Data::Window(window) => self.shown.windows.shows(window, original),
+            _ => false,
         };
-        let is_mine = |window| self.shown.windows.shows(window, original);
-        if process == self.me && (array.in_place || matches!(&data, Data::Window(window) if is_mine(window)))
-        {
-            progress(range, true);
-            return Ok(());
-        }
-        let inline = matches!(data, Data::Inline(_));
-        // Long pieces come in parts, so that staging stays short and peers are read in turn.
-        let part_bytes = (1 << 20) / array.element_bytes.max(1) as u64 * array.element_bytes.max(1) as u64;
-        let part_bytes = if inline { range.len } else { part_bytes.max(array.element_bytes as u64) };
-        for start in (range.start..range.end()).step_by(part_bytes as usize) {
-            let part = ByteRange { start, len: part_bytes.min(range.end() - start) };
-            let bytes = peers.fetch(process, &data, Some(part)).await?;
-            let original = original.clone();
-            progress(part, false);
-            let copy = move || {
-                let unreachable = || ExecutionError {
-                    fault: Fault::Unreachable,
-                    ..ExecutionError::blame(process, ReadError::Released)
-                };
-                // A peer may still read what is about to be overwritten, for a task that was given up.
-                let mut target = original.write(part.start, part.len).map_err(|error| ExecutionError {
-                    fault: Fault::Unreachable,
-                    ..ExecutionError::blame(process, error)
-                })?;
-                if bytes.len() != target.len() {
-                    return Err(ExecutionError::blame(process, ReadError::Released));
-                }
-                target.copy_from_slice(&bytes);
-                if bytes.is_still_valid() { Ok(()) } else { Err(unreachable()) }
+        let is_here = |part: &Piece| part.process == self.me && (array.in_place || is_mine(&part.data));
+        let fetch = async |part: Piece| {
+            let fetched = match is_here(&part) {
+                true => None,
+                false => Some(peers.fetch(part.process, &part.data, Some(part.range)).await?),
             };
-            if part.len as usize <= ON_THE_SPOT_BYTES {
-                copy()?;
-            } else {
-                let copied = tokio::task::spawn_blocking(copy).await;
-                copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
+            Ok::<_, ExecutionError>((part, fetched))
+        };
+        let longest = parts.iter().map(|part| part.range.len).max().unwrap_or(0);
+        let ahead = (AHEAD_BYTES / longest.max(1)).clamp(1, AHEAD_MAX);
+        let mut fetched = pin!(stream::iter(parts).map(fetch).buffered(ahead as usize));
+        while let Some((Piece { range, process, .. }, bytes)) = fetched.try_next().await? {
+            let progress = |done: bool| {
+                let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
+                progress.touched = progress.touched.max(range.end());
+                progress.done = if done { range.end() } else { progress.done };
+            };
+            if let Some(bytes) = bytes {
+                progress(false);
+                let original = original.clone();
+                let copy = move || copy(&bytes, &original, range, process);
+                if range.len as usize <= ON_THE_SPOT_BYTES {
+                    copy()?;
+                } else {
+                    let copied = tokio::task::spawn_blocking(copy).await;
+                    copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
+                }
             }
-            progress(part, true);
+            progress(true);
         }
         Ok(())
+    }
+}
+
+impl Array {
+    /// The same pieces in parts: long ones would keep this rank at one peer, and staging long.
+    fn parts(&self, pieces: Vec<Piece>) -> Vec<Piece> {
+        let element_bytes = self.element_bytes.max(1) as u64;
+        let longest = (PART_BYTES / element_bytes).max(1) * element_bytes;
+        let cut = |Piece { range, process, data }: Piece| {
+            let len = if matches!(data, Data::Inline(_)) { range.len.max(1) } else { longest };
+            let starts = (range.start..range.end()).step_by(len as usize);
+            starts.map(move |start| {
+                let range = ByteRange { start, len: len.min(range.end() - start) };
+                Piece { range, process, data: data.clone() }
+            })
+        };
+        pieces.into_iter().flat_map(cut).collect()
+    }
+}
+
+/// Copies what `process` has sent to its place in this rank's body.
+fn copy(
+    bytes: &Fetched,
+    original: &Arc<Buffer>,
+    range: ByteRange,
+    process: ProcessId,
+) -> Result<(), ExecutionError> {
+    // A peer may still read what is about to be overwritten, for a task that was given up.
+    let mut target = original.write(range.start, range.len).map_err(|error| ExecutionError {
+        fault: Fault::Unreachable,
+        ..ExecutionError::blame(process, error)
+    })?;
+    if bytes.len() != target.len() {
+        return Err(ExecutionError::blame(process, ReadError::Released));
+    }
+    target.copy_from_slice(bytes);
+    match bytes.is_still_valid() {
+        true => Ok(()),
+        false => {
+            let blame = ExecutionError::blame(process, ReadError::Released);
+            Err(ExecutionError { fault: Fault::Unreachable, ..blame })
+        }
     }
 }

@@ -19,6 +19,7 @@ use everfold_protocol::{
     frame::{self, FrameError, PRELUDE_BYTES, Prelude},
     message::Header,
 };
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -146,7 +147,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                prepare(&stream)?;
                 Ok(Box::new(stream))
             }
             Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
@@ -165,6 +166,20 @@ impl Listener {
     }
 }
 
+/// How a connection finds its pace. Those of many peers meet at one link here: there BBR, which some systems prefer, leaves
+/// single ones behind for tens of milliseconds.
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// Messages leave at once, and connections share links.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // Where it is not allowed, the system's choice stays.
+    if let Err(error) = setsockopt(stream, sockopt::TcpCongestion, &CONGESTION_CONTROL.into()) {
+        tracing::debug!(%error, "no {CONGESTION_CONTROL}");
+    }
+    Ok(())
+}
+
 async fn resolve(place: &str) -> io::Result<SocketAddr> {
     let found = lookup_host(place).await?.next();
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}")))
@@ -178,7 +193,7 @@ pub async fn connect(address: &Address) -> io::Result<BoxStream> {
     match address {
         Address::Tcp(place) => {
             let stream = TcpStream::connect(resolve(place).await?).await?;
-            stream.set_nodelay(true)?;
+            prepare(&stream)?;
             Ok(Box::new(stream))
         }
         Address::Unix(name) => {

@@ -31,8 +31,6 @@ use crate::{
 
 /// Bodies of the case with many reductions.
 const CONCURRENT_BYTES: u64 = 8 << 20;
-/// How many there are at once.
-const CONCURRENT: [u32; 4] = [4, 8, 16, 28];
 /// Bodies of the case in which ranks compute meanwhile.
 const OVERLAP_BYTES: u64 = 32 << 20;
 
@@ -70,6 +68,9 @@ pub struct Compare {
     /// others].
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<u64>,
+    /// Reductions at once in case f [default: 4,8,16,28].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    counts: Vec<u32>,
     /// What each link carries each way.
     #[arg(long, default_value = "500mbit")]
     rate: Rate,
@@ -250,7 +251,11 @@ impl Compare {
             Case::Quiet | Case::Allreduce => sizes(&[8, k, 64 * k, m, 8 * m, 32 * m, 128 * m]),
             Case::Overlap => return vec![Exercise::single(case, OVERLAP_BYTES)],
             Case::Concurrent => {
-                let counts = if self.quick { &CONCURRENT[..1] } else { &CONCURRENT };
+                let counts: &[u32] = match (&self.counts[..], self.quick) {
+                    ([], true) => &[4],
+                    ([], false) => &[4, 8, 16, 28],
+                    (counts, _) => counts,
+                };
                 let both = |&count| {
                     let one_root = Exercise { count, ..Exercise::single(case, CONCURRENT_BYTES) };
                     [one_root, Exercise { roots: Roots::Rotating, ..one_root }]
