@@ -90,13 +90,8 @@ impl Share {
                     // Whoever has read it last may not have let go of it yet.
                     original.idle().await;
                 }
-                let mut left = pieces;
-                left.retain(|piece| piece.range.end() > progress.done);
-                for Piece { range, .. } in &mut left {
-                    let start = range.start.max(progress.done);
-                    *range = ByteRange { start, len: range.end() - start };
-                }
-                self.collect_parts(peers, array, &original, array.parts(left)).await?;
+                let left = array.parts(pieces, progress.done);
+                self.collect_parts(peers, array, &original, left).await?;
                 Ok(None)
             }
             Kind::Object(_) => {
@@ -176,13 +171,13 @@ impl Share {
 }
 
 impl Array {
-    /// The same pieces in parts: long ones would keep this rank at one peer, and staging long.
-    fn parts(&self, pieces: Vec<Piece>) -> Vec<Piece> {
+    /// What lies behind the byte `done`, in parts: long ones would keep this rank at one peer, and staging long.
+    fn parts(&self, pieces: Vec<Piece>, done: u64) -> Vec<Piece> {
         let element_bytes = self.element_bytes.max(1) as u64;
         let longest = (PART_BYTES / element_bytes).max(1) * element_bytes;
         let cut = |Piece { range, process, data }: Piece| {
             let len = if matches!(data, Data::Inline(_)) { range.len.max(1) } else { longest };
-            let starts = (range.start..range.end()).step_by(len as usize);
+            let starts = (range.start.max(done)..range.end()).step_by(len as usize);
             starts.map(move |start| {
                 let range = ByteRange { start, len: len.min(range.end() - start) };
                 Piece { range, process, data: data.clone() }
