@@ -5,16 +5,20 @@ use std::{
     ops::{Index, IndexMut},
 };
 
-use everfold_protocol::{Rank, message::TaskCounters};
+use everfold_protocol::{Rank, Timestamp, message::TaskCounters};
 use smallvec::SmallVec;
 
 use crate::policy::Policy;
 
-/// Weight of the latest observation in the smoothed rate, as a power of two: 1/8.
+/// Weight of the latest observation in what is smoothed, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
 /// Bytes per second assumed of a worker that has not been seen working: a slow guess would never be corrected,
 /// because nobody would give it work.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
+/// All of a task's time, in the parts that [`Lane::away`] is counted in.
+const WHOLE: u64 = 1 << 16;
+/// The most of it that counts as spent on the way: nobody is given more than twice as much for being far away.
+const AWAY_MAX: u64 = WHOLE / 2;
 
 /// What a task takes of its executor, and of those it reads from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct Load {
     pub from: SmallVec<[Rank; 4]>,
     /// Whether its executor has mapped all that it reads.
     pub mapped: bool,
+    /// When it was granted.
+    pub since: Timestamp,
 }
 
 impl Load {
@@ -65,7 +71,7 @@ impl IndexMut<Rank> for Lanes {
 }
 
 static EMPTY: Lane =
-    Lane { bytes: 0, reads: 0, tasks: 0, mapped: 0, from: BTreeMap::new(), serves: 0, rate: 0 };
+    Lane { bytes: 0, reads: 0, tasks: 0, mapped: 0, from: BTreeMap::new(), serves: 0, rate: 0, away: 0 };
 
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +89,9 @@ pub struct Lane {
     serves: u32,
     /// Smoothed bytes per second; zero if never observed.
     rate: u64,
+    /// Smoothed part of the time from grant to answer for which tasks, or their answers, are on the way, behind what others
+    /// read over the same links: longest where the master's own worker reads as much as its link carries.
+    away: u64,
 }
 
 impl Lane {
@@ -122,7 +131,8 @@ impl Lane {
     fn leaves_room(&self, (bytes, reads): (u64, u32), policy: &Policy) -> bool {
         let in_time = self.rate.saturating_mul(policy.lane_time.as_nanos() as u64) / 1_000_000_000;
         let enough = if self.rate == 0 { policy.lane_bytes } else { in_time.min(policy.lane_bytes) };
-        (bytes < enough && reads < policy.lane_reads_max) || reads < policy.lane_reads_min
+        let reads_there = u64::from(reads) * (WHOLE - self.away) / WHOLE;
+        (bytes < enough && reads < policy.lane_reads_max) || reads_there < u64::from(policy.lane_reads_min)
     }
 
     /// Counts a task as given.
@@ -174,16 +184,21 @@ impl Lane {
         self.serves -= 1;
     }
 
-    /// Learns from a finished task.
-    pub fn observe(&mut self, bytes: u64, counters: &TaskCounters) {
-        let observed = u128::from(bytes) * 1_000_000_000 / u128::from(counters.task_ns.max(1));
+    /// Learns from a task that is answered `now`.
+    pub fn observe(&mut self, now: Timestamp, load: &Load, counters: &TaskCounters) {
+        let task_ns = u128::from(counters.task_ns.max(1));
+        let round_ns = now.since(load.since).as_nanos().max(task_ns);
+        let away = u128::from(WHOLE) * (round_ns - task_ns) / round_ns;
+        self.away = smoothed(self.away, away as u64).min(AWAY_MAX);
+        let observed = u128::from(load.bytes) * 1_000_000_000 / task_ns;
         let observed = u64::try_from(observed).unwrap_or(u64::MAX).clamp(1, u64::MAX >> 16);
-        self.rate = match self.rate {
-            0 => observed,
-            rate => rate - (rate >> SMOOTHING_SHIFT) + (observed >> SMOOTHING_SHIFT),
-        };
-        self.rate = self.rate.max(1);
+        let rate = if self.rate == 0 { observed } else { smoothed(self.rate, observed) };
+        self.rate = rate.max(1);
     }
+}
+
+fn smoothed(known: u64, observed: u64) -> u64 {
+    known - (known >> SMOOTHING_SHIFT) + (observed >> SMOOTHING_SHIFT)
 }
 
 #[cfg(test)]
@@ -193,20 +208,44 @@ mod tests {
     #[test]
     fn the_rate_follows_what_is_observed() {
         let mut lane = Lane::default();
-        let counters = |task_ns| TaskCounters { task_ns, ..TaskCounters::default() };
-        lane.observe(1 << 20, &counters(1 << 20));
+        let load = Load { bytes: 1 << 20, ..Load::default() };
+        let observe = |lane: &mut Lane, task_ns| {
+            let counters = TaskCounters { task_ns, ..TaskCounters::default() };
+            lane.observe(Timestamp::from_nanos(task_ns), &load, &counters);
+        };
+        observe(&mut lane, 1 << 20);
         assert_eq!(lane.rate(), Some(1_000_000_000), "the first observation counts in full");
         for _ in 0..60 {
-            lane.observe(1 << 20, &counters(1 << 22));
+            observe(&mut lane, 1 << 22);
         }
         let rate = lane.rate().unwrap();
         assert!((250_000_000..252_000_000).contains(&rate), "{rate}");
     }
 
     #[test]
+    fn who_is_far_away_is_given_more() {
+        let policy = Policy { lane_bytes: 0, lane_reads_min: 8, ..Policy::default() };
+        let granted = |task_ns, round_ns| {
+            let mut lane = Lane::default();
+            let load = Load { bytes: 1, from: [Rank(1)].into_iter().collect(), ..Load::default() };
+            for _ in 0..60 {
+                let counters = TaskCounters { task_ns, ..TaskCounters::default() };
+                lane.observe(Timestamp::from_nanos(round_ns), &load, &counters);
+            }
+            while lane.has_room(&policy) {
+                lane.grant(&load);
+            }
+            lane.reads
+        };
+        assert_eq!(granted(1000, 1000), 8);
+        assert_eq!(granted(1000, 1500), 12, "a third of its tasks is on the way");
+        assert_eq!(granted(1000, 1_000_000), 16, "twice as much, however far it is");
+    }
+
+    #[test]
     fn what_is_granted_takes_room_and_time() {
         let policy = Policy { lane_bytes: 1000, lane_reads_min: 1, lane_reads_max: 3, ..Policy::default() };
-        let load = |bytes| Load { bytes, from: [Rank(1)].into_iter().collect(), mapped: false };
+        let load = |bytes| Load { bytes, from: [Rank(1)].into_iter().collect(), ..Load::default() };
         let mut lane = Lane::default();
         let idle = lane.expected_ns(100);
         lane.grant(&load(900));

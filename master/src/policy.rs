@@ -51,7 +51,7 @@ pub struct Policy {
     /// Bytes of granted tasks up to which a worker is given more, however fast it is.
     pub lane_bytes: u64,
     /// Reads of granted tasks up to which a worker is given more, however long they are: there should be some under way
-    /// to each peer, lest one that is busy keeps the others waiting.
+    /// to each peer, lest one that is busy keeps the others waiting. Tasks that are on the way to it, or back, do not count.
     pub lane_reads_min: u32,
     /// Reads of granted tasks up to which a worker is given more, however short they are.
     pub lane_reads_max: u32,

@@ -320,7 +320,7 @@ impl Master {
         let expected = Duration::from_nanos(self.lanes[rank].expected_ns(bytes));
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
         let from = partials.iter().map(|ready| ready.process.rank).collect();
-        let load = Load { bytes, from, mapped: share_memory };
+        let load = Load { bytes, from, mapped: share_memory, since: self.now };
         self.lanes[rank].grant(&load);
         load.from.iter().for_each(|owner| self.lanes[*owner].begin_to_serve());
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));

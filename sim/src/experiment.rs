@@ -25,8 +25,8 @@ pub struct Experiment {
     pub bytes: u64,
     /// Reductions at once, and when the ranks call them.
     pub arrivals: Arrivals,
-    /// Ranks that receive the results in turn.
-    pub roots: u32,
+    /// Who receives the results.
+    pub receivers: Receivers,
     /// What they run on.
     pub cluster: Cluster,
     /// How the master schedules.
@@ -43,10 +43,19 @@ pub struct Experiment {
     pub stopwatch: Option<fn() -> u64>,
 }
 
+/// Who receives the results of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub enum Receivers {
+    /// The first so many ranks in turn, one of them each.
+    InTurn(u32),
+    /// All ranks all of them.
+    All,
+}
+
 /// What came of an experiment.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// From the first call to each of the results at its root; nothing for those that ended in an error.
+    /// From the first call to each of the results where it is received last; nothing for those that ended in an error.
     pub times: Vec<Option<Duration>>,
     /// What the master was told and has said meanwhile.
     pub load: Load,
@@ -70,7 +79,7 @@ impl Experiment {
             ranks,
             bytes,
             arrivals: Arrivals::default(),
-            roots: 1,
+            receivers: Receivers::InTurn(1),
             cluster,
             policy: Policy::default(),
             protection: Protection::default(),
@@ -102,7 +111,7 @@ impl Experiment {
         };
         let spec = ReductionSpec {
             group: Path::range(0, self.ranks),
-            delivery: Delivery::Root(self.root(0)),
+            delivery: self.delivery(0),
             kind,
             order: Order::Arrival,
             deadline: None,
@@ -114,7 +123,7 @@ impl Experiment {
         for rank in (0..self.ranks).map(Rank) {
             let after = self.arrivals.after.get(rank.index()).copied().unwrap_or_default();
             for number in 0..self.arrivals.reductions {
-                let spec = ReductionSpec { delivery: Delivery::Root(self.root(number)), ..spec.clone() };
+                let spec = ReductionSpec { delivery: self.delivery(number), ..spec.clone() };
                 world.call(after, Call { rank, name: name(number), sequence: 0, spec, inline });
             }
         }
@@ -150,12 +159,25 @@ impl Experiment {
         }
     }
 
-    fn root(&self, number: u32) -> Rank {
-        Rank(number % self.roots)
+    fn delivery(&self, number: u32) -> Delivery {
+        match self.receivers {
+            Receivers::InTurn(roots) => Delivery::Root(Rank(number % roots)),
+            Receivers::All => Delivery::All,
+        }
     }
 
     fn time(&self, world: &World, number: u32) -> Option<Duration> {
-        let ended = world.ended(self.root(number), &name(number), 0)?;
+        match self.delivery(number).root() {
+            Some(root) => self.time_of(world, number, root),
+            None => {
+                let times = (0..self.ranks).map(|rank| self.time_of(world, number, Rank(rank)));
+                times.collect::<Option<Vec<_>>>()?.into_iter().max()
+            }
+        }
+    }
+
+    fn time_of(&self, world: &World, number: u32, rank: Rank) -> Option<Duration> {
+        let ended = world.ended(rank, &name(number), 0)?;
         if !matches!(ended.end, End::Received(_)) {
             return None;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use everfold_protocol::{Rank, spec::Protection};
 use everfold_sim::{
     collective::{self, Algorithm, Arrivals},
-    experiment::Experiment,
+    experiment::{Experiment, Receivers},
     model::{Cluster, Interference, Link, Preset, Topology},
 };
 
@@ -166,11 +166,23 @@ fn concurrent_reductions_share_the_cluster() {
 fn reductions_to_different_roots_keep_all_links_busy() {
     let link = Link { latency_ns: 0.0, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
     let mut experiment = Experiment::new(4, 4 << 20, Cluster::new(link));
-    (experiment.arrivals.reductions, experiment.roots) = (16, 4);
+    (experiment.arrivals.reductions, experiment.receivers) = (16, Receivers::InTurn(4));
     let bodies_per_link = 12;
     let bound_s = f64::from(bodies_per_link * experiment.bytes as u32) * 16e-9;
     let time = experiment.run().time().unwrap();
     assert!(time.as_secs_f64() < 1.15 * bound_s, "{time:?} where links allow {bound_s} s");
+}
+
+/// The master's own worker is given its next task at once, the others wait for theirs: were they given no more for that, it
+/// would fold the most, and then have the most to send.
+#[test]
+fn hosts_far_from_the_master_fold_their_share() {
+    let link = Link { latency_ns: 4e6, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
+    let mut experiment = Experiment::new(4, 32 << 20, Cluster::new(link));
+    experiment.receivers = Receivers::All;
+    let bound_s = 1.5 * experiment.bytes as f64 * 16e-9;
+    let time = experiment.run().time().unwrap();
+    assert!(time.as_secs_f64() < 1.5 * bound_s, "{time:?} where links allow {bound_s} s");
 }
 
 #[test]

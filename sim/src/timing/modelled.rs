@@ -1,8 +1,8 @@
 //! What a worker's work and its messages take in a modelled cluster.
 //!
 //! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its window, and the
-//! bytes are folded when all are there. Copies and results are read one request after the other. A copy counts when it is
-//! in memory or on disk, as the order says.
+//! bytes are folded when all are there. Copies are read one request after the other, of results some parts ahead. A copy counts
+//! when it is in memory or on disk, as the order says.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,6 +24,8 @@ use crate::{
 
 /// Results are collected in parts of so many bytes.
 const PART_BYTES: u64 = 1 << 20;
+/// So many of them, at most, are asked for ahead.
+const PARTS_AHEAD: usize = 16;
 
 /// Something that happens inside the cluster.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -197,13 +199,16 @@ impl Modelled {
         schedule: &mut impl FnMut(Timestamp, Happening),
     ) {
         let mut fetches = fetches(process, &work);
-        let at_once = matches!(work, Work::Execute(_));
+        let at_once = match work {
+            Work::Execute(_) => fetches.len(),
+            Work::Collect(..) => PARTS_AHEAD.min(fetches.len()),
+            Work::Keep(_) => 1.min(fetches.len()),
+        };
         let id = self.free.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() as u32 - 1
         });
-        let asked: Vec<_> =
-            fetches.drain(..if at_once { fetches.len() } else { fetches.len().min(1) }).collect();
+        let asked: Vec<_> = fetches.drain(..at_once).collect();
         let open = asked.len() as u32;
         self.jobs[id as usize] = Some(Job { process, work, started: now, later: fetches, open });
         for (from, bytes) in asked {
