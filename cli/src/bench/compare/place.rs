@@ -39,6 +39,7 @@ pub const QUOTA_PERCENT: u32 = 25;
 const PROC: &str = "proc";
 /// How long the moving load stays.
 const STAY: Duration = Duration::from_secs(1);
+const GOLDEN_RATIO: f64 = 1.618_033_988_749_895;
 
 /// Where is measured, in words for people and programs.
 #[derive(Clone, Debug, Serialize)]
@@ -102,6 +103,17 @@ impl Moves {
     /// Since when it has been where, in order.
     pub fn all(&self) -> Vec<(u64, u32)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How long it is until a moment in the load's way past `ranks` ranks that is the same in each of a number's rounds, and
+    /// another for each number. If nothing moves, it is now.
+    pub fn until_its_moment(&self, round: u64, ranks: u32) -> Duration {
+        let Some((since_ns, rank)) = self.all().last().copied() else { return Duration::ZERO };
+        let way = STAY * ranks;
+        let passed = STAY * rank + Duration::from_nanos(now_ns().saturating_sub(since_ns)).min(STAY);
+        // Multiples of the golden ratio lie evenly, however many there are.
+        let moment = way.mul_f64((round as f64 * GOLDEN_RATIO).fract());
+        if moment < passed { moment + way - passed } else { moment - passed }
     }
 }
 
