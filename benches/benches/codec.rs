@@ -26,7 +26,13 @@ fn batch(messages: u64) -> (Header, Vec<ToMaster>) {
                 checksum: None,
                 place: Place::Region(RegionOffset(number << 20)),
             }),
-            counters: TaskCounters { task_ns: 123_456, fetch_ns: 23_456, fetched_bytes: 1 << 20 },
+            counters: TaskCounters {
+                task_ns: 123_456,
+                fetch_ns: 23_456,
+                fetched_bytes: 1 << 20,
+                last: Some(Rank(1)),
+                others_ns: 12_345,
+            },
         })
     };
     (header, (0..messages).map(message).collect())

@@ -83,7 +83,12 @@ fn done(executor: ProcessId, task: &Task, bytes: u64) -> Event {
         .iter()
         .fold(task.own.clone(), |path, source| path.union(&source.path).expect("disjoint"));
     let fetched_bytes = task.range.len * task.sources.len() as u64;
-    let counters = TaskCounters { task_ns: fetched_bytes, fetch_ns: fetched_bytes, fetched_bytes };
+    let counters = TaskCounters {
+        task_ns: fetched_bytes,
+        fetch_ns: fetched_bytes,
+        fetched_bytes,
+        ..TaskCounters::default()
+    };
     let data = if executor.rank == 0 { Data::Private } else { window(executor.rank, bytes) };
     let (task, segment) = (task.task, task.segment);
     message(executor.rank, ToMaster::PartialReady(PartialReady { task, segment, path, data, counters }))
@@ -174,8 +179,9 @@ fn pairing(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     at = (at + 1) % (waiting - 1);
                     queue.push(ready(2 * at + 1), &all, &all);
-                    let pair =
-                        queue.take(None, 2, |_| Access::Far { serves: 0 }).expect("there is a partner");
+                    let pair = queue
+                        .take(None, 2, |_| Access::Far { serves: 0, read_ns: 0 })
+                        .expect("there is a partner");
                     let lower = pair.into_iter().min_by_key(|ready| ready.path.first()).expect("a pair");
                     // The even one waits again, as a fold of both would.
                     let rank = lower.process.rank.0;

@@ -8,7 +8,7 @@ use std::{
 use everfold_protocol::{Rank, Timestamp, message::TaskCounters};
 use smallvec::SmallVec;
 
-use crate::policy::Policy;
+use crate::{policy::Policy, queue::is_slow};
 
 /// Weight of the latest observation in what is smoothed, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
@@ -56,6 +56,23 @@ impl Lanes {
     }
 }
 
+impl Lanes {
+    /// Whether partials of some take much longer to be read than those of others.
+    pub fn differ(&self, policy: &Policy) -> bool {
+        let times = || self.0.values().map(|lane| lane.read_ns(policy));
+        times().min().is_some_and(|quickest_ns| times().any(|ns| is_slow(ns, quickest_ns)))
+    }
+
+    /// Learns from a task that is answered `now`.
+    pub fn observe(&mut self, now: Timestamp, executor: Rank, load: &Load, counters: &TaskCounters) {
+        self[executor].observe(now, load, counters);
+        for owner in load.from.iter().filter(|_| counters.last.is_some()) {
+            let is_last = counters.last == Some(*owner);
+            self[*owner].observe_read(if is_last { counters.fetch_ns } else { counters.others_ns });
+        }
+    }
+}
+
 impl Index<Rank> for Lanes {
     type Output = Lane;
 
@@ -70,8 +87,17 @@ impl IndexMut<Rank> for Lanes {
     }
 }
 
-static EMPTY: Lane =
-    Lane { bytes: 0, reads: 0, tasks: 0, mapped: 0, from: BTreeMap::new(), serves: 0, rate: 0, away: 0 };
+static EMPTY: Lane = Lane {
+    bytes: 0,
+    reads: 0,
+    tasks: 0,
+    mapped: 0,
+    from: BTreeMap::new(),
+    serves: 0,
+    rate: 0,
+    read_ns: 0,
+    away: 0,
+};
 
 /// One worker's share of the schedule.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +115,8 @@ pub struct Lane {
     serves: u32,
     /// Smoothed bytes per second; zero if never observed.
     rate: u64,
+    /// Smoothed time that others take to read a partial from it; zero if never observed.
+    read_ns: u64,
     /// Smoothed part of the time from grant to answer for which tasks, or their answers, are on the way, behind what others
     /// read over the same links: longest where the master's own worker reads as much as its link carries.
     away: u64,
@@ -174,6 +202,17 @@ impl Lane {
         self.serves
     }
 
+    /// Smoothed time that others take to read a partial from this worker, in nanoseconds, or what is usual if they take less.
+    pub fn read_ns(&self, policy: &Policy) -> u64 {
+        self.read_ns.max(policy.read_time.as_nanos() as u64)
+    }
+
+    /// Learns from a partial that another worker has read from this one. The load may move on at any time: what was longer ago
+    /// counts for little.
+    pub fn observe_read(&mut self, ns: u64) {
+        self.read_ns = if self.read_ns == 0 { ns } else { self.read_ns.midpoint(ns) };
+    }
+
     /// Counts a partial that another worker begins to read from this one.
     pub fn begin_to_serve(&mut self) {
         self.serves += 1;
@@ -203,6 +242,8 @@ fn smoothed(known: u64, observed: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -240,6 +281,21 @@ mod tests {
         assert_eq!(granted(1000, 1000), 8);
         assert_eq!(granted(1000, 1500), 12, "a third of its tasks is on the way");
         assert_eq!(granted(1000, 1_000_000), 16, "twice as much, however far it is");
+    }
+
+    #[test]
+    fn the_last_to_answer_is_known_to_be_slow() {
+        let mut lanes = Lanes::default();
+        let load = Load { from: [Rank(1), Rank(2)].into_iter().collect(), ..Load::default() };
+        let policy = Policy { read_time: Duration::from_millis(5), ..Policy::default() };
+        let mut read = |fetch_ns, last| {
+            let counters = TaskCounters { fetch_ns, others_ns: 1_000_000, last, ..TaskCounters::default() };
+            lanes.observe(Timestamp::ZERO, Rank(0), &load, &counters);
+            (lanes[Rank(1)].read_ns(&policy), lanes[Rank(2)].read_ns(&policy), lanes.differ(&policy))
+        };
+        assert_eq!(read(30_000_000, None), (5_000_000, 5_000_000, false), "it was inlined");
+        assert_eq!(read(30_000_000, Some(Rank(2))), (5_000_000, 30_000_000, true));
+        assert_eq!(read(2_000_000, Some(Rank(2))), (5_000_000, 16_000_000, false));
     }
 
     #[test]

@@ -289,7 +289,7 @@ impl Master {
             return;
         };
         self.vacate(sender.rank, &load);
-        self.lanes[sender.rank].observe(now, &load, &counters);
+        self.lanes.observe(now, sender.rank, &load, &counters);
         if self.is_deputy() {
             self.tell_part(segment);
         }

@@ -55,6 +55,9 @@ pub struct Policy {
     pub lane_reads_min: u32,
     /// Reads of granted tasks up to which a worker is given more, however short they are.
     pub lane_reads_max: u32,
+    /// Time that a read between hosts may take, behind a few others, without its owner being slow: that is who takes much longer
+    /// than others and than this.
+    pub read_time: Duration,
     /// Tasks up to which a worker is given more as long as it has mapped all that they read, however long they are: as many as
     /// there are cores to fold them.
     pub folds: u32,
@@ -85,6 +88,7 @@ impl Default for Policy {
             lane_bytes: 2 << 20,
             lane_reads_min: 8,
             lane_reads_max: 1024,
+            read_time: Duration::from_millis(5),
             folds: 2,
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,

@@ -20,6 +20,14 @@ use smallvec::SmallVec;
 /// Reads from one process at a time that keep nobody waiting.
 const SERVES_WELL: u32 = 8;
 
+/// How many times longer reads from somebody slow take than those from others.
+const SLOW_FACTOR: u64 = 4;
+
+/// Whether a process from which reads take so long is slow beside the one with the quickest.
+pub fn is_slow(read_ns: u64, quickest_ns: u64) -> bool {
+    read_ns > SLOW_FACTOR * quickest_ns
+}
+
 /// The best partners are looked for among so many of the oldest: of thousands that wait, mostly none is near.
 const AMONG: usize = 128;
 
@@ -57,9 +65,20 @@ pub enum Access {
     Far {
         /// How many.
         serves: u32,
+        /// How long a read from it takes lately, in nanoseconds.
+        read_ns: u64,
     },
     /// When what is read from that process is here.
     Later,
+}
+
+impl Access {
+    fn read_ns(&self) -> Option<u64> {
+        match self {
+            Self::Far { read_ns, .. } => Some(*read_ns),
+            Self::Near | Self::Later => None,
+        }
+    }
 }
 
 /// The waiting partials of one segment.
@@ -230,6 +249,19 @@ impl Queue {
         }
     }
 
+    /// Whether something that was folded already, and that can be read, waits for a partial that is read much slower, by what
+    /// `read_ns` tells of reads from their owners.
+    pub fn waits_for_slow(&self, can_read: impl Fn(&Ready) -> bool, read_ns: impl Fn(Rank) -> u64) -> bool {
+        let Self::Arrival(queue) = self else { return false };
+        let read_ns = |ready: &Ready| read_ns(ready.process.rank);
+        let partials = || queue.iter().map(|(_, ready)| &**ready);
+        let folded = partials().filter(|ready| ready.path.len() > 1 && can_read(ready));
+        folded
+            .map(read_ns)
+            .min()
+            .is_some_and(|quickest| partials().any(|ready| is_slow(read_ns(ready), quickest)))
+    }
+
     /// Takes the first partial that `which` accepts. Looks at every partial.
     pub fn remove(&mut self, which: impl Fn(&Ready) -> bool) -> Option<Arc<Ready>> {
         match self {
@@ -293,9 +325,14 @@ impl Arrivals {
         let others = self.iter().take(AMONG.max(most)).filter(|(at, _)| *at != first);
         let others: SmallVec<[(u64, Access); AMONG]> =
             others.map(|(at, ready)| (at, access(ready))).collect();
-        let best = others.iter().map(|(_, access)| *access).min().filter(|best| *best != Access::Later)?;
+        let quickest_ns = others.iter().filter_map(|(_, access)| access.read_ns()).min().unwrap_or(0);
+        let is_slow = |access: &Access| access.read_ns().is_some_and(|ns| is_slow(ns, quickest_ns));
+        let able = others.iter().map(|(_, access)| *access).filter(|access| *access != Access::Later);
+        let best = able.filter(|access| !is_slow(access)).min()?;
         let is_good = |access: Access| match (access, best) {
-            (Access::Far { serves }, Access::Far { serves: least }) => serves <= SERVES_WELL + 4 * least,
+            (Access::Far { serves, .. }, Access::Far { serves: least, .. }) => {
+                serves <= SERVES_WELL + 4 * least && !is_slow(&access)
+            }
             (access, best) => access == best,
         };
         let partners = others.into_iter().filter(|(_, access)| is_good(*access)).map(|(at, _)| at);
@@ -454,6 +491,8 @@ mod tests {
 
     use super::*;
 
+    const FAR: Access = Access::Far { serves: 0, read_ns: 0 };
+
     fn ready(path: Path) -> Arc<Ready> {
         Arc::new(Ready { process: ProcessId::first(path.first().unwrap()), path, data: Data::Private })
     }
@@ -467,7 +506,7 @@ mod tests {
         }
         let ranks = |taken: &[Arc<Ready>]| taken.iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>();
         let own = ready(Path::single(Rank(4)));
-        let far = |serves| Access::Far { serves };
+        let far = |serves| Access::Far { serves, read_ns: 0 };
         let near = |other: &Ready| if other.process.rank == 0 { Access::Near } else { far(0) };
         assert_eq!(ranks(&queue.clone().take(Some(&own), 3, near).unwrap()), [4, 0], "only those nearby");
         let taken = |most, serves| {
@@ -484,6 +523,31 @@ mod tests {
         assert!(queue.take(None, 2, near).is_none(), "one alone has no partner");
         assert_eq!(queue.of(Rank(4)).count(), 1);
         assert_eq!(queue.of(Rank(3)).count(), 0);
+    }
+
+    #[test]
+    fn who_is_slow_keeps_nobody_else_waiting() {
+        let group = Path::range(0, 5);
+        let mut queue = Queue::new(Order::Arrival);
+        for rank in [2, 3, 4] {
+            queue.push(ready(Path::single(Rank(rank))), &group, &group);
+        }
+        let read_ns = |rank: Rank| if rank.0 == 3 { 100_000_000 } else { 10_000_000 };
+        let access = |other: &Ready| {
+            let rank = other.process.rank;
+            if rank.0 == 2 { Access::Later } else { Access::Far { serves: 0, read_ns: read_ns(rank) } }
+        };
+        let taken = |own| {
+            let taken = queue.clone().take(Some(&ready(Path::single(Rank(own)))), 5, access);
+            taken.unwrap().iter().map(|ready| ready.process.rank.0).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(2), [2, 4]);
+        assert_eq!(taken(4), [4, 3], "unless nothing else can be read now");
+        let waits = |queue: &Queue, can_read| queue.waits_for_slow(|_| can_read, read_ns);
+        assert!(!waits(&queue, true), "nothing has been folded");
+        queue.push(ready(Path::range(0, 2)), &group, &group);
+        assert!(waits(&queue, true) && !waits(&queue, false));
+        assert!(!queue.waits_for_slow(|_| true, |_| 10_000_000), "nobody is slow");
     }
 
     fn combine(left: String, right: String) -> String {
@@ -532,7 +596,7 @@ mod tests {
                     let chosen = meeting.last().filter(|_| named);
                     prop_assert!(chosen.is_some() || !named);
                     let is_near = |ready: &Ready| near.contains(&ready.process.rank.0);
-                    let access = |ready: &Ready| if is_near(ready) { Access::Near } else { Access::Far { serves: 0 } };
+                    let access = |ready: &Ready| if is_near(ready) { Access::Near } else { FAR };
                     let waiting = queue.len();
                     let partials = queue.take(chosen, most, access).unwrap();
                     prop_assert_eq!(waiting, queue.len() + partials.len());
@@ -568,7 +632,7 @@ mod tests {
         let take = |rank, most, near_from| {
             let access = |other: &Ready| match other.process.rank.0 >= near_from {
                 true => Access::Near,
-                false => Access::Far { serves: 0 },
+                false => FAR,
             };
             ranks(queue.clone().take(Some(&ready(Path::single(Rank(rank)))), most, access))
         };

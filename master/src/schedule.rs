@@ -93,7 +93,10 @@ impl Reader<'_> {
         match share_memory || ready.is_inline() || host(owner) == host(self.rank) {
             true => Access::Near,
             false if !self.lanes[self.rank].has_room_for(owner, self.policy) => Access::Later,
-            false => Access::Far { serves: self.lanes[owner].serves() },
+            false => {
+                let lane = &self.lanes[owner];
+                Access::Far { serves: lane.serves(), read_ns: lane.read_ns(self.policy) }
+            }
         }
     }
 }
@@ -155,7 +158,10 @@ impl Master {
                 Some(Turn::Anyone) => self.best_afresh(id),
             };
             if !executor.is_some_and(|executor| self.grant(executor, id)) {
-                return;
+                // Its root may take it ahead.
+                let root =
+                    self.reductions.get(&id.reduction).and_then(|reduction| reduction.spec.delivery.root());
+                return self.schedule.touched.extend(root);
             }
         }
     }
@@ -170,6 +176,34 @@ impl Master {
             assert!(granted, "what waits for {rank} can be granted to it");
             // What is left of it may be for others.
             self.schedule.change(id);
+        }
+        self.take_ahead(rank);
+    }
+
+    /// Lets a root that has nothing else to read have what a segment was folded to so far, if the rest lies with somebody slow.
+    /// Its link, idle now, carries a partial more for it; but whoever holds what was folded may be the next to be slow.
+    fn take_ahead(&mut self, root: Rank) {
+        let Self { schedule, reductions, lanes, membership, policy, .. } = self;
+        if membership.alive(root).is_none() || !lanes[root].has_room(policy) || !lanes.differ(policy) {
+            return;
+        }
+        let reader = Reader { rank: root, membership, lanes, policy };
+        let can_read = |ready: &Ready| reader.access(ready, false) != Access::Later;
+        let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
+        let is_its = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.delivery.root() == Some(root);
+        let is_stuck = |id: &SegmentId| {
+            let reduction = &reductions[&id.reduction];
+            let queue = &reduction.segments[id.index.0 as usize].queue;
+            reduction.can_rouse_root(id.index) && queue.waits_for_slow(can_read, read_ns)
+        };
+        let its = schedule.reductions_waiting(Turn::Owners).filter(is_its);
+        let stuck = its.flat_map(|which| schedule.waiting_of(Turn::Owners, which)).find(is_stuck);
+        if let Some(id) = stuck
+            && let Some(reduction) = reductions.get_mut(&id.reduction)
+        {
+            reduction.rouse(id.index);
+            schedule.change(id);
+            schedule.touch(root);
         }
     }
 
@@ -297,7 +331,7 @@ impl Master {
         let share_memory = reduction.share_memory;
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
             // Who begins afresh does so because nobody else can.
-            Access::Later if own.is_none() => Access::Far { serves: 0 },
+            Access::Later if own.is_none() => Access::Far { serves: 0, read_ns: 0 },
             access => access,
         };
         let Some(mut partials) = reduction.take_partners(id.index, own.as_ref(), access) else {

@@ -285,6 +285,10 @@ pub struct TaskCounters {
     pub fetch_ns: u64,
     /// Bytes read from peers.
     pub fetched_bytes: u64,
+    /// Whose bytes were the last to be there.
+    pub last: Option<Rank>,
+    /// When those of all others were, counted from the start.
+    pub others_ns: u64,
 }
 
 /// A task could not be done.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use everfold_protocol::{Rank, spec::Protection};
 use everfold_sim::{
+    Step,
     collective::{self, Algorithm, Arrivals},
     experiment::{Experiment, Receivers},
     model::{Cluster, Interference, Link, Preset, Topology},
@@ -183,6 +184,28 @@ fn hosts_far_from_the_master_fold_their_share() {
     let bound_s = 1.5 * experiment.bytes as f64 * 16e-9;
     let time = experiment.run().time().unwrap();
     assert!(time.as_secs_f64() < 1.5 * bound_s, "{time:?} where links allow {bound_s} s");
+}
+
+/// The one whose load it is now may not be the next: what hosts have folded for others must not be stuck with them.
+#[test]
+fn an_idle_root_takes_ahead_what_waits_for_somebody_slow() {
+    let link = Link { latency_ns: 5e4, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
+    let taken_ahead = |slow| {
+        let cluster = Cluster { slow, ..Cluster::new(link) };
+        let experiment = Experiment { follow: true, ..Experiment::new(4, 16 << 20, cluster) };
+        let mut world = experiment.begin();
+        experiment.finish(&mut world);
+        let is_ahead = |step: &&Step| match step {
+            Step::Task { executor: Rank(0), sources, .. } => {
+                sources.iter().map(|(_, path)| path.len()).sum::<usize>() == 2
+            }
+            _ => false,
+        };
+        world.steps().iter().filter(is_ahead).count()
+    };
+    assert_eq!(taken_ahead([].into()), 0, "its link carries finished segments");
+    let ahead = taken_ahead([(Rank(2), 0.1)].into());
+    assert!(ahead > 100, "{ahead} of 256 segments");
 }
 
 #[test]

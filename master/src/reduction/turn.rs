@@ -117,6 +117,14 @@ impl Reduction {
         Some(partials)
     }
 
+    /// Whether everything else that is to be folded with the root's own partial waits with it, and nobody works on it.
+    pub(crate) fn can_rouse_root(&self, index: SegmentIndex) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        segment.held_root.is_some()
+            && segment.running.is_empty()
+            && segment.queue.contributions() + 1 == self.group.len()
+    }
+
     /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes part at once;
     /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
     /// Returns whether anything changes.

@@ -158,6 +158,8 @@ fn settings(schedule: &Schedule) -> Settings {
         copy_bytes,
         lane_reads_min,
         lane_bytes,
+        // Some are slow beside others.
+        read_time: us(10),
         hold_bytes,
         task_bytes_per_rank,
         gather_time: us(gather_us),

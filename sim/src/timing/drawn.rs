@@ -61,7 +61,16 @@ impl Drawn {
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Collect(..) => self.latency(random),
         };
-        Spent { all, fetching: Duration::ZERO }
+        // Whoever is slow at tasks is slow to be read from, too.
+        let reads = match work {
+            Work::Execute(task) => task.sources.iter().map(|source| source.process.rank).collect(),
+            Work::Keep(_) | Work::Collect(..) => Vec::new(),
+        };
+        let mut reads: Vec<_> = reads.into_iter().map(|rank| (self.task_time(rank), rank)).collect();
+        reads.sort_unstable();
+        let (fetching, last) = reads.pop().unzip();
+        let others = reads.pop().map_or(Duration::ZERO, |(time, _)| time);
+        Spent { all, fetching: fetching.unwrap_or_default(), last, others }
     }
 
     fn latency(&self, random: &mut ChaCha8Rng) -> Duration {

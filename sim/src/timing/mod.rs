@@ -30,13 +30,18 @@ pub(crate) struct Spent {
     pub all: Duration,
     /// Of these, spent on reading peers.
     pub fetching: Duration,
+    /// Whose bytes were there last.
+    pub last: Option<Rank>,
+    /// When those of all others were there.
+    pub others: Duration,
 }
 
 impl Spent {
     /// What a worker observes of a task for which it read `fetched_bytes`.
     pub fn counters(self, fetched_bytes: u64) -> TaskCounters {
-        let [task_ns, fetch_ns] = [self.all, self.fetching].map(|time| time.as_nanos() as u64);
-        TaskCounters { task_ns, fetch_ns, fetched_bytes }
+        let [task_ns, fetch_ns, others_ns] =
+            [self.all, self.fetching, self.others].map(|time| time.as_nanos() as u64);
+        TaskCounters { task_ns, fetch_ns, fetched_bytes, last: self.last, others_ns }
     }
 }
 

@@ -34,8 +34,8 @@ pub(crate) enum Tick {
     Request { job: u32, from: u32, bytes: u64 },
     /// A node's port can send its next chunk.
     Pump(u32),
-    /// What was asked for has arrived.
-    Arrived(u32),
+    /// What was asked for at a node has arrived.
+    Arrived { job: u32, from: u32 },
 }
 
 /// What the master was told and has said.
@@ -90,13 +90,17 @@ struct Job {
     later: VecDeque<(u32, u64)>,
     /// Requests under way.
     open: u32,
+    /// Whose answer came last, and when, and when the one before it did.
+    last: Option<u32>,
+    last_at: Timestamp,
+    others_at: Timestamp,
 }
 
 /// A modelled cluster.
 #[derive(Debug)]
 pub(crate) struct Modelled {
     link: Link,
-    network: Network<u32>,
+    network: Network<(u32, u32)>,
     nodes: Nodes,
     jobs: Vec<Option<Job>>,
     free: Vec<u32>,
@@ -210,7 +214,17 @@ impl Modelled {
         });
         let asked: Vec<_> = fetches.drain(..at_once).collect();
         let open = asked.len() as u32;
-        self.jobs[id as usize] = Some(Job { process, work, started: now, later: fetches, open });
+        let job = Job {
+            process,
+            work,
+            started: now,
+            later: fetches,
+            open,
+            last: None,
+            last_at: now,
+            others_at: now,
+        };
+        self.jobs[id as usize] = Some(job);
         for (from, bytes) in asked {
             self.ask(now, id, (from, bytes), schedule);
         }
@@ -224,7 +238,7 @@ impl Modelled {
         match tick {
             Tick::Request { job, from, bytes } => {
                 let to = self.job(job).process.rank.0;
-                if let Some(due) = self.network.send(now, from, to, bytes, job) {
+                if let Some(due) = self.network.send(now, from, to, bytes, (job, from)) {
                     schedule(due, Happening::Tick(Tick::Pump(from)));
                 }
             }
@@ -233,12 +247,14 @@ impl Modelled {
                 if let Some(due) = next {
                     schedule(due, Happening::Tick(Tick::Pump(node)));
                 }
-                if let Some((at, job)) = arrives {
-                    schedule(at, Happening::Tick(Tick::Arrived(job)));
+                if let Some((at, (job, from))) = arrives {
+                    schedule(at, Happening::Tick(Tick::Arrived { job, from }));
                 }
             }
-            Tick::Arrived(id) => {
+            Tick::Arrived { job: id, from } => {
                 let job = self.job(id);
+                job.last = Some(from);
+                job.others_at = std::mem::replace(&mut job.last_at, now);
                 match job.later.pop_front() {
                     Some(next) => self.ask(now, id, next, schedule),
                     None => {
@@ -292,7 +308,8 @@ impl Modelled {
                 }
             }
         };
-        let spent = Spent { all: done.since(job.started), fetching: now.since(job.started) };
+        let [all, fetching, others] = [done, now, job.others_at].map(|at| at.since(job.started));
+        let spent = Spent { all, fetching, last: job.last.map(Rank), others };
         schedule(done, Happening::Done(job.process, Box::new((job.work, spent))));
     }
 }

@@ -3,12 +3,12 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use everfold_protocol::{
-    Path,
+    Path, Rank,
     bracketing::{self, Span},
     message::{ByteRange, Data, Fault, Source, Task, TaskCounters},
     spec::Order,
@@ -43,11 +43,14 @@ impl Share {
             task.sources.sort_by_key(|source| source.path.first());
         }
         let range = matches!(self.kind, Kind::Array(_)).then_some(task.range);
-        let fetched = match inlined(&task.sources) {
-            Some(fetched) => fetched,
+        let (fetched, times) = match inlined(&task.sources) {
+            Some(fetched) => (fetched, Vec::new()),
             None => {
                 let sources = task.sources.iter();
-                let fetches = sources.map(|source| peers.fetch(source.process, &source.data, range));
+                let fetches = sources.map(async |source| {
+                    let fetched = peers.fetch(source.process, &source.data, range).await?;
+                    Ok((fetched, started.elapsed()))
+                });
                 let tried = task.segment.reduction.is_in_teams();
                 let fetched = tokio::select! {
                     biased;
@@ -57,12 +60,13 @@ impl Share {
                     }
                 };
                 match fetched {
-                    Ok(fetched) => fetched,
+                    Ok(fetched) => fetched.into_iter().unzip(),
                     Err(error) => return done(Err(error)),
                 }
             }
         };
         let fetch_ns = started.elapsed().as_nanos() as u64;
+        let (last, others_ns) = last_and_others_ns(&task.sources, &times);
         let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();
         let on_the_spot = bytes <= ON_THE_SPOT_BYTES && self.folds_swiftly();
         let fold = move || {
@@ -75,7 +79,7 @@ impl Share {
             };
             let result = folded.unwrap_or_else(panicked).map(|data| {
                 let task_ns = fetch_ns + started.elapsed().as_nanos() as u64;
-                (data, TaskCounters { task_ns, fetch_ns, fetched_bytes: bytes as u64 })
+                (data, TaskCounters { task_ns, fetch_ns, fetched_bytes: bytes as u64, last, others_ns })
             });
             // What the master hears next may be that the body goes back to the application.
             drop((self, fetched));
@@ -240,6 +244,14 @@ fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
         Some(block) => Box::new(block),
         None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),
     }
+}
+
+/// Whose data was the last to be here, and when that of all others was.
+fn last_and_others_ns(sources: &[Source], times: &[Duration]) -> (Option<Rank>, u64) {
+    let last = (0..times.len()).max_by_key(|at| times[*at]);
+    let others = times.iter().enumerate().filter(|(at, _)| Some(*at) != last).map(|(_, time)| time);
+    let others_ns = others.max().map_or(0, |time| time.as_nanos() as u64);
+    (last.map(|at| sources[at].process.rank), others_ns)
 }
 
 /// What is to be folded, if all of it came with the task.
