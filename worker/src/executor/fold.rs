@@ -282,3 +282,27 @@ impl Memory for Words {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::ProcessId;
+
+    use super::*;
+
+    #[test]
+    fn who_answered_last_is_told() {
+        let source = |rank| Source {
+            process: ProcessId::first(Rank(rank)),
+            path: Path::single(Rank(rank)),
+            data: Data::Private,
+        };
+        let told = |ms: &[u64]| {
+            let sources: Vec<_> = (1..).map(source).take(ms.len()).collect();
+            let times: Vec<_> = ms.iter().copied().map(Duration::from_millis).collect();
+            last_and_others_ns(&sources, &times)
+        };
+        assert_eq!(told(&[3, 9, 5]), (Some(Rank(2)), 5_000_000));
+        assert_eq!(told(&[3]), (Some(Rank(1)), 0), "there are no others");
+        assert_eq!(told(&[]), (None, 0), "all came with the task");
+    }
+}
