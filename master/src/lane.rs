@@ -54,9 +54,7 @@ impl Lanes {
     pub fn are_empty(&self) -> bool {
         self.0.values().all(Lane::is_empty)
     }
-}
 
-impl Lanes {
     /// Whether partials of some take much longer to be read than those of others.
     pub fn differ(&self, policy: &Policy) -> bool {
         let times = || self.0.values().map(|lane| lane.read_ns(policy));

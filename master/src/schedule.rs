@@ -200,8 +200,8 @@ impl Master {
         let stuck = its.flat_map(|which| schedule.waiting_of(Turn::Owners, which)).find(is_stuck);
         if let Some(id) = stuck
             && let Some(reduction) = reductions.get_mut(&id.reduction)
+            && reduction.rouse(id.index)
         {
-            reduction.rouse(id.index);
             schedule.change(id);
             schedule.touch(root);
         }

@@ -83,19 +83,19 @@ impl Measurement<'_, '_> {
     ) -> Result<Vec<Sample>, Failure> {
         let started = Instant::now();
         let bound = Bound::new(exercise, self.field.place, moves);
-        let samples = self.screen(exercise, moves, &bound)?;
+        let samples = self.screen(&bound)?;
         let mut samples = self.finalists(samples);
         while !self.is_enough(&samples, started.elapsed()) {
             for sample in &mut samples {
                 let (before, counted) = sample.turn;
                 let round = sample.seconds.len() as u64;
-                let taken = self.block(exercise, moves, sample.contender, before + counted, round)?;
-                sample.extend(exercise, &bound, &taken[(before as usize).min(taken.len())..]);
+                let taken = self.block(&bound, sample.contender, before + counted, round)?;
+                sample.extend(&bound, &taken[(before as usize).min(taken.len())..]);
             }
             samples.retain(|sample| self.field.teams[self.field.contenders[sample.contender].team].is_some());
         }
         if let Some(file) = timeline {
-            self.drawn_block(exercise, moves, 0, 2, 0, Some(file))?;
+            self.drawn_block(&bound, 0, 2, 0, Some(file))?;
         }
         Ok(samples)
     }
@@ -110,7 +110,7 @@ impl Measurement<'_, '_> {
         let moves = Moves::default();
         let mut quiet_s = vec![None; self.field.contenders.len()];
         let bound = Bound::new(&quiet, self.field.place, &moves);
-        for sample in self.screen(&quiet, &moves, &bound)? {
+        for sample in self.screen(&bound)? {
             quiet_s[sample.contender] = Some(sample.quartiles().median_s);
         }
         let fastest_s = quiet_s.iter().flatten().copied().min_by(f64::total_cmp).unwrap_or(0.0);
@@ -118,17 +118,18 @@ impl Measurement<'_, '_> {
     }
 
     /// A first sample of each, from which it is learnt how long a repetition takes.
-    fn screen(&mut self, exercise: &Exercise, moves: &Moves, bound: &Bound) -> Result<Vec<Sample>, Failure> {
+    fn screen(&mut self, bound: &Bound) -> Result<Vec<Sample>, Failure> {
+        let exercise = bound.exercise;
         let mut samples = Vec::new();
         for contender in 0..self.field.contenders.len() {
             let mut sample = Sample { contender, seconds: Vec::new(), bounds_s: Vec::new(), turn: (0, 1) };
             // The first one touches fresh memory and opens connections.
-            let warm_up = self.block(exercise, moves, contender, 1, 0)?;
+            let warm_up = self.block(bound, contender, 1, 0)?;
             let Some(first) = warm_up.first() else { continue };
             let is_late = exercise.case == Case::Late;
             let repetitions = if is_late { 1 } else { turn(exercise.seconds(first)).clamp(2, 5) };
-            let taken = self.block(exercise, moves, contender, repetitions, 1)?;
-            sample.extend(exercise, bound, &taken);
+            let taken = self.block(bound, contender, repetitions, 1)?;
+            sample.extend(bound, &taken);
             if sample.seconds.is_empty() {
                 continue;
             }
@@ -173,27 +174,21 @@ impl Measurement<'_, '_> {
     }
 
     /// Some repetitions of a contender; none if it fails, and then it is not asked again.
-    fn block(
-        &mut self,
-        exercise: &Exercise,
-        moves: &Moves,
-        number: usize,
-        repetitions: u64,
-        round: u64,
-    ) -> Taken {
-        self.drawn_block(exercise, moves, number, repetitions, round, None)
+    fn block(&mut self, bound: &Bound, number: usize, repetitions: u64, round: u64) -> Taken {
+        self.drawn_block(bound, number, repetitions, round, None)
     }
 
     /// The same. If it is everfold, it draws the last of them into `timeline`.
     fn drawn_block(
         &mut self,
-        exercise: &Exercise,
-        moves: &Moves,
+        bound: &Bound,
         number: usize,
         repetitions: u64,
         round: u64,
         timeline: Option<&Path>,
     ) -> Taken {
+        let Bound { exercise, moves, .. } = *bound;
+        thread::sleep(moves.until_its_moment(round, self.field.place.ranks));
         self.interrupts.check()?;
         let contender = &self.field.contenders[number];
         let Some(team) = &mut self.field.teams[contender.team] else { return Ok(Vec::new()) };
@@ -211,7 +206,6 @@ impl Measurement<'_, '_> {
         };
         let delays = exercise.delays_us(self.field.place.ranks, round, self.seed);
         let blocks: Vec<Block> = delays.into_iter().map(block).collect();
-        thread::sleep(moves.until_its_moment(round, self.field.place.ranks));
         // Generous: as if one body after the other passed at 1 MiB/s.
         let total = exercise.bytes * u64::from(exercise.count) * repetitions;
         let limit = Duration::from_secs(60 + (total >> 20));
@@ -229,8 +223,8 @@ impl Measurement<'_, '_> {
 }
 
 impl Sample {
-    fn extend(&mut self, exercise: &Exercise, bound: &Bound, taken: &[Repetition]) {
-        self.seconds.extend(taken.iter().map(|repetition| exercise.seconds(repetition)));
+    fn extend(&mut self, bound: &Bound, taken: &[Repetition]) {
+        self.seconds.extend(taken.iter().map(|repetition| bound.exercise.seconds(repetition)));
         self.bounds_s.extend(taken.iter().filter_map(|repetition| bound.of(repetition)));
     }
 

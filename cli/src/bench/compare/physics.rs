@@ -19,8 +19,10 @@ const TRAFFIC_COUNTS: u64 = 64 << 10;
 /// The bound of an exercise in a place.
 #[derive(Debug)]
 pub struct Bound<'a> {
-    exercise: &'a Exercise,
-    moves: &'a Moves,
+    /// What is measured.
+    pub exercise: &'a Exercise,
+    /// Where the load is meanwhile, if there is one that moves.
+    pub moves: &'a Moves,
     kind: Kind<'a>,
 }
 
