@@ -22,7 +22,7 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
-    message::{Data, Keep, KeepAs, Kept, Place, Source, Writing},
+    message::{Data, Keep, KeepAs, Kept, Source, Writing},
     spec::Protection,
 };
 
@@ -68,7 +68,7 @@ impl Reduction {
                 Data::Window(window) => Some(window),
                 _ => None,
             };
-            self.share_memory && window.is_some_and(|window| matches!(window.place, Place::Region(_)))
+            self.share_memory && window.is_some_and(|window| window.place.outlives_its_process())
         };
         match self.spec.protection {
             Protection::CommitFirst => Duration::ZERO,
@@ -245,7 +245,7 @@ impl Reduction {
 mod tests {
     use everfold_protocol::{
         Generation, ReductionSpec, RegionOffset, SegmentId, SegmentIndex, TaskId, WindowId,
-        message::{Contribution, PartialReady, TaskCounters, WindowRef},
+        message::{Contribution, PartialReady, Place, TaskCounters, WindowRef},
         spec::{BodyKind, Delivery, ElementType, Operation},
     };
 

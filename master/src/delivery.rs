@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Data, Finished, HalfBody, NotCollected, Piece, Place, ToWorker},
+    message::{Data, Finished, HalfBody, NotCollected, Piece, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -33,7 +33,7 @@ impl Reduction {
     /// Whether those who have copied the result lend it: where pieces of it go with their processes.
     pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
         let outlives = |piece: &Piece| match &piece.data {
-            Data::Window(window) => self.share_memory && matches!(window.place, Place::Region(_)),
+            Data::Window(window) => self.share_memory && window.place.outlives_its_process(),
             Data::Inline(_) | Data::Private => true,
         };
         matches!(self.spec.delivery, Delivery::All) && !pieces.iter().all(outlives)
@@ -223,5 +223,6 @@ impl Master {
         for to in self.peers_of(group) {
             self.send(to, ToWorker::Release { reduction: id });
         }
+        self.end_remains(id);
     }
 }

@@ -56,6 +56,9 @@ impl Master {
         for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {
             self.send(peer, ToWorker::Release { reduction: id });
         }
+        if !in_windows {
+            self.end_remains(id);
+        }
     }
 
     /// Ends a reduction in an error for everyone who has called it, and for those who will.
@@ -77,6 +80,7 @@ impl Master {
             self.refused.remove(&oldest);
         }
         self.tell_refused(id, reduction.callers(), refusal);
+        self.end_remains(id);
     }
 
     pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {

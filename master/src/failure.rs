@@ -145,6 +145,10 @@ impl Master {
         }
         self.bereave(now, process);
         self.end_what_cannot_complete(now);
+        // What was only silent is not read any more at once.
+        if evidence == Evidence::Disconnected {
+            self.keep_remains(process);
+        }
         self.end_if_empty();
     }
 

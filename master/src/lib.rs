@@ -12,6 +12,7 @@
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | [`segment`] | the state of one segment |
 //! | [`recovery`] | what a failure does to a reduction |
+//! | `remains` | how long the memory of the dead stays mapped |
 //! | `copying` | which originals get their second copy when |
 //! | [`placement`] | from whom they get it |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
@@ -37,6 +38,7 @@ pub mod policy;
 pub mod queue;
 pub mod recovery;
 pub mod reduction;
+mod remains;
 mod schedule;
 pub mod segment;
 mod teams;

@@ -24,6 +24,7 @@ use crate::{
     membership::{Freshness, Membership},
     policy::Policy,
     reduction::Reduction,
+    remains::Remains,
     schedule::Schedule,
     segment::Completed,
 };
@@ -66,6 +67,7 @@ pub struct Master {
     pub(crate) dissolved: BTreeMap<ReductionId, Path>,
     pub(crate) dissolved_order: VecDeque<ReductionId>,
     pub(crate) timers: BTreeSet<(Timestamp, Timer)>,
+    pub(crate) remains: Remains,
     /// Silence of those who take part.
     pub(crate) watches: BTreeMap<Rank, Watch>,
     pub(crate) alarm: Option<Alarm>,
@@ -95,6 +97,7 @@ impl Master {
             dissolved: BTreeMap::new(),
             dissolved_order: VecDeque::new(),
             timers: BTreeSet::from([(now + policy.join_timeout, Timer::Join)]),
+            remains: Remains::default(),
             watches: BTreeMap::new(),
             alarm: None,
             rings: 0,
@@ -135,6 +138,7 @@ impl Master {
         self.check_schedule();
         if self.reductions.is_empty() {
             assert!(self.lanes.are_empty(), "nobody works on what is over");
+            assert!(self.remains.is_empty(), "nobody reads the memory of the dead");
         }
     }
 

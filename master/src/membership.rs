@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
-    message::{Data, Evidence, Header, Peer, Place},
+    message::{Data, Evidence, Header, Peer},
 };
 
 use crate::{
@@ -179,7 +179,7 @@ impl Membership {
             Data::Window(window) => {
                 let state = self.states.get(&ready.process.rank);
                 let died = matches!(state, Some(State::Failed(Evidence::Disconnected)));
-                share_memory && died && matches!(window.place, Place::Region(_))
+                share_memory && died && window.place.outlives_its_process()
             }
             Data::Private => false,
         }

@@ -85,6 +85,28 @@ pub enum Place {
     Served,
 }
 
+impl Place {
+    /// Whether the bytes stay as they are, and readable on the same host, when their process ends or leaves.
+    ///
+    /// A region's blocks are not given back then; private memory is.
+    pub fn outlives_its_process(self) -> bool {
+        matches!(self, Self::Region(_))
+    }
+}
+
+/// A process's region of shared memory, for peers on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionRef {
+    /// File descriptor in that process.
+    pub descriptor: i32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Where it begins in that process's address space.
+    pub address: u64,
+    /// Stands at its beginning. Process ids, descriptors and lengths come again; this number does not.
+    pub nonce: u128,
+}
+
 /// What peers must know of a process to read from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
@@ -94,8 +116,8 @@ pub struct Peer {
     pub host: u64,
     /// Process id on that host.
     pub pid: u32,
-    /// Its region of shared memory: file descriptor in that process and length in bytes.
-    pub region: Option<(i32, u64)>,
+    /// Its region of shared memory.
+    pub region: Option<RegionRef>,
     /// What wakes it up for what is on the board: file descriptor of a pipe in that process.
     pub bell: Option<i32>,
     /// Where the ranks of one host put short contributions, if this process has made one: file descriptor in it.
@@ -382,6 +404,11 @@ pub enum ToWorker {
         process: ProcessId,
         /// What spoke for it.
         evidence: Evidence,
+    },
+    /// No reduction needs the memory of this process any more, which was declared failed.
+    Forget {
+        /// Which.
+        process: ProcessId,
     },
     /// The sender may disconnect.
     Farewell,

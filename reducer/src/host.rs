@@ -342,7 +342,7 @@ impl Driver {
     fn watch_life(&self, peer: &Peer) {
         let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
         let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
-        let watch = move || match lifeline::outlive(pid, region) {
+        let watch = move || match lifeline::outlive(pid, &region) {
             Ok(Ending::Death) => drop(input.send(Input::Disconnected(process))),
             Ok(Ending::Good) => {}
             Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),

@@ -139,7 +139,7 @@ impl World {
         let forgotten: Vec<_> = shared.tickets[rank.index()].forget().collect();
         for Ticket { reduction, .. } in forgotten {
             self.resolve(rank, reduction, gone.into());
-            self.process_mut(rank).released.insert(reduction);
+            self.process_mut(rank).release(reduction);
         }
     }
 
@@ -170,7 +170,7 @@ impl World {
             end = End::Received(report);
         }
         self.resolve(rank, reduction, end);
-        self.process_mut(rank).released.insert(reduction);
+        self.process_mut(rank).release(reduction);
     }
 
     /// Lets `from` wake up `next` and those behind it, one after the other.

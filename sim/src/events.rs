@@ -37,6 +37,8 @@ pub(crate) enum Happening {
     Die(ProcessId),
     /// A process on the master's host dies, and the master hears that before anything that it had sent.
     LetGo(ProcessId),
+    /// A process leaves its job without a word, and lives on.
+    Abandon(ProcessId),
     /// A host goes without a word: no connection of its processes breaks.
     LoseHost(u64),
     Freeze(Rank),
@@ -99,7 +101,7 @@ impl Happening {
             }
             Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => Some(*rank),
             Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => Some(*rank),
-            Self::Renew(process, _) => Some(process.rank),
+            Self::Renew(process, _) | Self::Abandon(process) => Some(process.rank),
             Self::Ring(rank, _) | Self::Bell(rank) => Some(*rank),
             // The master and its worker share a process.
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look => Some(MASTER_RANK),

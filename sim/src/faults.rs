@@ -72,6 +72,12 @@ impl World {
         self.schedule(self.now + after, Happening::LetGo(ProcessId::first(rank)));
     }
 
+    /// Lets a process leave its job without a word `after` now, as when its program fails or panics. It lives on, and gives its
+    /// memory back.
+    pub fn let_abandon(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now + after, Happening::Abandon(ProcessId::first(rank)));
+    }
+
     /// Stops a process `after` now, for `time`; messages to it wait.
     pub fn freeze(&mut self, after: Duration, rank: Rank, time: Duration) {
         self.schedule(self.now + after, Happening::Freeze(rank));
@@ -134,6 +140,15 @@ impl World {
     pub(crate) fn let_go(&mut self, process: ProcessId) {
         self.die(process);
         self.schedule(self.now, Happening::Disconnected(process));
+    }
+
+    pub(crate) fn abandon(&mut self, process: ProcessId) {
+        let leaver = self.process_mut(process.rank);
+        if leaver.worker.is_some() {
+            leaver.windows.leave(|_| {});
+            leaver.lives_on = true;
+        }
+        self.die(process);
     }
 
     pub(crate) fn lost_host(&mut self, host: u64) {
@@ -203,13 +218,21 @@ impl World {
         reduction: ReductionId,
     ) -> Reach {
         let Data::Window(window) = data else { return Reach::Now };
-        let shares = self.settings.host(reader) == self.settings.host(owner.rank) && window.window.0 < COPIES;
         let process = self.process(owner.rank);
+        let is_copy = window.window.0 >= COPIES;
+        let shares = self.settings.host(reader) == self.settings.host(owner.rank) && !is_copy;
+        // Who ends takes its own memory along; its region stays mapped until nobody needs it.
+        let is_there = process.worker.is_some()
+            || process.lives_on
+            || (window.place.outlives_its_process() && !self.process(reader).forgotten.contains(&owner.rank));
         match () {
             () if [reduction, reduction.called()].iter().any(|id| process.released.contains(id)) => {
                 Reach::Never
             }
-            () if shares => Reach::Now,
+            () if !is_copy && process.windows.find(window.window, window.generation).is_none() => {
+                Reach::Never
+            }
+            () if shares && is_there => Reach::Now,
             () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
             () if self.is_severed(reader, owner.rank) || self.is_severed(owner.rank, reader) => Reach::Later,
             // Whether it is only slow to answer shows when it is declared failed.

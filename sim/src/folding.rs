@@ -87,7 +87,10 @@ impl World {
         let data = match () {
             () if spec.delivery.root() == Some(rank) => Data::Private,
             () if executor.shares[&id.reduction.called()].inline && !grown => inlined(&folded),
-            () => executor.window(Shown::Partial, task.range.len.max(100_000)),
+            () => {
+                let is_array = spec.kind.array_bytes().is_some();
+                executor.window(id.reduction, Shown::Partial { is_array }, task.range.len.max(100_000))
+            }
         };
         executor.end_task(id);
         executor.torn.remove(&id);
@@ -166,7 +169,8 @@ impl World {
                 Reach::Never => {
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                     let body = is_array.then(|| {
-                        let data = self.process(rank).window(Shown::Original, at);
+                        let original = Shown::Original { is_array };
+                        let data = self.process_mut(rank).window(reduction, original, at);
                         HalfBody { data, collected: range.start, untouched: range.start }
                     });
                     let reason = "its window is closed".to_owned();
@@ -180,7 +184,8 @@ impl World {
             let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
             share.collected.push(value);
         }
-        let body = self.process(rank).window(Shown::Result, at.max(100_000));
+        let is_array = spec.kind.array_bytes().is_some();
+        let body = self.process_mut(rank).window(reduction, Shown::Result { is_array }, at.max(100_000));
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
     }
 

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_master::Master;
 use everfold_protocol::{
-    Generation, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp, WindowId,
+    ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
-use everfold_worker::machine::Worker;
+use everfold_worker::{machine::Worker, window_table::WindowTable};
 
 use crate::{events::Happening, evidence::NONSENSE, oracle::Ended, settings::Settings};
 
+/// Windows that a process has at a time.
+const WINDOWS_MAX: usize = 1 << 16;
 /// Windows from this one on show copies of other ranks' originals.
-pub(crate) const COPIES: u64 = 1000;
+pub(crate) const COPIES: u64 = 1 << 32;
 
 /// A process, alive or dead: what lies in its memory may outlive it.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(crate) struct Process {
     pub deputy: Option<Deputy>,
     /// Whether it went with its host, without a word.
     pub vanished: bool,
+    /// Whether it left its job without a word and lives on: what it has given back is something else now.
+    pub lives_on: bool,
+    /// Whether its bodies lie in memory of its own rather than in its region.
+    pub is_private: bool,
+    /// What it shows of its bodies, and of which of its calls.
+    pub windows: WindowTable<(ReductionId, Shown)>,
     /// Whether its disk takes no copies.
     pub disk_full: bool,
     /// What waits until it thaws, if it is frozen.
@@ -48,6 +56,8 @@ pub(crate) struct Process {
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed.
     pub departed: BTreeSet<Rank>,
+    /// Whose memory it has unmapped.
+    pub forgotten: BTreeSet<Rank>,
 }
 
 /// The master of a team.
@@ -101,6 +111,9 @@ impl Process {
             worker: Some(Worker::new(peer)),
             deputy: None,
             vanished: false,
+            lives_on: false,
+            is_private: settings.private.contains(&rank),
+            windows: WindowTable::new(WINDOWS_MAX),
             disk_full: false,
             frozen: None,
             due: None,
@@ -113,6 +126,7 @@ impl Process {
             copies: BTreeSet::new(),
             released: BTreeSet::new(),
             departed: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
         }
     }
 
@@ -137,15 +151,21 @@ impl Process {
     pub fn read(&self, data: &Data, segment: SegmentId) -> Vec<Rank> {
         let window = match data {
             Data::Inline(bytes) => return ranks_in(bytes),
-            Data::Window(window) => window.window.0,
+            Data::Window(window) => window,
             Data::Private => return vec![NONSENSE],
         };
-        if window >= COPIES {
-            let owner = Rank((window - COPIES) as u32);
+        if window.window.0 >= COPIES {
+            let owner = Rank((window.window.0 - COPIES) as u32);
             let there = self.copies.contains(&(owner, segment));
             return vec![if there { owner } else { NONSENSE }];
         }
-        if window == Shown::Original as u64 {
+        if self.lives_on && !window.place.outlives_its_process() {
+            return vec![NONSENSE];
+        }
+        let Some((_, shown)) = self.windows.find(window.window, window.generation) else {
+            return vec![NONSENSE];
+        };
+        if matches!(shown, Shown::Original { .. }) {
             // The result is copied over an array, and goes to the application with it.
             let share = self.shares.get(&segment.reduction.called());
             let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
@@ -155,7 +175,7 @@ impl Process {
                 _ => result.cloned().unwrap_or_else(|| vec![self.id.rank]),
             };
         }
-        if window == Shown::Result as u64 {
+        if matches!(shown, Shown::Result { .. }) {
             let share = self.shares.get(&segment.reduction).filter(|share| share.is_lent());
             let result = share.and_then(|share| share.collected.get(segment.index.0 as usize));
             return result.cloned().unwrap_or_else(|| vec![NONSENSE]);
@@ -167,36 +187,52 @@ impl Process {
             .unwrap_or_else(|| vec![NONSENSE])
     }
 
-    /// What it contributes with a call.
-    pub fn original(&self, spec: &ReductionSpec, inline: bool) -> Data {
+    /// What it contributes with the call `reduction`.
+    pub fn original(&mut self, reduction: ReductionId, spec: &ReductionSpec, inline: bool) -> Data {
         if spec.delivery.root() == Some(self.id.rank) {
             Data::Private
         } else if inline {
             inlined(&[self.id.rank])
         } else {
             let bytes = spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes);
-            self.window(Shown::Original, bytes)
+            let is_array = spec.kind.array_bytes().is_some();
+            self.window(reduction, Shown::Original { is_array }, bytes)
         }
     }
 
-    /// Which of its windows shows a body of so many bytes.
-    pub fn window(&self, shown: Shown, bytes: u64) -> Data {
-        Data::Window(WindowRef {
-            window: WindowId(shown as u64),
-            generation: Generation(1),
-            bytes,
-            checksum: None,
-            place: Place::Region(RegionOffset(u64::from(self.id.rank))),
-        })
+    /// The window that shows a body of so many bytes, opened at its first use.
+    pub fn window(&mut self, reduction: ReductionId, shown: Shown, bytes: u64) -> Data {
+        let key = (reduction.called(), shown);
+        let place = self.place(shown);
+        let (window, generation) = self.windows.position(|shown| *shown == key).unwrap_or_else(|| {
+            self.windows.publish(place, key).expect("it takes part, and has windows enough")
+        });
+        Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
+    }
+
+    /// Where a body lies. Partials of arrays always lie in the region.
+    fn place(&self, shown: Shown) -> Place {
+        match self.is_private && !matches!(shown, Shown::Partial { is_array: true }) {
+            true => Place::Memory(0),
+            false => Place::Region(RegionOffset(u64::from(self.id.rank))),
+        }
+    }
+
+    /// Closes the windows of a call.
+    pub fn release(&mut self, reduction: ReductionId) {
+        self.released.insert(reduction);
+        while let Some((window, generation)) = self.windows.position(|(of, _)| *of == reduction.called()) {
+            self.windows.release(window, generation, |_| {});
+        }
     }
 }
 
 /// Which of a process's windows on its own bodies it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    Original = 0,
-    Partial = 1,
-    Result = 2,
+    Original { is_array: bool },
+    Partial { is_array: bool },
+    Result { is_array: bool },
 }
 
 /// Whether `source` is a second copy of an original.

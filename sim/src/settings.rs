@@ -32,6 +32,8 @@ pub struct Settings {
     pub board: bool,
     /// Ranks that cannot map the board.
     pub boardless: Vec<Rank>,
+    /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared memory.
+    pub private: Vec<Rank>,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Shortest and longest time a message takes.
@@ -64,6 +66,7 @@ impl Settings {
             hosts: Vec::new(),
             board: false,
             boardless: Vec::new(),
+            private: Vec::new(),
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),

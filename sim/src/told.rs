@@ -155,6 +155,7 @@ impl Teller {
             Happening::Done(process, done) => (of(process.rank), self.work(&done.0)),
             Happening::Tick(_) => (NETWORK.to_owned(), "moves on".to_owned()),
             Happening::Die(process) => (of(process.rank), "DIES".to_owned()),
+            Happening::Abandon(process) => (of(process.rank), "LEAVES WITHOUT A WORD".to_owned()),
             Happening::LetGo(process) => (of(process.rank), "DIES AND LETS GO OF ITS LIFELINE".to_owned()),
             Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),
             Happening::Freeze(rank) => (of(*rank), "STOPS".to_owned()),
@@ -263,6 +264,7 @@ impl Teller {
             ToWorker::Release { reduction } => format!("release {}", self.name(*reduction)),
             ToWorker::Dissolved { reduction } => format!("{} is dissolved", self.name(*reduction)),
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
+            ToWorker::Forget { process } => format!("forget rank {}'s memory", process.rank),
             ToWorker::Farewell => "farewell".to_owned(),
         }
     }

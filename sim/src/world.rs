@@ -361,6 +361,7 @@ impl World {
             }
             Happening::Die(process) => self.die(process),
             Happening::LetGo(process) => self.let_go(process),
+            Happening::Abandon(process) => self.abandon(process),
             Happening::Freeze(rank) => self.stop(rank),
             Happening::Thaw(rank) => self.wake(rank),
             Happening::LoseHost(host) => self.lost_host(host),
@@ -425,13 +426,13 @@ impl World {
         let reduction = ReductionId::new(&name, sequence);
         self.quiet = self.quiet.max(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
         let process = self.process_mut(rank);
-        let data = process.original(&spec, inline);
-        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), tried: false, ended: None };
-        process.shares.insert(reduction, share);
         if process.worker.is_none() {
             self.calls_ended += 1;
             return;
         }
+        let data = process.original(reduction, &spec, inline);
+        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), tried: false, ended: None };
+        process.shares.insert(reduction, share);
         if let Err(contribution) = self.place(rank, Contribution { reduction, name, spec, data }) {
             self.tell_worker(rank, Event::Call(contribution));
         }
@@ -579,7 +580,8 @@ impl World {
                     deputy.master.handle_event(now, master::Event::Departed(failed, evidence));
                 }
             }
-            Action::Release(reduction) => drop(process.released.insert(reduction)),
+            Action::Release(reduction) => process.release(reduction),
+            Action::Forget(dead) => drop(process.forgotten.insert(dead.rank)),
             Action::News(_) | Action::Unwelcome(_) => {}
         }
     }

@@ -362,6 +362,8 @@ impl Driver {
         inner.over = true;
         let gone = inner.machine.gone().unwrap_or(Gone::Left);
         self.gone.send_replace(Some(gone));
+        // Before the master hears anything, and before anything is given back.
+        self.windows.leave();
         inner.news = None;
         let settled = self.settle(&mut inner, |_| false);
         let placed: Vec<Placed> = inner.placing.as_mut().into_iter().flat_map(Placing::forget).collect();
@@ -373,6 +375,12 @@ impl Driver {
         for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
         }
+    }
+
+    /// Why this process takes part no more, if so.
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        let inner = self.lock();
+        inner.over.then(|| inner.machine.gone().unwrap_or(Gone::Left))
     }
 
     /// Ends all at once, as if the process had died.
@@ -475,6 +483,7 @@ impl Driver {
                 let reports = self.deputies.depart(self.now(), process, evidence);
                 reports.into_iter().for_each(|report| inner.outlet.push(report));
             }
+            Action::Forget(process) => self.peers.forget_memory(process),
             Action::News(news) => {
                 tracing::info!(%news);
                 // The application may not listen.
@@ -541,6 +550,12 @@ impl Driver {
         self.peers.meet(peers.clone());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();
+        if let Some(region) = self.windows.region() {
+            let of_process =
+                |of: ProcessId| peers.iter().find(|peer| peer.process == of).map(|peer| peer.host);
+            let host = of_process(self.config.process);
+            region.share_host(peers.iter().filter(|peer| Some(peer.host) == host).count());
+        }
         inner.placing =
             Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers, &limits);
         let handle = Handle {

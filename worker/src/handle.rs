@@ -222,7 +222,17 @@ impl Handle {
         let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
-        let (share, data) = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, tried)?;
+        let shared = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, tried);
+        let is_closed = |shared: &Result<_, ShareError>| match shared {
+            // Who has left shows nothing any more.
+            Err(ShareError::NoWindow(_)) => self.driver.gone(),
+            _ => None,
+        };
+        if let Some(gone) = is_closed(&shared) {
+            let _ = answer.send(Err(gone.into()));
+            return Ok(pending);
+        }
+        let (share, data) = shared?;
         let limit = self.limits.body_bytes_max;
         if data.len() > limit {
             share.release();

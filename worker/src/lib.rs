@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`machine`] | the bookkeeping of one rank; pure |
 //! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
+//! | [`window_table`] | which windows are open; pure |
 //! | [`kernel`] | how two blocks of elements become one |
 //! | [`memory`] | shared memory, buffers lent out by segment, windows |
 //! | [`body`] | what the application contributes, seen from here |
@@ -21,6 +22,13 @@
 //! Deliberately absent: any decision about who folds what. That is the master's, and the two crates do not know each
 //! other.
 
+/// Atomics of what processes share without a lock. The model of its orderings (`worker/tests/orderings.rs`) takes others.
+mod atomic {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[cfg(feature = "runtime")]
+    pub use std::sync::atomic::fence;
+}
 pub mod board;
 #[cfg(feature = "runtime")]
 pub mod body;
@@ -53,3 +61,4 @@ mod placing;
 pub mod runtime;
 #[cfg(feature = "runtime")]
 pub mod transport;
+pub mod window_table;

@@ -159,6 +159,8 @@ pub enum Action {
         /// What spoke for it.
         evidence: Evidence,
     },
+    /// Unmap the memory of this process, which was declared failed: nobody needs it any more.
+    Forget(ProcessId),
     /// Something that the application may want to know.
     News(News),
     /// This rank takes part no more; [`Worker::gone`] tells why.
@@ -422,6 +424,7 @@ impl Worker {
                 }
             }
             ToWorker::News(news) => self.actions.push_back(Action::News(news)),
+            ToWorker::Forget { process } => self.actions.push_back(Action::Forget(process)),
             ToWorker::Welcome { peers, limits } => {
                 self.limits = limits;
                 let apart = peers.iter().any(|peer| peer.host != peers[0].host);

@@ -57,16 +57,21 @@ impl Peers {
     }
 
     /// Expects no more answers from a process that was declared failed; whoever waits for one hears it. What `died` on
-    /// this host leaves its shared memory behind, to be read on.
+    /// this host leaves its shared memory behind, to be read on until it is [forgotten](Self::forget_memory).
     pub fn forget(&self, process: ProcessId, died: bool) {
         self.tcp.forget(process);
         if let Some(known) = self.known.get(&process) {
             known.failed.send_replace(true);
         }
         if !died {
-            self.shm.forget(process);
-            self.known.remove(&process);
+            self.forget_memory(process);
         }
+    }
+
+    /// Unmaps the memory of a process that was declared failed, once nobody reads it any more.
+    pub fn forget_memory(&self, process: ProcessId) {
+        self.known.remove(&process);
+        self.shm.forget(process);
     }
 
     /// Reads `range` of `data`, or all of it.

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use super::{
+    failing,
     gate::Gate,
     job::Process,
     schedule::{Action, Fault},
@@ -62,6 +63,7 @@ impl Target<'_> {
     fn act(self, action: &Action, hit: impl FnOnce()) -> io::Result<Option<String>> {
         match action {
             Action::Kill { rank } => self.signal(*rank, Signal::SIGKILL, hit),
+            Action::Fail { rank, way } => self.signal(*rank, failing::signal(*way), hit),
             Action::Stop { rank, seconds } => {
                 let note = self.signal(*rank, Signal::SIGSTOP, hit)?;
                 let until = self.gate.since() + Duration::from_secs_f64(*seconds);

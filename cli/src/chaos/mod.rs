@@ -6,7 +6,7 @@
 //! | which faults a trial gets: pure | [`schedule`] |
 //! | what a trial shows: pure | [`verdict`] |
 //! | how a trial is run | [`experiment`], [`trial`], [`job`] |
-//! | from when faults count, and how they come about | [`gate`], [`inject`], [`storage`] |
+//! | from when faults count, and how they come about | [`gate`], [`inject`], [`failing`], [`storage`] |
 //! | what the built-in program does and tells | [`program`], [`pattern`], [`survivors`], [`said`] |
 //! | what is told to people | [`summary`], [`replay`] |
 //!
@@ -15,6 +15,7 @@
 //! ([`scratch`](crate::scratch)).
 
 mod experiment;
+mod failing;
 mod gate;
 mod inject;
 mod job;

@@ -80,6 +80,15 @@ struct Faults {
     /// Kill N ranks.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     kill: usize,
+    /// Let the built-in program fail on N ranks: it ends in an error, panics, or abandons its session and lives on.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        conflicts_with = "program"
+    )]
+    fail: usize,
     /// Stop N ranks for 0.1 to 5 s each.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     stop: usize,
@@ -230,6 +239,7 @@ impl Faults {
     fn kinds(&self) -> Vec<Kind> {
         let counts = [
             (Kind::Kill, self.kill),
+            (Kind::Fail, self.fail),
             (Kind::Stop, self.stop),
             (Kind::Cut, self.cut),
             (Kind::Slow, self.slow),

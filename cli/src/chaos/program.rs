@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use everfold::{Array, Path, Refusal, prelude::*};
 
 use super::{
+    failing::Asked,
     pattern::{Checked, Listed},
     said::{Loss, Said, Told, Work},
     survivors,
@@ -66,10 +67,17 @@ impl Program {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut code = ExitCode::FAILURE;
         let ended: everfold::Result<()> = everfold::launch(Launch::from_env_or_local(1), async |session| {
-            let (at_ns, told) = match self.kind {
-                BodyKind::Array => self.reduce_all::<Sum<Array<u64>>>(&session).await,
-                BodyKind::Vec => self.reduce_all::<Sum<Vec<u64>>>(&session).await,
-                BodyKind::Object => self.reduce_all::<Listed>(&session).await,
+            let all_rounds = async {
+                match self.kind {
+                    BodyKind::Array => self.reduce_all::<Sum<Array<u64>>>(&session).await,
+                    BodyKind::Vec => self.reduce_all::<Sum<Vec<u64>>>(&session).await,
+                    BodyKind::Object => self.reduce_all::<Listed>(&session).await,
+                }
+            };
+            let asked = Asked::listen()?;
+            let (at_ns, told) = tokio::select! {
+                told = all_rounds => told,
+                way = asked.to_fail() => return way.fail(&session, self.bytes),
             };
             code = match &told {
                 Told::Ok(_) => ExitCode::SUCCESS,

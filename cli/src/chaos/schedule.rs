@@ -20,6 +20,8 @@ const CORRUPT_BYTES_MAX: u32 = 64;
 pub enum Kind {
     /// A process is killed.
     Kill,
+    /// A rank's program fails.
+    Fail,
     /// A process is stopped for a while.
     Stop,
     /// A host is cut off from the others.
@@ -49,6 +51,13 @@ pub enum Action {
     Kill {
         /// Who is hit.
         rank: u32,
+    },
+    /// The built-in program fails on a rank.
+    Fail {
+        /// Who is hit.
+        rank: u32,
+        /// How.
+        way: Failing,
     },
     /// SIGSTOP, and later SIGCONT.
     Stop {
@@ -82,6 +91,23 @@ pub enum Action {
         /// How many.
         bytes: u32,
     },
+}
+
+/// How a program fails that is still able to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failing {
+    /// It ends in an error.
+    Error,
+    /// It panics.
+    Panic,
+    /// It abandons its session, and lives on for a while.
+    Abandon,
+}
+
+impl Failing {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Error, Self::Panic, Self::Abandon];
 }
 
 /// What was asked for.
@@ -134,7 +160,7 @@ impl Plan {
         let check = |what, faults, victims| {
             if faults <= victims { Ok(()) } else { Err(PlanError { what, faults, victims }) }
         };
-        check("ranks", count(&[Kind::Kill, Kind::Stop, Kind::Slow]), self.victims.len())?;
+        check("ranks", count(&[Kind::Kill, Kind::Fail, Kind::Stop, Kind::Slow]), self.victims.len())?;
         check("hosts", count(&[Kind::Cut]), self.hosts().len())
     }
 
@@ -160,6 +186,10 @@ impl Plan {
             let at = rng.random::<f64>();
             let action = match kind {
                 Kind::Kill => Action::Kill { rank: victims.pop()? },
+                Kind::Fail => {
+                    let way = Failing::ALL[rng.random_range(0..Failing::ALL.len())];
+                    Action::Fail { rank: victims.pop()?, way }
+                }
                 Kind::Stop => Action::Stop { rank: victims.pop()?, seconds: rng.random_range(SPAN_S) },
                 Kind::Slow => Action::Slow { rank: victims.pop()?, share: rng.random_range(SLOW_SHARE) },
                 Kind::Cut => {
@@ -187,7 +217,7 @@ impl Action {
     /// The ranks that it hits in a way for which the others may take them for dead.
     pub fn suspects(&self, layout: Layout) -> Vec<u32> {
         match self {
-            Self::Kill { rank } | Self::Stop { rank, .. } => vec![*rank],
+            Self::Kill { rank } | Self::Fail { rank, .. } | Self::Stop { rank, .. } => vec![*rank],
             Self::Cut { host, .. } => layout.ranks_on(*host).collect(),
             Self::Slow { .. } | Self::DiskFull | Self::Corrupt { .. } => Vec::new(),
         }
@@ -198,6 +228,9 @@ impl std::fmt::Display for Action {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Kill { rank } => write!(f, "kill rank {rank}"),
+            Self::Fail { rank, way: Failing::Error } => write!(f, "end rank {rank} in an error"),
+            Self::Fail { rank, way: Failing::Panic } => write!(f, "let rank {rank} panic"),
+            Self::Fail { rank, way: Failing::Abandon } => write!(f, "let rank {rank} abandon its session"),
             Self::Stop { rank, seconds } => write!(f, "stop rank {rank} for {seconds:.2} s"),
             Self::Cut { host, direction, seconds } => {
                 let packets = match direction {

@@ -46,6 +46,7 @@ pub fn draw(seed: u64) -> Schedule {
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
         board: false,
         boardless: Vec::new(),
+        private: Vec::new(),
         task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
@@ -107,7 +108,25 @@ pub fn draw(seed: u64) -> Schedule {
             work_in_teams(&mut schedule, &mut apart);
         }
     }
+    let mut apart = random;
+    apart.set_stream(3);
+    if apart.random_bool(0.3) {
+        use_memory_of_their_own(&mut schedule, &mut apart);
+    }
     schedule
+}
+
+/// Lets some ranks have their bodies in memory of their own, and some leave without a word instead of dying.
+fn use_memory_of_their_own(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let ranks = 0..schedule.ranks();
+    schedule.private = ranks.filter(|_| random.random_bool(0.5)).collect();
+    for fault in &mut schedule.faults {
+        if let Trouble::Kill(rank) | Trouble::LetGo(rank) = fault.what
+            && random.random_bool(0.7)
+        {
+            fault.what = Trouble::Abandon(rank);
+        }
+    }
 }
 
 /// Lets even small groups work in teams, and reduce what suits them.

@@ -145,6 +145,7 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
+    settings.private = schedule.private.iter().copied().map(Rank).collect();
     settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.keep_failures = schedule.keep_failures_percent;
@@ -187,6 +188,7 @@ fn inject(world: &mut World, fault: &Fault) {
     match &fault.what {
         Trouble::Kill(rank) => world.kill(at, Rank(*rank)),
         Trouble::LetGo(rank) => world.kill_beside_the_master(at, Rank(*rank)),
+        Trouble::Abandon(rank) => world.let_abandon(at, Rank(*rank)),
         Trouble::LoseHost(host) => world.lose_host(at, u64::from(*host)),
         Trouble::Freeze(rank) => world.freeze(at, Rank(*rank), lasts),
         Trouble::Starve { rank, every_us, runs_us } => {

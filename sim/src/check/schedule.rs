@@ -27,6 +27,9 @@ pub struct Schedule {
     /// Ranks that cannot map it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub boardless: Vec<u32>,
+    /// Ranks whose bodies lie in memory of their own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub private: Vec<u32>,
     /// Time that each rank takes for a task.
     pub task_us: Vec<u64>,
     /// How often the master pings; 0 if it does not.
@@ -180,6 +183,8 @@ pub enum Trouble {
     Kill(u32),
     /// A process on the master's host dies; its lifeline tells that before anything that it had sent arrives.
     LetGo(u32),
+    /// A process leaves its job without a word, and lives on: its program has failed.
+    Abandon(u32),
     /// A host goes with all its processes, without a word.
     LoseHost(u32),
     /// A process does not run.
@@ -209,10 +214,11 @@ impl Schedule {
             planned.calls.iter().map(|call| call.rank).chain(planned.absent.iter().copied())
         });
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
-        let leaving = self.leaves.iter().map(|leave| leave.rank);
+        let leaving = self.leaves.iter().map(|leave| leave.rank).chain(self.private.iter().copied());
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
-            !matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Slow { .. })
+            let is_seen = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_));
+            !is_seen && !matches!(fault.what, Trouble::Slow { .. })
         };
         let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
@@ -297,7 +303,8 @@ impl Trouble {
     /// Which rank it hits, if it is one.
     pub fn rank(&self) -> Option<u32> {
         match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(*rank),
+            Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
             Self::LoseHost(_) | Self::Cut { .. } => None,
         }
@@ -305,7 +312,8 @@ impl Trouble {
 
     pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(rank),
+            Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
             Self::LoseHost(_) | Self::Cut { .. } => None,
         }

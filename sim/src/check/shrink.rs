@@ -152,6 +152,10 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         schedule.faults.retain(|fault| !lost(&fault.what));
     }
     let renamed = |rank: &mut u32| *rank -= u32::from(*rank > gone);
+    for ranks in [&mut schedule.private, &mut schedule.boardless] {
+        ranks.retain(|rank| *rank != gone);
+        ranks.iter_mut().for_each(renamed);
+    }
     schedule.faults.retain(|fault| fault.what.rank() != Some(gone));
     schedule.faults.iter_mut().filter_map(|fault| fault.what.rank_mut()).for_each(renamed);
     schedule.leaves.retain(|leave| leave.rank != gone);

@@ -32,7 +32,9 @@ impl Suspects {
         let mut copies_fail = schedule.keep_failures_percent + schedule.damage_percent > 0;
         for fault in &schedule.faults {
             match &fault.what {
-                Trouble::Kill(rank) | Trouble::LetGo(rank) => dead = join(&dead, &Path::single(Rank(*rank))),
+                Trouble::Kill(rank) | Trouble::LetGo(rank) | Trouble::Abandon(rank) => {
+                    dead = join(&dead, &Path::single(Rank(*rank)));
+                }
                 Trouble::LoseHost(host) => dead = join(&dead, &on(&[*host])),
                 Trouble::Freeze(rank) | Trouble::Starve { rank, .. } => {
                     // If the master is silent for too long, all others leave it.

@@ -46,6 +46,7 @@ impl Tally {
                     Trouble::Kill(0) => "masters killed",
                     Trouble::Kill(_) => "ranks killed",
                     Trouble::LetGo(_) => "deaths told by lifelines",
+                    Trouble::Abandon(_) => "ranks that left without a word",
                     Trouble::LoseHost(_) => "hosts lost",
                     Trouble::Freeze(_) => "freezes",
                     Trouble::Starve { .. } => "starved ranks",

@@ -1,12 +1,6 @@
 //! The master's view of the board: what is not ordinary becomes messages.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use everfold_protocol::{
     Rank, ReductionId,
@@ -17,6 +11,7 @@ use super::{
     Board, CELLS, cell_of,
     word::{Phase, Word},
 };
+use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A contribution that the master is to hear of as if this rank had told it in a message.
 pub type Taken = (Rank, Contribution);

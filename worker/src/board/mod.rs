@@ -31,10 +31,7 @@ mod slot;
 mod tickets;
 mod word;
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-    time::Duration,
-};
+use std::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
@@ -51,6 +48,7 @@ use self::{
     slot::Slot,
     word::{Phase, RANKS_MAX, Word},
 };
+use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Rounds at a time. Those of one name use two of them in turn: whoever calls the next but one has seen the next complete, to which
 /// nobody contributes who has not left this one.

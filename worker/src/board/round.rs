@@ -1,10 +1,6 @@
 //! A complete round, as one of its ranks sees it.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, Rank,
@@ -16,6 +12,7 @@ use super::{
     Board, Spot, Stage,
     slot::{self, Slot},
 };
+use crate::atomic::AtomicU64;
 
 /// A round that is complete. What all have contributed lies on the board until each rank has dropped this.
 pub struct Round<M: AsRef<[AtomicU64]>> {

@@ -1,9 +1,6 @@
 //! One rank's contribution to one round, in atomic words.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
 use everfold_protocol::{
     ReductionId, codec,
@@ -12,6 +9,7 @@ use everfold_protocol::{
 };
 
 use super::Entry;
+use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words before the terms.
 const HEAD_WORDS: usize = 5;

@@ -1,13 +1,11 @@
 //! A rank's view of the board.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use everfold_protocol::{Rank, ReductionId, spec::ReductionSpec};
 
 use super::{Board, Entry, Round, Spot, Stage, suits};
+use crate::atomic::AtomicU64;
 
 /// A call that is on the board, or is about to be put there.
 #[derive(Debug)]

@@ -4,11 +4,11 @@
 //! the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, ErrorKind},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{FileTypeExt, OpenOptionsExt},
+        unix::fs::FileTypeExt,
     },
     sync::{Arc, OnceLock, atomic::AtomicU64},
     time::Duration,
@@ -26,7 +26,7 @@ use nix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::region::Mapping;
+use super::mapping::{self, Mapping};
 use crate::{
     board::{self, Board, body_bytes_max},
     transport::line::register,
@@ -102,8 +102,8 @@ impl OwnBoard {
 
 /// The board of a job, made by the first of `peers`.
 pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
-    let handle = peers[0].board.ok_or(ErrorKind::Unsupported)?;
-    let file = File::options().read(true).write(true).open(fd_path(peers[0].pid, handle))?;
+    let descriptor = peers[0].board.ok_or(ErrorKind::Unsupported)?;
+    let file = open_of(&peers[0], descriptor, File::options().read(true).write(true))?;
     let ranks = peers.len() as u32;
     let words = words(ranks);
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
@@ -122,8 +122,12 @@ fn words(ranks: u32) -> usize {
     Board::<SharedWords>::words(ranks, body_bytes_max(ranks) as usize)
 }
 
-fn fd_path(pid: u32, descriptor: i32) -> String {
-    format!("/proc/{pid}/fd/{descriptor}")
+/// Opens the file descriptor `descriptor` of `peer`.
+fn open_of(peer: &Peer, descriptor: i32, how: &mut OpenOptions) -> io::Result<File> {
+    let file = mapping::open_descriptor(peer.pid, descriptor, how)?;
+    // If that process still has that id now, it had it before.
+    mapping::is_process(peer.pid, &peer.region.ok_or(ErrorKind::Unsupported)?)?;
+    Ok(file)
 }
 
 /// What wakes this process up.
@@ -166,10 +170,8 @@ impl Bells {
     pub fn open(peers: &[Peer]) -> io::Result<Self> {
         let open = |peer: &Peer| {
             let descriptor = peer.bell.ok_or(ErrorKind::Unsupported)?;
-            let mut options = File::options();
-            options.custom_flags(libc::O_NONBLOCK);
             // Also to read from it: a signal would end this process should it ring for one that is gone.
-            let bell = options.read(true).write(true).open(fd_path(peer.pid, descriptor))?;
+            let bell = open_of(peer, descriptor, File::options().read(true).write(true))?;
             let is_pipe = bell.metadata()?.file_type().is_fifo();
             let other = || io::Error::new(ErrorKind::InvalidData, "the descriptor is not a pipe");
             is_pipe.then_some(bell).ok_or_else(other)

@@ -5,9 +5,15 @@
 //! ends: each process's I/O thread holds one in its region as long as it takes part, and whoever wants to know waits
 //! for it. Other threads of that process may run on for a moment; without the I/O thread nothing that they do is heard of.
 
-use std::{io, marker::PhantomData, mem::MaybeUninit, sync::Arc};
+use std::{fs::File, io, marker::PhantomData, mem::MaybeUninit, sync::Arc};
 
-use super::region::{Mapping, Region};
+use everfold_protocol::message::RegionRef;
+use nix::sys::mman::ProtFlags;
+
+use super::{
+    mapping::{self, Mapping},
+    region::Region,
+};
 
 /// Held by the thread whose end is to be noticed. Dropping it is a good end.
 #[derive(Debug)]
@@ -55,12 +61,13 @@ pub enum Ending {
     Death,
 }
 
-/// Waits until the process `pid`, whose region is `handle`, lets go of its lifeline. Blocks the calling thread.
+/// Waits until the process `pid` lets go of its lifeline, which lies in `region`. Blocks the calling thread.
 ///
 /// # Errors
 /// The region cannot be mapped: the process is gone, or belongs to another user.
-pub fn outlive(pid: u32, handle: (i32, u64)) -> io::Result<Ending> {
-    let mapping = Mapping::of_lifeline(pid, handle)?;
+pub fn outlive(pid: u32, region: &RegionRef) -> io::Result<Ending> {
+    let file = mapping::open(pid, region, File::options().read(true).write(true))?;
+    let mapping = Mapping::new(&file, Mapping::BLOCKS, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
     let mutex = mapping.lifeline();
     // SAFETY: its owner has initialised it before it told anyone of its region, and the mapping outlives this call.
     let ending = match unsafe { libc::pthread_mutex_lock(mutex) } {
@@ -109,7 +116,7 @@ mod tests {
             });
             told.recv().unwrap();
             let handle = region.handle();
-            let watcher = std::thread::spawn(move || outlive(std::process::id(), handle).unwrap());
+            let watcher = std::thread::spawn(move || outlive(std::process::id(), &handle).unwrap());
             end.send(()).unwrap();
             assert_eq!(watcher.join().unwrap(), expected);
             thread.join().unwrap();

@@ -3,7 +3,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`board`] | where short contributions lie side by side, and what wakes those up who wait there |
+//! | `mapping` | mappings, and how a region is laid out |
 //! | [`region`] | one region of shared memory per process, which peers map |
+//! | [`peer_region`] | a peer's region, as its readers see it |
+//! | [`seqlock`] | how a reader knows that what it has read was valid |
 //! | [`lifeline`] | how peers on the same host notice the death of a process at once |
 //! | [`buffer`] | the bytes of one body or partial, lent out segment by segment |
 //! | [`window`] | which buffers peers may read, and until when |
@@ -11,5 +14,8 @@
 pub mod board;
 pub mod buffer;
 pub mod lifeline;
+mod mapping;
+pub mod peer_region;
 pub mod region;
+pub mod seqlock;
 pub mod window;

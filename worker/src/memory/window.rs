@@ -2,15 +2,11 @@
 //!
 //! A window is a slot in a table. Publishing takes a slot and gives it a generation that this process never used
 //! before; the generation also stands in the shared region, where peers on the same host compare it before and after
-//! they read (I3). Releasing clears both.
+//! they read (I3). Releasing clears both. The rules are those of a [`WindowTable`].
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use dashmap::DashMap;
 use everfold_protocol::{
     Generation, RegionOffset, WindowId,
     message::{ByteRange, Place, WindowRef},
@@ -19,9 +15,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     buffer::{Buffer, ReadLease},
-    region::{GENERATIONS, Region},
+    mapping::GENERATIONS,
+    region::Region,
+    seqlock,
 };
-use crate::keeper::Kept;
+use crate::{keeper::Kept, window_table::WindowTable};
 
 /// What a window shows.
 #[derive(Clone, Debug)]
@@ -37,10 +35,8 @@ pub enum Content {
 /// This process's windows.
 #[derive(Debug)]
 pub struct Windows {
-    table: DashMap<WindowId, (Generation, Content)>,
+    table: Mutex<WindowTable<Content>>,
     region: Option<Arc<Region>>,
-    free: Mutex<Vec<usize>>,
-    generation: AtomicU64,
 }
 
 /// Why a window cannot be read.
@@ -91,12 +87,11 @@ enum Found {
 impl Windows {
     /// A table without windows. Without a region peers can only ask the server.
     pub fn new(region: Option<Arc<Region>>) -> Self {
-        Self {
-            table: DashMap::new(),
-            region,
-            free: Mutex::new((0..GENERATIONS).rev().collect()),
-            generation: AtomicU64::new(1),
-        }
+        Self { table: Mutex::new(WindowTable::new(GENERATIONS)), region }
+    }
+
+    fn table(&self) -> MutexGuard<'_, WindowTable<Content>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Memory that peers can map, if there is any.
@@ -104,11 +99,9 @@ impl Windows {
         self.region.as_ref()
     }
 
-    /// Shows `content` to peers until [`release`](Self::release). `None` if too many windows are open.
+    /// Shows `content` to peers until [`release`](Self::release). `None` if too many windows are open, or if this process
+    /// has left its job.
     pub fn publish(&self, content: Content) -> Option<WindowRef> {
-        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let generation = Generation(self.generation.fetch_add(1, Ordering::Relaxed));
-        let window = WindowId(slot as u64);
         let (bytes, checksum, place) = match &content {
             Content::Buffer(buffer) => {
                 let place = match (buffer.region_offset(), &self.region) {
@@ -125,25 +118,36 @@ impl Windows {
             }
             Content::Kept(kept) => (kept.bytes, None, Place::Served),
         };
-        self.table.insert(window, (generation, content));
+        let mut table = self.table();
+        let (window, generation) = table.publish(place, content)?;
         if let Some(region) = &self.region {
-            region.generation(slot).store(generation.0, Ordering::Release);
+            seqlock::open(region.generation(slot(window)), generation.0);
         }
         Some(WindowRef { window, generation, bytes, checksum, place })
     }
 
     /// Hides a window. Reads under way end with an error; none starts any more.
     pub fn release(&self, window: &WindowRef) {
-        let slot = window.window.0 as usize;
-        if self
-            .table
-            .remove_if(&window.window, |_, (generation, _)| *generation == window.generation)
-            .is_some()
-        {
-            if let Some(region) = &self.region {
-                region.generation(slot).store(0, Ordering::Release);
-            }
-            self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        let released = self.table().release(window.window, window.generation, |window| self.close(window));
+        drop(released);
+    }
+
+    /// Takes part in the job no more: hides what goes with this process, and leaves all else as it is, for peers to read as if
+    /// the process had died. To be called before the connection to the master breaks, and before anything is given back.
+    pub fn leave(&self) {
+        let mut table = self.table();
+        let closed = table.leave(|window| self.close(window));
+        if let Some(region) = self.region.as_ref().filter(|_| !table.is_empty()) {
+            region.retire();
+        }
+        drop(table);
+        drop(closed);
+    }
+
+    /// To be called with the table locked: nobody else takes the slot meanwhile.
+    fn close(&self, window: WindowId) {
+        if let Some(region) = &self.region {
+            seqlock::close(region.generation(slot(window)));
         }
     }
 
@@ -174,17 +178,15 @@ impl Windows {
     fn find(&self, window: WindowId, generation: Generation, range: ByteRange) -> Result<Found, WindowError> {
         let ByteRange { start, len } = range;
         let refused = WindowError::Range { start, end: start.saturating_add(len) };
-        let entry = self.table.get(&window).ok_or(WindowError::Released)?;
-        match &*entry {
-            (current, _) if *current != generation => Err(WindowError::Released),
-            (_, Content::Buffer(buffer)) => {
+        match self.table().find(window, generation).ok_or(WindowError::Released)? {
+            Content::Buffer(buffer) => {
                 buffer.read(start, len).map(|lease| Found::Here(Held::Lease(lease))).map_err(|_| refused)
             }
-            (_, Content::Encoded(bytes)) => {
+            Content::Encoded(bytes) => {
                 let end = start.checked_add(len).filter(|&end| end <= bytes.len() as u64).ok_or(refused)?;
                 Ok(Found::Here(Held::Bytes(bytes.slice(start as usize..end as usize))))
             }
-            (_, Content::Kept(kept)) => {
+            Content::Kept(kept) => {
                 let inside = start.checked_add(len).is_some_and(|end| end <= kept.bytes);
                 if inside { Ok(Found::Kept(kept.clone())) } else { Err(refused) }
             }
@@ -193,30 +195,39 @@ impl Windows {
 
     /// Whether `window` is open and shows `buffer`.
     pub fn shows(&self, window: &WindowRef, buffer: &Arc<Buffer>) -> bool {
-        self.table.get(&window.window).is_some_and(|entry| match &*entry {
-            (generation, Content::Buffer(shown)) => {
-                *generation == window.generation && Arc::ptr_eq(shown, buffer)
-            }
-            (_, Content::Encoded(_) | Content::Kept(_)) => false,
-        })
+        match self.table().find(window.window, window.generation) {
+            Some(Content::Buffer(shown)) => Arc::ptr_eq(shown, buffer),
+            _ => false,
+        }
     }
 
     /// Number of open windows.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.table().len()
     }
 
     /// Whether no window is open.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.table().is_empty()
     }
+}
+
+impl Drop for Windows {
+    /// Whoever has forgotten to leave does so before anything is given back.
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn slot(window: WindowId) -> usize {
+    window.0 as usize
 }
 
 #[cfg(test)]
 mod tests {
     use futures::executor::block_on;
 
-    use super::*;
+    use super::{super::peer_region::PeerRegion, *};
 
     const ALL: ByteRange = ByteRange { start: 0, len: 3 };
 
@@ -245,10 +256,29 @@ mod tests {
         let buffer = Buffer::new(Box::new(region.allocate(3).unwrap()));
         let window = windows.publish(Content::Buffer(buffer)).unwrap();
         assert!(matches!(window.place, Place::Region(_)));
-        let seen = || region.generation(window.window.0 as usize).load(Ordering::Acquire);
-        assert_eq!(seen(), window.generation.0);
+        let is_open = || seqlock::is_open(region.generation(slot(window.window)), window.generation.0);
+        assert!(is_open());
         windows.release(&window);
-        assert_eq!(seen(), 0);
+        assert!(!is_open());
+    }
+
+    #[test]
+    fn who_leaves_hides_private_memory_before_it_goes_and_keeps_what_is_shared() {
+        let region = Region::new().unwrap();
+        let windows = Windows::new(Some(region.clone()));
+        let mut block = region.allocate(3).unwrap();
+        block.bytes_mut().copy_from_slice(b"abc");
+        let shared = windows.publish(Content::Buffer(Buffer::new(Box::new(block)))).unwrap();
+        let private = windows.publish(Content::Buffer(Buffer::new(Box::new(vec![1u8; 3])))).unwrap();
+        let peer = PeerRegion::open(std::process::id(), &region.handle()).unwrap();
+        let is_open = |window: &WindowRef| peer.is_open(slot(window.window), window.generation.0);
+        assert!(is_open(&shared) && is_open(&private));
+        // However a process leaves, it drops this.
+        drop(windows);
+        drop(region);
+        assert!(is_open(&shared) && !is_open(&private));
+        let Place::Region(offset) = shared.place else { panic!("it is in the region") };
+        assert_eq!(peer.view(offset.0, 3).unwrap().unwrap().bytes(), b"abc");
     }
 
     #[test]

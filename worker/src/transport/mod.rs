@@ -16,7 +16,7 @@ use everfold_protocol::message::{ByteRange, Peer, WindowRef};
 use futures::future::BoxFuture;
 
 use crate::memory::{
-    region::PeerRegion,
+    peer_region::{PeerRegion, View},
     window::{Held, WindowError},
 };
 
@@ -95,8 +95,7 @@ pub enum Fetched {
 /// Bytes in a peer's memory.
 pub struct Mapped {
     region: Arc<PeerRegion>,
-    offset: u64,
-    len: u64,
+    view: View,
     slot: usize,
     generation: u64,
 }
@@ -107,7 +106,7 @@ impl Fetched {
     /// Only bytes that still lie at the peer can have become invalid.
     pub fn is_still_valid(&self) -> bool {
         match self {
-            Self::Mapped(mapped) => mapped.region.generation(mapped.slot) == mapped.generation,
+            Self::Mapped(mapped) => mapped.region.is_still_open(mapped.slot, mapped.generation),
             _ => true,
         }
     }
@@ -126,10 +125,7 @@ impl Deref for Fetched {
         match self {
             Self::Inline(bytes) => bytes,
             Self::Own(held) => held,
-            Self::Mapped(mapped) => mapped
-                .region
-                .bytes(mapped.offset, mapped.len)
-                .expect("the range was checked when it was mapped"),
+            Self::Mapped(mapped) => mapped.view.bytes(),
             Self::Staged(staging) => staging,
         }
     }

@@ -8,7 +8,7 @@ use std::{io, io::IoSliceMut, sync::Arc};
 use dashmap::DashMap;
 use everfold_protocol::{
     ProcessId,
-    message::{ByteRange, Peer, Place, WindowRef},
+    message::{ByteRange, Peer, Place, RegionRef, WindowRef},
 };
 use futures::{FutureExt, future::BoxFuture};
 use nix::{
@@ -17,7 +17,7 @@ use nix::{
 };
 
 use super::{Fetched, Mapped, OneSidedRead, ReadError, check_range, staging::Pool};
-use crate::memory::region::PeerRegion;
+use crate::memory::peer_region::PeerRegion;
 
 /// Reads windows of processes on this host.
 #[derive(Debug, Default)]
@@ -37,8 +37,7 @@ impl Shm {
         if let Some(region) = self.regions.get(&peer.process) {
             return Ok(region.clone());
         }
-        let handle = peer.region.ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?;
-        let region = PeerRegion::open(peer.pid, handle)?;
+        let region = PeerRegion::open(peer.pid, &region_of(peer)?)?;
         self.regions.insert(peer.process, region.clone());
         Ok(region)
     }
@@ -70,24 +69,22 @@ impl OneSidedRead for Shm {
             let region = self.region(peer)?;
             let slot = window.window.0 as usize;
             let generation = window.generation.0;
-            if region.generation(slot) != generation {
+            if !region.is_open(slot, generation) {
                 return Err(ReadError::Released);
             }
             match window.place {
                 Place::Region(offset) => {
-                    let offset = offset.0 + range.start;
                     let outside = ReadError::Range { start: range.start, end: range.end() };
-                    region.bytes(offset, range.len).ok_or(outside)?;
-                    Ok(Fetched::Mapped(Mapped { region, offset, len: range.len, slot, generation }))
+                    let view =
+                        region.view(offset.0.saturating_add(range.start), range.len)?.ok_or(outside)?;
+                    Ok(Fetched::Mapped(Mapped { region, view, slot, generation }))
                 }
                 Place::Memory(address) => {
-                    let pid = Pid::from_raw(peer.pid as i32);
                     let mut staging = self.pool.take(range.len as usize);
-                    let copy = move || {
-                        copy_from(pid, (address + range.start) as usize, &mut staging).map(|()| staging)
-                    };
+                    let memory = PrivateMemory::of(peer)?;
+                    let copy = move || memory.copy(address + range.start, &mut staging).map(|()| staging);
                     let staging = tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)??;
-                    if region.generation(slot) != generation {
+                    if !region.is_still_open(slot, generation) {
                         return Err(ReadError::Released);
                     }
                     Ok(Fetched::Staged(staging))
@@ -99,18 +96,51 @@ impl OneSidedRead for Shm {
     }
 }
 
-/// Fills `target` from another process's memory.
-fn copy_from(pid: Pid, address: usize, target: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < target.len() {
-        let rest = &mut target[done..];
-        let remote = RemoteIoVec { base: address + done, len: rest.len() };
-        match process_vm_readv(pid, &mut [IoSliceMut::new(rest)], &[remote])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => done += bytes,
-        }
+fn region_of(peer: &Peer) -> io::Result<RegionRef> {
+    peer.region.ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// The private memory of a process on this host.
+struct PrivateMemory {
+    pid: Pid,
+    /// What proves that the process with that id is the one that is meant.
+    region: RegionRef,
+}
+
+impl PrivateMemory {
+    fn of(peer: &Peer) -> io::Result<Self> {
+        let pid = i32::try_from(peer.pid).map_err(io::Error::other)?;
+        Ok(Self { pid: Pid::from_raw(pid), region: region_of(peer)? })
     }
-    Ok(())
+
+    /// Fills `target` from the bytes at `address`.
+    fn copy(&self, address: u64, target: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < target.len() {
+            match self.read(address + done as u64, &mut target[done..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => done += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads some of the bytes at `address`, and in the same call what tells whose they are.
+    fn read(&self, address: u64, target: &mut [u8]) -> io::Result<usize> {
+        const NONCE_BYTES: usize = size_of::<u128>();
+        let remote = |address: u64, len| RemoteIoVec { base: address as usize, len };
+        let sources = [remote(self.region.address, NONCE_BYTES), remote(address, target.len())];
+        let mut nonce = [0; NONCE_BYTES];
+        let mut targets = [IoSliceMut::new(&mut nonce), IoSliceMut::new(target)];
+        let bytes = process_vm_readv(self.pid, &mut targets, &sources)?;
+        if bytes < NONCE_BYTES || u128::from_ne_bytes(nonce) != self.region.nonce {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the process is gone; its id is another one's",
+            ));
+        }
+        Ok(bytes - NONCE_BYTES)
+    }
 }
 
 /// Lets all processes of this user read this one's memory, where the Yama security module forbids it to siblings.
