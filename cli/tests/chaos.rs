@@ -91,6 +91,24 @@ fn whoever_is_killed_the_others_recover_or_say_what_is_lost() {
 }
 
 #[test]
+fn whoever_fails_and_lives_on_gives_nothing_back_that_others_still_read() {
+    for options in [
+        "--kind array --bytes 4MiB --all",
+        "--kind vec --bytes 1MiB --all",
+        "--kind vec --bytes 300KiB --transport tcp",
+        "--kind object --bytes 64KiB",
+        "--kind array --bytes 1KiB --rounds 3 --all",
+        // So long that what is given back is gone at once.
+        "--kind array --bytes 600MiB --all --trials 2 --ranks 3 --timeout 120s",
+    ] {
+        let trials = if options.contains("--trials") { 2 } else { 5 };
+        let defaults = if trials == 2 { "" } else { "--ranks 4 --trials 5 " };
+        let figures = Run::new().figures(&format!("--fail 1 {defaults}{options}"));
+        assert_recovered_or_lost(&figures, trials);
+    }
+}
+
+#[test]
 fn slow_ranks_spoil_nothing() {
     let figures = Run::new().figures("--slow 1 --corrupt 1 --ranks 3 --bytes 64KiB --trials 2");
     assert_recovered_or_lost(&figures, 2);

@@ -1,5 +1,7 @@
 //! Processes die, in every way and at any moment; the others hear who it was and go on.
 
+use std::collections::BTreeSet;
+
 use everfold::{Group, Outcome, Path, ReduceError, ReducerBody, Refusal, Session, Sum};
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
@@ -157,7 +159,16 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
     }
     let value = session.reduce("go on", long()).group(survivors).root(1).await?.value;
     assert_eq!(value.is_some_and(|value| value.0.iter().all(|&sum| sum == 3.0)), me == 1);
+    // Nobody needs its memory any more.
+    wait_until("the memory of rank 2 is unmapped", || mapped_regions() <= 3);
     Ok(())
+}
+
+/// Regions of shared memory that this process has mapped, its own included.
+fn mapped_regions() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let regions = maps.lines().filter(|line| line.contains("/memfd:everfold (deleted)"));
+    regions.filter_map(|line| line.split_whitespace().nth(4)).collect::<BTreeSet<_>>().len()
 }
 
 /// The value of a reduction to which rank 2 has contributed, or nothing if that was the only copy.

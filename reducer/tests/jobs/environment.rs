@@ -32,6 +32,9 @@ pub(crate) fn add_to(suite: &mut Suite) {
     // A rank may be late by less than that, but none is in these tests.
     let config = Config::default().join_timeout(Duration::from_secs(1));
     suite.program_with(config, "environment::impatient", sums);
+    for kibibytes in ["0", "100", "100000"] {
+        suite.test(format!("environment::files_of_at_most_{kibibytes}_kib"), || short_files(kibibytes));
+    }
     suite.test("environment::by_hand::tcp", || by_hand("tcp"));
     suite.test("environment::by_hand::unix", || by_hand("unix"));
     suite.test("environment::the_first_rank_comes_last::tcp", || the_first_rank_comes_last("tcp"));
@@ -53,6 +56,17 @@ pub(crate) fn add_to(suite: &mut Suite) {
             the_first_rank_never_comes(scheme)
         });
     }
+}
+
+/// A limit on files, as batch systems set it, costs shared memory at most.
+fn short_files(kibibytes: &str) {
+    let job = job("environment::sums", RANKS, "auto");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", r#"ulimit -f "$0" && exec "$@""#, kibibytes])
+        .arg(job.get_program())
+        .args(job.get_args());
+    Process::spawn(command).end().assert_done(0..RANKS);
 }
 
 /// The value of one of our variables.

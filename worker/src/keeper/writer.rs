@@ -18,6 +18,7 @@ use std::{
 use bytes::Bytes;
 use everfold_protocol::ReductionId;
 use everfold_storage::{Kind, RecordKey, StoreError};
+use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::{disk::Disk, error::DiskError};
@@ -65,6 +66,7 @@ impl Writer {
         let (jobs, queue) = mpsc::channel();
         let thread = thread::Builder::new().name("everfold-keeper".to_owned()).spawn(move || {
             lower_priority();
+            see_limits_as_errors();
             Work { disk, unreleased: Vec::new(), trouble: None }.run(&queue);
         })?;
         Ok(Self { jobs, thread })
@@ -172,6 +174,16 @@ impl Work {
 
 /// What is added to the nice value: about a third of the share of a core that a thread which folds has.
 const NICE: libc::c_int = 5;
+
+/// A file that gets longer than the limit (`ulimit -f`) would end this process; here, and in the database's threads, writing it
+/// fails instead, as on a full disk.
+fn see_limits_as_errors() {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    if let Err(error) = signals.thread_block() {
+        tracing::debug!(%error, "a limit on files would end this process");
+    }
+}
 
 /// Lowers the priority of the calling thread; those that it starts inherit it.
 fn lower_priority() {

@@ -71,7 +71,7 @@ impl OwnBoard {
     fn new(ranks: u32) -> io::Result<Self> {
         let file = memfd_create(c"everfold-board", MFdFlags::MFD_CLOEXEC)?;
         let words = words(ranks);
-        unistd::ftruncate(&file, (words * size_of::<AtomicU64>()) as i64)?;
+        mapping::resize(&file, (words * size_of::<AtomicU64>()) as u64)?;
         let board =
             Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize));
         Ok(Self { board, file, bells: OnceLock::new() })

@@ -7,7 +7,7 @@ use std::{
     fs::{File, OpenOptions},
     io,
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::fs::{FileExt, OpenOptionsExt},
     },
     ptr::NonNull,
@@ -15,7 +15,13 @@ use std::{
 };
 
 use everfold_protocol::message::RegionRef;
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use nix::{
+    sys::{
+        mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap},
+        resource::{Resource, getrlimit},
+    },
+    unistd::ftruncate,
+};
 
 /// Blocks are multiples of this, and start at multiples of it.
 pub const UNIT_BYTES: usize = 64 << 10;
@@ -82,6 +88,23 @@ impl Drop for Mapping {
     }
 }
 
+/// Gives `file` this length, if limits on files (`ulimit -f`) allow it.
+///
+/// # Errors
+/// They do not, or what the system says.
+pub(super) fn resize(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    // To pass the limit would end this process.
+    if bytes > file_bytes_max()? {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the limit on files (ulimit -f) is shorter"));
+    }
+    Ok(ftruncate(file, i64::try_from(bytes).map_err(io::Error::other)?)?)
+}
+
+/// Longest file that this process may have, in bytes.
+pub(super) fn file_bytes_max() -> io::Result<u64> {
+    Ok(getrlimit(Resource::RLIMIT_FSIZE)?.0)
+}
+
 /// Opens the file descriptor `descriptor` of process `pid`. What a stranger may have there is not waited for.
 pub(super) fn open_descriptor(pid: u32, descriptor: i32, how: &mut OpenOptions) -> io::Result<File> {
     how.custom_flags(libc::O_NONBLOCK).open(format!("/proc/{pid}/fd/{descriptor}"))
@@ -106,4 +129,25 @@ pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> io::R
 /// Whether process `pid` is still the one whose region is `region`.
 pub(super) fn is_process(pid: u32, region: &RegionRef) -> io::Result<()> {
     open(pid, region, File::options().read(true)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn core_dumps_leave_it_out() {
+        let file = memfd_create(c"everfold-test", MFdFlags::MFD_CLOEXEC).unwrap();
+        resize(&file, UNIT_BYTES as u64).unwrap();
+        let mapping = Mapping::new(&file, UNIT_BYTES, ProtFlags::PROT_READ).unwrap();
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", mapping.at(0).as_ptr() as usize);
+        let (_, of_mapping) = maps.split_once(&start).expect("it is mapped");
+        let flags = of_mapping.lines().find(|line| line.starts_with("VmFlags:")).expect("each has flags");
+        assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+    }
 }

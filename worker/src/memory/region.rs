@@ -23,12 +23,11 @@ use everfold_protocol::message::RegionRef;
 use nix::sys::{
     memfd::{MFdFlags, memfd_create},
     mman::{MmapAdvise, ProtFlags, madvise},
-    resource::{Resource, getrlimit},
     sysinfo::sysinfo,
 };
 use offset_allocator::{Allocation, Allocator};
 
-use super::mapping::{Mapping, UNIT_BYTES};
+use super::mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize};
 
 /// Most unused memory of one process that keeps its pages, in bytes.
 const WARM_BYTES_MAX: u64 = 512 << 20;
@@ -152,17 +151,15 @@ impl Region {
 
 /// Maps all of `file` that there is use for, or as much as there is address space.
 fn map_longest(file: &OwnedFd) -> io::Result<Mapping> {
-    // To pass the limit on files would end this process.
-    let (file_bytes_max, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
     let mut len =
-        memory_bytes().next_power_of_two().min(file_bytes_max) / UNIT_BYTES as u64 * UNIT_BYTES as u64;
+        memory_bytes().next_power_of_two().min(file_bytes_max()?) / UNIT_BYTES as u64 * UNIT_BYTES as u64;
     loop {
         if len < REGION_BYTES_MIN {
             let reason =
                 "limits on files (ulimit -f) or address space (ulimit -v) leave no room for shared memory";
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, reason));
         }
-        nix::unistd::ftruncate(file, i64::try_from(len).map_err(io::Error::other)?)?;
+        resize(file, len)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         match Mapping::new(file, usize::try_from(len).map_err(io::Error::other)?, protection) {
             Ok(mapping) => return Ok(mapping),
