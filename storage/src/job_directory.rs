@@ -10,8 +10,12 @@
 //!
 //! The lock lies beside the directory, not in it, so that it can be held until the last file is gone; then the lock
 //! itself is unlinked. Whoever gets a lock therefore looks whether it is still the one that the path names.
+//!
+//! All of it is this user's alone. The base may lie where others can create files, such as `/tmp`: nothing that they have
+//! put there is followed, waited for or removed.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fs::{self, DirBuilder, File, TryLockError},
     io,
@@ -23,9 +27,12 @@ use std::{
 
 use everfold_protocol::{JobId, ProcessId};
 
+use crate::own_directory::{OwnDirectory, user_id};
+
 /// How long to wait while somebody else removes the files of an earlier job with the same id.
 const REMOVAL_WAIT: Duration = Duration::from_secs(10);
 const REMOVAL_POLL: Duration = Duration::from_millis(2);
+const JOBS: &str = "jobs";
 const LOCK_SUFFIX: &str = ".lock";
 
 /// Why a job's directory could not be used.
@@ -48,6 +55,14 @@ pub enum JobDirectoryError {
         path: PathBuf,
         /// Its owner's user id.
         owner: u32,
+    },
+    /// Something else is where a directory or a lock should be.
+    #[error("{} is {what}; remove it, or set EVERFOLD_DIR to a directory of your own", path.display())]
+    Unexpected {
+        /// Where.
+        path: PathBuf,
+        /// What it is, or is not.
+        what: &'static str,
     },
     /// The files of an earlier job with the same id are being removed, and that takes too long.
     #[error("{} is still being removed after {waited:?}", path.display())]
@@ -72,9 +87,7 @@ fn choose_base(variable: impl Fn(&str) -> Option<OsString>, temporary: &Path) ->
     path("EVERFOLD_DIR")
         .or_else(|| cache().map(|cache| cache.join("everfold")))
         .or_else(|| path("HOME").map(|home| home.join(".cache/everfold")))
-        .unwrap_or_else(|| {
-            temporary.join(user_id().map_or_else(|| "everfold".into(), |id| format!("everfold-{id}")))
-        })
+        .unwrap_or_else(|| temporary.join(format!("everfold-{}", user_id())))
 }
 
 /// A process's place among its job's files. While it exists, nobody removes them.
@@ -88,22 +101,25 @@ pub struct JobDirectory {
     lock: File,
 }
 
+impl JobDirectoryError {
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl JobDirectory {
     /// Takes part in `job` as `process`. Creates what does not exist yet, readable for this user alone.
     ///
     /// # Errors
-    /// [`JobDirectoryError::Io`], [`JobDirectoryError::Foreign`], or [`JobDirectoryError::Busy`] after ten seconds.
+    /// [`JobDirectoryError::Io`], [`JobDirectoryError::Foreign`] and [`JobDirectoryError::Unexpected`], or
+    /// [`JobDirectoryError::Busy`] after ten seconds.
     pub fn join(base: &Path, job: JobId, process: ProcessId) -> Result<Self, JobDirectoryError> {
-        let host = host_directory(base);
-        create_directory(&host).map_err(error("create", &host))?;
-        let owner = fs::metadata(&host).map_err(error("look at", &host))?.uid();
-        if user_id().is_some_and(|user| user != owner) {
-            return Err(JobDirectoryError::Foreign { path: host, owner });
-        }
-        let names = Names::new(&host, job);
+        create_directory(base).map_err(error("create", base))?;
+        let host = OwnDirectory::at_base(base)?.create(JOBS)?.create(&host_name())?;
+        let names = Names::new(host.path(), job);
         let start = Instant::now();
         let lock = loop {
-            let lock = open_lock(&names.lock)?;
+            let lock = host.open_file(&names.lock_name)?;
             let locked = match lock.try_lock_shared() {
                 Ok(()) => true,
                 Err(TryLockError::WouldBlock) => false,
@@ -118,8 +134,9 @@ impl JobDirectory {
             }
             thread::sleep(REMOVAL_POLL);
         };
-        create_directory(&names.directory).map_err(error("create", &names.directory))?;
-        Ok(Self { names, process, lock })
+        let joined = Self { names, process, lock };
+        host.create(&joined.names.name)?.check(&joined.store_name())?;
+        Ok(joined)
     }
 
     /// The job's directory on this host.
@@ -129,7 +146,11 @@ impl JobDirectory {
 
     /// Where this process has its [`Store`](crate::Store).
     pub fn store_path(&self) -> PathBuf {
-        self.names.directory.join(format!("{}.{}", self.process.rank, self.process.incarnation))
+        self.names.directory.join(self.store_name())
+    }
+
+    fn store_name(&self) -> String {
+        format!("{}.{}", self.process.rank, self.process.incarnation)
     }
 
     /// Removes this process's files, and those of the whole job if it is the last one here. The store must be closed.
@@ -160,24 +181,22 @@ pub struct Orphans {
 /// Several processes may do it at once. What does not look like a job's is left alone.
 ///
 /// # Errors
-/// [`JobDirectoryError::Io`] if the jobs cannot be listed. What goes wrong with one job is told in
-/// [`Orphans::failed`].
+/// [`JobDirectoryError`] if the jobs cannot be listed, or somebody else could have put them there. What goes wrong with one
+/// job is told in [`Orphans::failed`].
 pub fn remove_orphans(base: &Path) -> Result<Orphans, JobDirectoryError> {
-    let host = host_directory(base);
     let mut orphans = Orphans::default();
-    let entries = match fs::read_dir(&host) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(orphans),
-        entries => entries.map_err(error("list", &host))?,
+    let host = OwnDirectory::at_base(base).and_then(|base| base.open(JOBS)?.open(&host_name()));
+    let host = match host {
+        Err(error) if error.is_absence() => return Ok(orphans),
+        host => host?,
     };
-    let mut jobs = Vec::new();
-    for entry in entries {
-        jobs.extend(Names::job(&entry.map_err(error("list", &host))?.file_name().to_string_lossy()));
-    }
-    jobs.sort_unstable();
-    jobs.dedup();
-    for job in jobs {
-        let names = Names::new(&host, job);
-        match open_lock(&names.lock).and_then(|lock| names.remove_unless_in_use(&lock)) {
+    for job in jobs_in(host.path())? {
+        let names = Names::new(host.path(), job);
+        let removed = host
+            .check(&names.name)
+            .and_then(|()| host.open_file(&names.lock_name))
+            .and_then(|lock| names.remove_unless_in_use(&lock));
+        match removed {
             Ok(Removal::Done) => {
                 tracing::info!(%job, path = %names.directory.display(), "removed the files of a crashed job");
                 orphans.removed.push(job);
@@ -188,6 +207,14 @@ pub fn remove_orphans(base: &Path) -> Result<Orphans, JobDirectoryError> {
         }
     }
     Ok(orphans)
+}
+
+fn jobs_in(host: &Path) -> Result<BTreeSet<JobId>, JobDirectoryError> {
+    let mut jobs = BTreeSet::new();
+    for entry in fs::read_dir(host).map_err(error("list", host))? {
+        jobs.extend(Names::job(&entry.map_err(error("list", host))?.file_name().to_string_lossy()));
+    }
+    Ok(jobs)
 }
 
 /// What [`Names::remove_unless_in_use`] found.
@@ -204,14 +231,17 @@ enum Removal {
 /// What the files of one job are called.
 #[derive(Debug)]
 struct Names {
+    name: String,
     directory: PathBuf,
+    lock_name: String,
     lock: PathBuf,
 }
 
 impl Names {
     fn new(host: &Path, job: JobId) -> Self {
         let name = format!("{:016x}", job.0);
-        Self { directory: host.join(&name), lock: host.join(name + LOCK_SUFFIX) }
+        let lock_name = format!("{name}{LOCK_SUFFIX}");
+        Self { directory: host.join(&name), lock: host.join(&lock_name), name, lock_name }
     }
 
     /// The job whose directory or lock is called `name`.
@@ -239,15 +269,11 @@ impl Names {
     }
 }
 
-fn host_directory(base: &Path) -> PathBuf {
+/// What the directory of this host is called.
+fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    base.join("jobs").join(if name.is_empty() { "localhost" } else { &name })
-}
-
-/// The user this process runs as; `None` where there is no `/proc`.
-fn user_id() -> Option<u32> {
-    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
+    if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
 /// Creates `path` and its parents for this user alone, and waits until the disk holds each new name: a record that is
@@ -263,10 +289,6 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(()) => File::open(parent)?.sync_all(),
     }
-}
-
-fn open_lock(path: &Path) -> Result<File, JobDirectoryError> {
-    File::options().create(true).truncate(false).write(true).open(path).map_err(error("open", path))
 }
 
 /// Whether `path` still names `file`.
@@ -288,7 +310,7 @@ fn remove(path: &Path) -> Result<bool, JobDirectoryError> {
     }
 }
 
-fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobDirectoryError {
+pub(crate) fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobDirectoryError {
     move |source| JobDirectoryError::Io { action, path: path.to_owned(), source }
 }
 
@@ -309,7 +331,7 @@ mod tests {
         assert_eq!(base_with(&[home, cache, ("EVERFOLD_DIR", "/fast")]), Path::new("/fast"));
         assert_eq!(base_with(&[home, cache, ("EVERFOLD_DIR", "")]), Path::new("/cache/everfold"));
         assert_eq!(base_with(&[home, ("XDG_CACHE_HOME", "cache")]), Path::new("/home/me/.cache/everfold"));
-        assert_eq!(base_with(&[]), PathBuf::from(format!("/tmp/everfold-{}", user_id().unwrap())));
+        assert_eq!(base_with(&[]), PathBuf::from(format!("/tmp/everfold-{}", user_id())));
     }
 
     #[test]

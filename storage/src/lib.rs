@@ -8,6 +8,7 @@
 //! | [`ending`] | what an exit does to calls under way |
 //! | [`error`] | why a store could not do it |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
+//! | `own_directory` | directories that no other user can change |
 //!
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
 //! [`Durability`] says and nothing more; files of a living job are never removed.
@@ -19,6 +20,7 @@ pub mod ending;
 pub mod error;
 pub mod job_directory;
 pub mod key;
+mod own_directory;
 pub mod record;
 pub mod store;
 

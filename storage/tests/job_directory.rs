@@ -5,8 +5,9 @@
 mod support;
 
 use std::{
-    fs,
-    path::Path,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
@@ -17,6 +18,7 @@ use everfold_storage::{
     Durability, JobDirectory, Kind, Store,
     job_directory::{JobDirectoryError, remove_orphans},
 };
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use support::{Helper, helper_directory, key, random, ready};
 
 const JOB: JobId = JobId(0x00c0_ffee);
@@ -63,7 +65,6 @@ fn incarnations_have_stores_of_their_own() {
 
 #[test]
 fn only_this_user_may_look_inside() {
-    use std::os::unix::fs::PermissionsExt;
     let base = tempfile::tempdir().unwrap();
     let base = base.path().join("base");
     let directory = join(&base, 0);
@@ -124,6 +125,158 @@ fn where_no_job_ever_was_there_are_no_orphans() {
     let base = tempfile::tempdir().unwrap();
     let orphans = remove_orphans(&base.path().join("nothing")).unwrap();
     assert!(orphans.removed.is_empty() && orphans.in_use.is_empty() && orphans.failed.is_empty());
+}
+
+/// What another user can prepare in a directory that is open to all, and what must outlive it.
+struct Trap {
+    _all: tempfile::TempDir,
+    base: PathBuf,
+    precious: PathBuf,
+}
+
+impl Trap {
+    /// A base with the directory of this host in it, open to all as if somebody else had made it.
+    fn new() -> Self {
+        let all = tempfile::tempdir().unwrap();
+        let (base, precious) = (all.path().join("base"), all.path().join("precious"));
+        join(&base, 0).leave().unwrap();
+        fs::create_dir_all(precious.join("0000000000c0ffee/0.0")).unwrap();
+        fs::write(precious.join("0000000000c0ffee/0.0/file"), "value").unwrap();
+        let trap = Self { _all: all, base, precious };
+        for path in [trap.base.join("jobs"), trap.host()] {
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+        trap
+    }
+
+    fn host(&self) -> PathBuf {
+        fs::read_dir(self.base.join("jobs")).unwrap().next().unwrap().unwrap().path()
+    }
+
+    /// Nobody can be made to touch what is elsewhere, neither by joining nor by tidying up.
+    #[track_caller]
+    fn is_harmless(&self, is_expected: fn(&JobDirectoryError) -> bool) {
+        let process = ProcessId::first(0);
+        let refused = JobDirectory::join(&self.base, JOB, process).err();
+        assert!(refused.as_ref().is_some_and(is_expected), "{refused:?}");
+        let tidied = match remove_orphans(&self.base) {
+            Err(error) => Some(error),
+            Ok(mut orphans) => {
+                assert_eq!(orphans.removed, []);
+                orphans.failed.pop().map(|(_, error)| error)
+            }
+        };
+        // The directory of a process is looked at when the process joins; of a link nothing but itself is removed.
+        assert!(tidied.as_ref().is_none_or(is_expected), "{tidied:?}");
+        assert_eq!(fs::read(self.precious.join("0000000000c0ffee/0.0/file")).unwrap(), b"value");
+    }
+}
+
+fn is_unexpected(error: &JobDirectoryError) -> bool {
+    matches!(error, JobDirectoryError::Unexpected { .. })
+}
+
+fn is_foreign(error: &JobDirectoryError) -> bool {
+    matches!(error, JobDirectoryError::Foreign { owner: 4242, .. })
+}
+
+#[test]
+fn links_are_not_followed() {
+    let trap = Trap::new();
+    symlink(trap.precious.join("0000000000c0ffee"), trap.host().join("0000000000c0ffee")).unwrap();
+    trap.is_harmless(is_unexpected);
+
+    let trap = Trap::new();
+    symlink(trap.precious.join("new"), trap.host().join("0000000000c0ffee.lock")).unwrap();
+    trap.is_harmless(is_unexpected);
+    assert!(!trap.precious.join("new").exists());
+
+    let trap = Trap::new();
+    let host = trap.host();
+    fs::remove_dir(&host).unwrap();
+    symlink(&trap.precious, &host).unwrap();
+    trap.is_harmless(is_unexpected);
+
+    let trap = Trap::new();
+    fs::rename(trap.base.join("jobs"), trap.base.join("old")).unwrap();
+    symlink(trap.base.join("old"), trap.base.join("jobs")).unwrap();
+    trap.is_harmless(is_unexpected);
+}
+
+#[test]
+fn the_store_of_a_process_is_no_link_either() {
+    let trap = Trap::new();
+    let job = trap.host().join("0000000000c0ffee");
+    fs::create_dir(&job).unwrap();
+    symlink(trap.precious.join("0000000000c0ffee"), job.join("0.0")).unwrap();
+    let refused = JobDirectory::join(&trap.base, JOB, ProcessId::first(0)).unwrap_err();
+    assert!(is_unexpected(&refused), "{refused}");
+    assert_eq!(remove_orphans(&trap.base).unwrap().removed, [JOB], "the link goes, not where it leads");
+    assert!(trap.precious.join("0000000000c0ffee/0.0/file").exists());
+}
+
+#[test]
+fn nobody_waits_at_a_pipe() {
+    let trap = Trap::new();
+    mkfifo(&trap.host().join("0000000000c0ffee.lock"), Mode::S_IRWXU).unwrap();
+    trap.is_harmless(is_unexpected);
+
+    let trap = Trap::new();
+    mkfifo(&trap.host().join("0000000000c0ffee"), Mode::S_IRWXU).unwrap();
+    trap.is_harmless(is_unexpected);
+}
+
+#[test]
+fn a_directory_that_was_open_to_all_is_closed() {
+    let trap = Trap::new();
+    let directory = join(&trap.base, 0);
+    for path in [trap.base.join("jobs"), trap.host(), directory.path().to_owned()] {
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_base_in_which_everybody_may_replace_files_is_refused() {
+    let trap = Trap::new();
+    fs::set_permissions(&trap.base, Permissions::from_mode(0o777)).unwrap();
+    trap.is_harmless(is_unexpected);
+    // As /tmp is.
+    fs::set_permissions(&trap.base, Permissions::from_mode(0o1777)).unwrap();
+    join(&trap.base, 0);
+}
+
+/// Only root can give files away.
+#[test]
+fn what_belongs_to_others_is_refused() {
+    let give_away = |path: &Path| std::os::unix::fs::lchown(path, Some(4242), None);
+    if give_away(tempfile::tempdir().unwrap().path()).is_err() {
+        return println!("skipped: not root");
+    }
+    for which in ["base", "jobs", "host", "job", "lock", "link"] {
+        let trap = Trap::new();
+        let job = trap.host().join("0000000000c0ffee");
+        let path = match which {
+            "base" => trap.base.clone(),
+            "jobs" => trap.base.join("jobs"),
+            "host" => trap.host(),
+            "lock" => job.with_extension("lock"),
+            "link" => {
+                fs::rename(&trap.base, trap.precious.join("base")).unwrap();
+                symlink(trap.precious.join("base"), &trap.base).unwrap();
+                trap.base.clone()
+            }
+            _ => job,
+        };
+        match which {
+            "lock" => fs::write(&path, "").unwrap(),
+            "job" => fs::create_dir(&path).unwrap(),
+            _ => {}
+        }
+        give_away(&path).unwrap();
+        trap.is_harmless(is_foreign);
+        assert!(fs::symlink_metadata(&path).is_ok(), "{which} is left alone");
+    }
 }
 
 #[test]
