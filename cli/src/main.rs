@@ -1,5 +1,8 @@
 //! The `everfold` command.
 
+#[macro_use]
+mod say;
+
 mod bench;
 mod chaos;
 mod children;
@@ -40,21 +43,36 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Run(run) => run.run(),
-        Command::Bench(bench) => bench.run(),
-        Command::Chaos(chaos) => chaos.run(),
-        Command::Sim(sim) => sim.run(),
-    };
+    let result = Arguments::try_parse().map_or_else(explain, Arguments::run);
     result.unwrap_or_else(|failure| {
-        eprintln!("everfold: {}", failure.message);
+        if !failure.message.is_empty() {
+            note!("everfold: {}", failure.message);
+        }
         ExitCode::from(failure.exit_code)
     })
+}
+
+impl Arguments {
+    fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Run(run) => run.run(),
+            Command::Bench(bench) => bench.run(),
+            Command::Chaos(chaos) => chaos.run(),
+            Command::Sim(sim) => sim.run(),
+        }
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn explain(error: clap::Error) -> Result<ExitCode, Failure> {
+    error.print().map_err(say::failure)?;
+    Ok(ExitCode::from(error.exit_code() as u8))
 }
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 struct Failure {
+    /// Empty if nobody is there to be told.
     message: String,
     exit_code: u8,
 }

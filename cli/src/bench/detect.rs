@@ -91,16 +91,19 @@ impl Detect {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        println!(
+        say!(
             "{} ({} cores), kernel {}, everfold {}",
-            machine.processor, machine.cores, machine.kernel, machine.everfold
-        );
-        println!(
+            machine.processor,
+            machine.cores,
+            machine.kernel,
+            machine.everfold
+        )?;
+        say!(
             "{} ranks, {} in use at each, ping interval {interval:?}, {} failures each\n{table}",
             self.ranks,
             size::show(self.bytes),
             self.repeat
-        );
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 

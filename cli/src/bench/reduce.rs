@@ -104,11 +104,6 @@ impl Reduce {
             progress.inc(1);
         }
         progress.finish_and_clear();
-        println!(
-            "{} ({} cores), kernel {}, everfold {}",
-            machine.processor, machine.cores, machine.kernel, machine.everfold
-        );
-        println!("{}", self.table(&rows));
         if let Some(path) = &self.json {
             let transport = format!("{:?}", self.transport).to_lowercase();
             let operation = match (self.allreduce, self.fixed) {
@@ -119,11 +114,24 @@ impl Reduce {
             };
             let document = Document { machine: &machine, transport, operation, rows: &rows };
             std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-            println!("figures: {}", path.display());
         }
-        if let Some((path, timeline)) = self.timeline.as_ref().zip(drawn) {
+        let drawn = self.timeline.as_ref().zip(drawn);
+        if let Some((path, timeline)) = &drawn {
             timeline.write(path)?;
-            println!("timeline of one reduction: {}", path.display());
+        }
+        say!(
+            "{} ({} cores), kernel {}, everfold {}",
+            machine.processor,
+            machine.cores,
+            machine.kernel,
+            machine.everfold
+        )?;
+        say!("{}", self.table(&rows))?;
+        if let Some(path) = &self.json {
+            say!("figures: {}", path.display())?;
+        }
+        if let Some((path, _)) = drawn {
+            say!("timeline of one reduction: {}", path.display())?;
         }
         Ok(ExitCode::SUCCESS)
     }

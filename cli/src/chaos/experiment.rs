@@ -97,7 +97,7 @@ impl Experiment {
             let trial = ground.run(Some(number), &faults, time.mul_f64(self.window))?;
             if trial.is_bad() {
                 let kept = self.keep(&trial, time)?;
-                progress.suspend(|| eprintln!("{}", describe_kept(&trial, self.seed, time, &kept)));
+                progress.suspend(|| note!("{}", describe_kept(&trial, self.seed, time, &kept)));
             }
             trials.push(trial);
             progress.inc(1);

@@ -17,6 +17,7 @@ use crate::{
     Failure,
     cluster::{Cluster, ClusterError, HOSTS_MAX, Rate},
     run::Transport,
+    say,
 };
 
 const EXAMPLES: &str = "\
@@ -205,12 +206,12 @@ impl Chaos {
             return Err(Failure::new(format!("{most} faults are to be taken of the {} named", kinds.len())));
         }
         if kinds.contains(&Kind::DiskFull) && !nix::unistd::geteuid().is_root() {
-            eprintln!("everfold: --disk-full needs root and is skipped");
+            note!("everfold: --disk-full needs root and is skipped");
             kinds.retain(|kind| *kind != Kind::DiskFull);
         }
         let cluster = match self.setting.cluster(ranks, kinds.contains(&Kind::Cut)) {
             Err(error) if error.is_unavailable() && self.setting.hosts.is_none() => {
-                eprintln!("everfold: --cut is skipped: {error}");
+                note!("everfold: --cut is skipped: {error}");
                 kinds.retain(|kind| *kind != Kind::Cut);
                 None
             }
@@ -230,7 +231,7 @@ impl Chaos {
         let seen = self.setting.experiment(spec, plan, self.trials).run()?;
         let summary = Summary::new(&seen.trials, &seen.without_faults);
         self.setting.tell(&seen, &summary)?;
-        print!("{}", summary.show());
+        say::results(summary.show())?;
         Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -314,8 +315,7 @@ impl Setting {
     pub fn tell(&self, seen: &Seen, summary: &Summary) -> Result<(), Failure> {
         let Some(path) = &self.json else { return Ok(()) };
         summary::write(path, self.seed, seen, summary)?;
-        println!("figures: {}", path.display());
-        Ok(())
+        say!("figures: {}", path.display())
     }
 }
 

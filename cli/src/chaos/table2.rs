@@ -12,7 +12,7 @@ use super::{
     trial::Trial,
     verdict::Verdict,
 };
-use crate::{Failure, cluster::Cluster, size};
+use crate::{Failure, cluster::Cluster, say, size};
 
 /// Unrecoverable reductions of 100 in each of the paper's seven cases (DR, Table 2; DR-17).
 const PAPER: [usize; 7] = [2, 1, 0, 2, 3, 1, 2];
@@ -54,18 +54,18 @@ impl Table2 {
         let summary = Summary::new(&seen.trials, &seen.without_faults);
         setting.tell(&seen, &summary)?;
         let protection = setting.program.protection;
-        println!(
+        say!(
             "{} per rank, rank {VICTIM} killed within {:.3?} of the first call, protection {protection}",
             size::show(setting.program.bytes),
             seen.time.mul_f64(setting.window),
-        );
+        )?;
         if setting.trial.is_none() {
-            println!(
+            say!(
                 "{}\npaper: Li et al., DR, Table 2",
                 compare(ranks, &seen.trials, trials_per_case as usize)
-            );
+            )?;
         }
-        print!("{}", summary.show());
+        say::results(summary.show())?;
         Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -74,20 +74,20 @@ struct Row {
 impl Scale {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let machine = Machine::here();
-        println!("{} ({} cores), everfold {}", machine.processor, machine.cores, machine.everfold);
-        println!(
+        say!("{} ({} cores), everfold {}", machine.processor, machine.cores, machine.everfold)?;
+        say!(
             "one reduction of {}, {}, protection {}, {} segments at most",
             size::show(self.bytes),
             self.network,
             self.protection,
             self.segments
-        );
+        )?;
         let mut rows = Vec::new();
         for &ranks in &self.ranks {
             rows.push(self.measure(ranks)?);
         }
-        println!("{}", table(&rows));
-        println!("peak memory of the simulator: {}", megabytes(peak_bytes()?));
+        say!("{}", table(&rows))?;
+        say!("peak memory of the simulator: {}", megabytes(peak_bytes()?))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -5,6 +5,8 @@
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second SIGINT kills
 //!   at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays ignored.
+//! - Output that cannot be written, as on a full disk, is told once, and a job that would have ended with 0 ends with
+//!   [`OUTPUT_LOST`]. If our stdout is a pipe that nobody reads any more, the job goes on in silence.
 //! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout open.
 //!
 //! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is that of
@@ -53,6 +55,8 @@ use super::{
 
 /// Most processes that one machine is asked to run.
 pub const RANKS_MAX: u32 = 4096;
+/// The exit code if all went well, but for output that could not be written; `EX_IOERR` of `sysexits.h`.
+pub const OUTPUT_LOST: u8 = 74;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
 /// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much later.
@@ -136,8 +140,9 @@ impl Local {
     /// Runs the processes until all have ended, and gives the exit code for this one.
     ///
     /// That is 0 if all that [count](Self::survive_deaths) ended with 0, and else the code of the first that failed;
-    /// 128 + s for a signal s, be it the one that killed that process or one that ended the whole job. Signal handlers
-    /// remain in place afterwards, so there is little left to do but to exit.
+    /// 128 + s for a signal s, be it the one that killed that process or one that ended the whole job; [`OUTPUT_LOST`] if
+    /// none failed, but what they printed could not be written. Signal handlers remain in place afterwards, so there is
+    /// little left to do but to exit.
     ///
     /// # Errors
     /// Any [`LocalError`]; none of the processes runs then.
@@ -162,7 +167,7 @@ impl Local {
     async fn supervise(self) -> Result<u8, LocalError> {
         let signals = Signals::listen()?;
         allow_open_files(self.ranks);
-        let output = Output::start(self.ranks, self.prefix)?;
+        let output = Output::start(self.ranks, self.prefix, self.quiet)?;
         let notices = (!self.quiet).then(|| output.stderr.sink());
         let (orders, orders_seen) = watch::channel(None);
         let first_failure = Arc::new(OnceLock::new());
@@ -176,8 +181,10 @@ impl Local {
             while let Some(ended) = ranks.join_next().await {
                 ended.expect("attending to a rank neither panics nor is aborted");
             }
-            output.stdout.flush().await;
-            output.stderr.flush().await;
+            if output.finish().await {
+                // After all failures of processes, which count first.
+                let _ = first_failure.set(OUTPUT_LOST);
+            }
         };
 
         let ended_by = outlast(all_ended, signals, orders, notices).await;

@@ -6,13 +6,20 @@
 //! - A carriage return ends a line like a newline does. A progress display is then shown as it moves, each state
 //!   behind the prefix of its rank, instead of being held back until it is complete.
 //! - Memory is bounded. If our stdout is read slowly, the processes wait as they would without us.
-//! - If nobody reads our stdout any more, the processes do not notice: what they print is taken and dropped.
+//! - A closed pipe, as behind `| head -1`, is no error: the job goes on to its end, and what the processes print there is
+//!   taken and dropped. They compute for hours, and a pager that ends must not end them.
+//! - Any other failure, such as a full disk, loses output. The first one is told on stderr, and the exit code tells
+//!   it, too. The next line is tried again: there may be room by then.
 //!
 //! Writing blocks, so each stream has a thread for it, and a terminal that was stopped does not stop the supervisor.
 
 use std::{
     io::{self, IsTerminal, PipeReader, PipeWriter, Read, Write},
     pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,12 +46,21 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn start(ranks: u32, prefix: bool) -> io::Result<Self> {
+    /// Unless `quiet`, what cannot be written to stdout is told on stderr.
+    pub(super) fn start(ranks: u32, prefix: bool, quiet: bool) -> io::Result<Self> {
         let labels = |is_terminal| prefix.then(|| Labels::new(ranks, is_terminal && wants_colour()));
-        Ok(Self {
-            stdout: Stream::start(io::stdout(), labels(io::stdout().is_terminal()))?,
-            stderr: Stream::start(io::stderr(), labels(io::stderr().is_terminal()))?,
-        })
+        let stderr = Stream::start(io::stderr(), labels(io::stderr().is_terminal()), None)?;
+        let notices = (!quiet).then(|| stderr.sink());
+        let stdout = Stream::start(io::stdout(), labels(io::stdout().is_terminal()), notices)?;
+        Ok(Self { stdout, stderr })
+    }
+
+    /// Waits until all that was sent so far is written. Returns true if something could not be written.
+    pub(super) async fn finish(&self) -> bool {
+        self.stdout.flush().await;
+        // By now stdout has told here what it has lost.
+        self.stderr.flush().await;
+        self.stdout.has_lost() || self.stderr.has_lost()
     }
 }
 
@@ -57,13 +73,37 @@ fn wants_colour() -> bool {
 pub(super) struct Stream {
     sink: Sink,
     labels: Option<Labels>,
+    lost: Arc<AtomicBool>,
 }
 
 impl Stream {
-    fn start(to: impl Write + Send + 'static, labels: Option<Labels>) -> io::Result<Self> {
+    /// `notices` hears of the first output that is lost.
+    fn start(
+        to: impl Write + Send + 'static,
+        labels: Option<Labels>,
+        notices: Option<Sink>,
+    ) -> io::Result<Self> {
         let (sink, items) = mpsc::channel(BLOCKS_MAX);
-        std::thread::Builder::new().name("everfold-output".to_owned()).spawn(move || write(items, to))?;
-        Ok(Self { sink: Sink(sink), labels })
+        let lost = Arc::new(AtomicBool::new(false));
+        let lose = {
+            let lost = lost.clone();
+            move |error| {
+                if !lost.swap(true, Ordering::Relaxed)
+                    && let Some(notices) = &notices
+                {
+                    notices.send_blocking(notice_of_loss(&error));
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("everfold-output".to_owned())
+            .spawn(move || write(items, to, lose))?;
+        Ok(Self { sink: Sink(sink), labels, lost })
+    }
+
+    /// Whether something that was sent before the last [`flush`](Self::flush) could not be written.
+    fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// A pipe for the output of `rank`: the end for the process, and what reads the other one.
@@ -80,7 +120,7 @@ impl Stream {
     }
 
     /// Waits until all that was sent so far is written.
-    pub(super) async fn flush(&self) {
+    async fn flush(&self) {
         let (written, is_written) = oneshot::channel();
         if self.sink.0.send(Item::Mark(written)).await.is_ok() {
             let _ = is_written.await;
@@ -112,14 +152,27 @@ impl Sink {
     pub(super) fn try_send(&self, block: impl Into<Vec<u8>>) {
         let _ = self.0.try_send(Item::Block(block.into()));
     }
+
+    /// Sends whole lines from a thread outside of any runtime. Waits while too many are under way.
+    fn send_blocking(&self, block: impl Into<Vec<u8>>) {
+        let _ = self.0.blocking_send(Item::Block(block.into()));
+    }
 }
 
-/// Writes until the stream is broken. What is sent after that goes nowhere, and nobody waits for it.
-fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write) {
+fn notice_of_loss(error: &io::Error) -> String {
+    format!("everfold: cannot write to standard output: {error}; output of the processes is lost\n")
+}
+
+/// Writes until nobody reads any more. What is sent after that goes nowhere, and nobody waits for it. `lose` hears why a
+/// block could not be written.
+fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write, mut lose: impl FnMut(io::Error)) {
     while let Some(item) = items.blocking_recv() {
         match item {
-            Item::Block(block) if write_block(&mut to, &block).is_err() => return,
-            Item::Block(_) => {}
+            Item::Block(block) => match write_block(&mut to, &block) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return,
+                Err(error) => lose(error),
+            },
             Item::Mark(written) => drop(written.send(())),
         }
     }
@@ -364,7 +417,28 @@ mod tests {
     fn reluctant(room: usize, labels: Option<Labels>) -> (Stream, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let to = Reluctant { taken: taken.clone(), room, attempts: 0 };
-        (Stream::start(to, labels).unwrap(), taken)
+        (Stream::start(to, labels, None).unwrap(), taken)
+    }
+
+    /// A disk that has no room for the first `full` blocks.
+    struct Disk {
+        taken: Arc<Mutex<Vec<u8>>>,
+        full: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.full > 0 {
+                self.full -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.taken.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[tokio::test]
@@ -376,6 +450,31 @@ mod tests {
         stream.flush().await;
         process.join().unwrap().unwrap();
         assert_eq!(*taken.lock().unwrap(), b"0123456789\n012");
+    }
+
+    #[tokio::test]
+    async fn what_is_lost_is_told_once_and_the_next_line_is_tried_again() {
+        let (notices, said) = reluctant(usize::MAX, None);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let disk = Disk { taken: taken.clone(), full: 2 };
+        let stream = Stream::start(disk, None, Some(notices.sink())).unwrap();
+        for line in ["one\n", "two\n", "three\n"] {
+            stream.sink().send(line).await;
+        }
+        let output = Output { stdout: stream, stderr: notices };
+        assert!(output.finish().await);
+        assert_eq!(*taken.lock().unwrap(), b"three\n");
+        let said = String::from_utf8(said.lock().unwrap().clone()).unwrap();
+        assert_eq!(said, notice_of_loss(&io::ErrorKind::StorageFull.into()));
+    }
+
+    #[tokio::test]
+    async fn a_closed_pipe_is_no_loss() {
+        let ((stdout, _), (stderr, said)) = (reluctant(0, None), reluctant(usize::MAX, None));
+        stdout.sink().send("nobody reads this\n").await;
+        let output = Output { stdout, stderr };
+        assert!(!output.finish().await);
+        assert!(said.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

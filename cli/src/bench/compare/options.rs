@@ -128,26 +128,31 @@ impl Compare {
             results: Vec::new(),
             left_out: Vec::new(),
         };
-        println!(
+        say!(
             "{} ({} cores), kernel {}, everfold {}",
             document.machine.processor,
             document.machine.cores,
             document.machine.kernel,
             document.machine.everfold
-        );
+        )?;
         if document.machine.busy > BUSY {
-            println!("others use {:.0} % of this machine: times are noisy", document.machine.busy * 100.0);
+            say!("others use {:.0} % of this machine: times are noisy", document.machine.busy * 100.0)?;
         }
         let measured = self.measure(scratch.path(), &interrupts, &mut document);
         // What is there is kept if we are asked to end.
-        for folder in self.svg.iter().chain(&self.timelines) {
-            println!("pictures: {}", folder.display());
-        }
         if let Some(path) = &self.json {
             fs::write(path, serde_json::to_vec_pretty(&document)?)?;
-            println!("figures: {}", path.display());
         }
-        measured.map(|()| ExitCode::SUCCESS)
+        let said = self.name_files();
+        measured.and(said).map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Says where the files are.
+    fn name_files(&self) -> Result<(), Failure> {
+        for folder in self.svg.iter().chain(&self.timelines) {
+            say!("pictures: {}", folder.display())?;
+        }
+        self.json.iter().try_for_each(|path| say!("figures: {}", path.display()))
     }
 
     /// All cases in all places.
@@ -209,7 +214,7 @@ impl Compare {
                 let measured = self.measure_exercise(&mut field, exercise, interrupts, document)?;
                 results.push(measured);
             }
-            progress.suspend(|| println!("\n({letter}) {title}\n{}", report::table(&results)));
+            progress.suspend(|| say!("\n({letter}) {title}\n{}", report::table(&results)))?;
             if let Some(folder) = &self.svg {
                 plot::draw_all(
                     &title,

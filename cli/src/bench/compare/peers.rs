@@ -169,7 +169,7 @@ impl Peer {
         let environment = cache()?.join(format!("{package}-{version}"));
         let tool = |name: &str| environment.join("bin").join(name);
         if !tool("mpicc").exists() {
-            eprintln!(
+            note!(
                 "installing {package} {version} from the Python package index into {}",
                 environment.display()
             );

@@ -38,7 +38,7 @@ pub struct Document {
 impl Document {
     /// Tells at once, and in the end, what is not measured.
     pub fn leave_out(&mut self, what: String) {
-        eprintln!("left out: {what}");
+        note!("left out: {what}");
         self.left_out.push(what);
     }
 }

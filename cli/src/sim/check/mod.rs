@@ -12,20 +12,13 @@ mod batch;
 mod show;
 
 use std::{
-    fmt, fs,
-    io::{self, Write},
-    num::NonZeroUsize,
-    ops::Range,
-    panic,
-    path::PathBuf,
-    process::ExitCode,
-    thread,
+    fmt, fs, num::NonZeroUsize, ops::Range, panic, path::PathBuf, process::ExitCode, sync::mpsc, thread,
 };
 
 use clap::Args;
 use everfold_sim::check::{Ran, Schedule, Violation, draw, run, run_told, shrink};
 
-use crate::Failure;
+use crate::{Failure, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +80,7 @@ impl Check {
         };
         match one {
             Some((_, schedule)) if self.print => {
-                print!("{}", write(&schedule)?);
+                say::results(write(&schedule)?)?;
                 Ok(ExitCode::SUCCESS)
             }
             Some((origin, schedule)) => self.run_one(&origin, &schedule),
@@ -96,17 +89,19 @@ impl Check {
     }
 
     fn run_one(&self, origin: &Origin, schedule: &Schedule) -> Result<ExitCode, Failure> {
+        let (untold, not_told) = mpsc::channel();
         let result = if self.trace {
-            // A reader that has seen enough may go.
-            run_told(schedule, |line| drop(writeln!(io::stdout(), "{line}")))
+            // A reader that has seen enough may go: what comes of the run is to be known all the same.
+            run_told(schedule, move |line| drop(say!("{line}").map_err(|failure| untold.send(failure))))
         } else {
             quietly(|| run(schedule))
         };
         match result {
             Ok(Ran { events, trace_hash, .. }) => {
-                println!("{origin}: all holds, {events} events");
+                not_told.try_recv().map_or(Ok(()), Err)?;
+                say!("{origin}: all holds, {events} events")?;
                 if self.hash {
-                    println!("hash {trace_hash:016x}");
+                    say!("hash {trace_hash:016x}")?;
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -117,31 +112,29 @@ impl Check {
     fn run_many(&self) -> Result<ExitCode, Failure> {
         let jobs = self.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let batch = quietly(|| batch::run_all(self.seeds.clone(), jobs))?;
-        print!("{}", show::summary(&batch));
-        if self.hash {
-            println!("hash {:016x}", batch.hash);
-        }
+        let said = say::results(show::summary(&batch));
+        let said = if self.hash { said.and_then(|()| say!("hash {:016x}", batch.hash)) } else { said };
         match batch.failed {
             Some((seed, violation)) => self.tell(&Origin::Seed(seed), &draw(seed), &violation),
             None if batch.interrupted.is_some() => Ok(ExitCode::from(130)),
-            None => Ok(ExitCode::SUCCESS),
+            None => said.map(|()| ExitCode::SUCCESS),
         }
     }
 
     /// Tells what does not hold, and how to see it again.
     fn tell(&self, origin: &Origin, schedule: &Schedule, violation: &Violation) -> Result<ExitCode, Failure> {
-        eprintln!("{origin}: {violation}");
+        note!("{origin}: {violation}");
         if !self.trace {
-            eprintln!("  replay: everfold sim check {} --trace", origin.option());
+            note!("  replay: everfold sim check {} --trace", origin.option());
         }
         if self.shrink {
             let shrunk = quietly(|| shrink(schedule, SHRINK_RUNS_MAX, |schedule| run(schedule).map(|_| ())));
             let shrunk = shrunk.ok_or_else(|| Failure::new("the failure does not come again"))?;
-            eprintln!("  shrunk in {} runs: {}", shrunk.runs, shrunk.violation);
-            eprintln!("  a file of its own in sim/tests/scenarios makes it a test; --replay FILE runs it");
-            print!("# {}\n{}", shrunk.violation.rule, write(&shrunk.schedule)?);
+            note!("  shrunk in {} runs: {}", shrunk.runs, shrunk.violation);
+            note!("  a file of its own in sim/tests/scenarios makes it a test; --replay FILE runs it");
+            say::results(format_args!("# {}\n{}", shrunk.violation.rule, write(&shrunk.schedule)?))?;
         } else {
-            eprintln!("  shrink: everfold sim check {} --shrink", origin.option());
+            note!("  shrink: everfold sim check {} --shrink", origin.option());
         }
         Ok(ExitCode::FAILURE)
     }

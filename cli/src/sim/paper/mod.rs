@@ -131,14 +131,14 @@ impl Paper {
         if self.only.is_empty() {
             fs::write(self.out.join("summary.csv"), summary.csv())?;
         }
-        println!(
+        say!(
             "{} ranks, {}, {} repetitions\n{}",
             extent.ranks,
             extent.network,
             extent.repeat,
             summary.table()
-        );
-        println!("figures and tables: {}", self.out.display());
+        )?;
+        say!("figures and tables: {}", self.out.display())?;
         Ok(ExitCode::SUCCESS)
     }
 }

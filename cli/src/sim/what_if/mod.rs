@@ -23,7 +23,7 @@ use everfold_sim::model::Failures;
 
 use self::{answer::Answer, question::Question};
 use super::figure::{Axis, Figure, Point, Series, seconds};
-use crate::{Failure, size};
+use crate::{Failure, say, size};
 
 const EXAMPLE: &str = "\
 A question is a file such as this; all but the first two lines have these defaults:
@@ -87,7 +87,6 @@ impl WhatIf {
         let text = fs::read_to_string(&self.file).map_err(|error| unusable(&error))?;
         let question: Question = toml::from_str(&text).map_err(|error| unusable(&error))?;
         let answers = answer::simulate(&question, self.repeat, self.deaths, self.seed);
-        print!("{}", table(&question, &answers));
         let beside = self.file.parent().map_or(PathBuf::new(), Path::to_owned);
         let folder = self.out.unwrap_or(beside);
         let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
@@ -95,7 +94,8 @@ impl WhatIf {
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let figure = figure(name, &question, &answers);
         figure.write(&folder)?;
-        println!("picture: {}", folder.join(format!("{}.svg", figure.name)).display());
+        say::results(table(&question, &answers))?;
+        say!("picture: {}", folder.join(format!("{}.svg", figure.name)).display())?;
         Ok(ExitCode::SUCCESS)
     }
 }
