@@ -45,7 +45,7 @@ fn master(ranks: u32) -> Master {
             address: String::new(),
             domain: None,
         };
-        master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join(peer)));
+        master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join { peer, size: ranks }));
     }
     while master.poll_action().is_some() {}
     master

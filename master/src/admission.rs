@@ -1,8 +1,10 @@
 //! Whether a contribution may take part, and in what.
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, message::Contribution, report::Refusal,
-    spec::Aspect,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    message::Contribution,
+    report::Refusal,
+    spec::{Aspect, Delivery},
 };
 
 use crate::{
@@ -82,6 +84,8 @@ impl Master {
             Some(Refusal::UnknownRanks { group: group(), size })
         } else if !spec.group.contains(rank) {
             Some(Refusal::CallerOutsideGroup { rank, group: group() })
+        } else if matches!(&spec.delivery, Delivery::FirstOf(roots) if roots.is_empty()) {
+            Some(Refusal::NoRoots)
         } else if let Some(root) =
             spec.delivery.candidates().iter().copied().find(|root| !spec.group.contains(*root))
         {

@@ -241,7 +241,7 @@ impl Master {
 
     fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
         match message {
-            ToMaster::Join(peer) => self.join(sender, peer),
+            ToMaster::Join { peer, size } => self.join(sender, peer, size),
             ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
             ToMaster::PartialReady(done) => self.partial_ready(now, sender, done),
             ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
@@ -262,7 +262,17 @@ impl Master {
         }
     }
 
-    fn join(&mut self, sender: ProcessId, peer: Peer) {
+    fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
+        let expected = self.membership.size();
+        if size != expected {
+            let reason = format!(
+                "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
+                 EVERFOLD_SIZE, or start as many by the same launcher"
+            );
+            self.send(sender, ToWorker::Unwelcome { reason });
+            self.actions.push_back(Action::Disconnect(sender));
+            return;
+        }
         if peer.process != sender || !self.membership.join(peer) {
             self.stale(sender, "join of a rank that is not expected");
             self.actions.push_back(Action::Disconnect(sender));
@@ -311,7 +321,7 @@ impl Master {
     }
 
     fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
-        let TaskFailed { task, segment: id, culprit, fault, reason } = failed;
+        let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
             return self.stale(sender, "failure of a task that nobody waits for");
         };
@@ -342,8 +352,7 @@ impl Master {
                 reduction.torn(id.index, &running, members).map(|()| false)
             }
             Fault::Torn | Fault::Unfit => {
-                let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
-                let path = of_culprit.map_or(running.own, |(_, path)| path);
+                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
                 Err(Refusal::FoldFailed { executor: sender.rank, path, reason })
             }
         };

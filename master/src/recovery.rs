@@ -207,8 +207,7 @@ impl Reduction {
         let begins = segment.suspended.is_empty();
         segment.attempts += u32::from(begins);
         if segment.attempts > attempts_max {
-            let of_culprit = running.sources.into_iter().find(|(process, _)| *process == culprit);
-            let path = of_culprit.map_or(running.own, |(_, path)| path);
+            let path = running.held_by(culprit);
             return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
         }
         self.repair(index, Some(&running), members)?;

@@ -35,6 +35,13 @@ impl Running {
     pub(crate) fn partials(&self) -> usize {
         self.sources.len() + usize::from(!self.own.is_empty())
     }
+
+    /// Whose contributions it reads from `process`; all that meet in it, if it reads nothing there.
+    pub(crate) fn held_by(&self, process: ProcessId) -> Path {
+        let sources = self.sources.iter().filter(|(owner, _)| *owner == process);
+        let held: Path = sources.flat_map(|(_, path)| path.iter()).collect();
+        if held.is_empty() { self.path.clone() } else { held }
+    }
 }
 
 /// A task that was given up while its executor may still work on it.

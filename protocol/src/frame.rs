@@ -20,7 +20,7 @@ use crate::codec::{self, CodecError};
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"evfd";
 /// Version of everything on the wire. Two versions never talk to each other.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Bytes before the payload.
 pub const PRELUDE_BYTES: usize = 20;
 

@@ -132,7 +132,12 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToMaster {
     /// Takes the sender into the job.
-    Join(Peer),
+    Join {
+        /// How to reach it.
+        peer: Peer,
+        /// Number of processes in the job, as the sender was told.
+        size: u32,
+    },
     /// The sender's original is readable: the first reduction message of a reduction (DR §2 def. 4).
     Contribute(Box<Contribution>),
     /// A task is done: the executor's partial with the larger path is readable.
@@ -322,6 +327,8 @@ pub struct TaskFailed {
     pub segment: SegmentId,
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
+    /// Whose contributions these were, if that is known better than by who held them; else empty.
+    pub suspects: Path,
     /// What kind of failure it is.
     pub fault: Fault,
     /// What went wrong, for people.

@@ -213,6 +213,9 @@ pub enum Refusal {
     /// Nobody would contribute.
     #[error("the group is empty")]
     EmptyGroup,
+    /// Nobody would receive the result.
+    #[error("the list of roots is empty: name at least one rank of the group that is to receive the result")]
+    NoRoots,
     /// There is nothing to reduce.
     #[error("the body of rank {rank} has no elements")]
     EmptyBody {
@@ -275,7 +278,8 @@ pub enum Refusal {
     FoldFailed {
         /// Who tried.
         executor: Rank,
-        /// What it tried to fold.
+        /// Whose contributions made it fail. If several were about to meet, all that may have; those that were combined
+        /// well before are named only if there are no others.
         path: Path,
         /// What went wrong.
         reason: String,

@@ -311,7 +311,7 @@ impl Driver {
             Input::Messages(header, messages) => {
                 for message in messages {
                     match &message {
-                        ToMaster::Join(peer) => self.watch_life(peer),
+                        ToMaster::Join { peer, .. } => self.watch_life(peer),
                         ToMaster::Contribute(call) if is_short(&call.spec) => {
                             self.short_call = Some(call.reduction);
                         }
@@ -452,7 +452,15 @@ async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc:
     let outlet = Outlet::new(socket.clone());
     let process = hello.process;
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
-        return turn_away(outlet, &config, format!("there is no {process} in a job of {}", config.size));
+        let size = config.size;
+        return turn_away(
+            outlet,
+            &config,
+            format!(
+                "rank 0 was started for a job of {size}, which has no rank {}; give all processes the same EVERFOLD_SIZE",
+                process.rank
+            ),
+        );
     }
     let (answer, accepted) = oneshot::channel();
     if input.send(Input::Connected { process, outlet, answer }).is_err() {
@@ -462,7 +470,15 @@ async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc:
     match accepted.await {
         Ok(None) => {}
         Ok(Some(outlet)) => {
-            return turn_away(outlet, &config, format!("another process is {process} already"));
+            return turn_away(
+                outlet,
+                &config,
+                format!(
+                    "another process is {process} already. Give each process a rank of its own (EVERFOLD_RANK). If this \
+                     one was started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and \
+                     EVERFOLD_SIZE: unset them to start a job of its own"
+                ),
+            );
         }
         Err(_) => return,
     }

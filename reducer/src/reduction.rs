@@ -211,6 +211,9 @@ fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     if !spec.group.is_subset(&Path::range(0, size)) {
         return Err(Refusal::UnknownRanks { group: group(), size });
     }
+    if matches!(&spec.delivery, Delivery::FirstOf(roots) if roots.is_empty()) {
+        return Err(Refusal::NoRoots);
+    }
     if let Some(&root) = spec.delivery.candidates().iter().find(|root| !spec.group.contains(**root)) {
         return Err(Refusal::RootOutsideGroup { root, group: group() });
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everfold_protocol::{
-    ProcessId, Rank, ReductionId, ReductionSpec,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec,
     message::{Data, Fault, Task},
 };
 use everfold_worker::machine::ExecutionError;
@@ -256,7 +256,12 @@ impl World {
         let rank = process.rank;
         if let Some(copy) = task.sources.iter().find(|source| is_copy(source)) {
             let reason = "it is damaged".to_owned();
-            return Some(ExecutionError { culprit: copy.process, fault: Fault::Damaged, reason });
+            return Some(ExecutionError {
+                culprit: copy.process,
+                suspects: Path::empty(),
+                fault: Fault::Damaged,
+                reason,
+            });
         }
         // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
         let executor = self.process(rank);
@@ -266,6 +271,6 @@ impl World {
         let source = task.sources.first().filter(|_| !in_place && grows)?;
         self.process_mut(rank).torn.insert(task.segment);
         let reason = "it changed".to_owned();
-        Some(ExecutionError { culprit: source.process, fault: Fault::Torn, reason })
+        Some(ExecutionError { culprit: source.process, suspects: Path::empty(), fault: Fault::Torn, reason })
     }
 }

@@ -3,7 +3,7 @@
 //! Data is [`evidence`].
 
 use everfold_protocol::{
-    ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
     bracketing::{self, Span},
     message::{
         ByteRange, Data, Fault, HalfBody, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef, Writing,
@@ -61,13 +61,19 @@ impl World {
             Some((Reach::Later, culprit)) if is_over => {
                 self.process_mut(rank).end_task(id);
                 let reason = "the attempt is over".to_owned();
-                let result = Err(ExecutionError { culprit, fault: Fault::Unfit, reason });
+                let result =
+                    Err(ExecutionError { culprit, suspects: Path::empty(), fault: Fault::Unfit, reason });
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Never, culprit)) => {
                 self.process_mut(rank).end_task(id);
                 let reason = "it is dead".to_owned();
-                let result = Err(ExecutionError { culprit, fault: Fault::Unreachable, reason });
+                let result = Err(ExecutionError {
+                    culprit,
+                    suspects: Path::empty(),
+                    fault: Fault::Unreachable,
+                    reason,
+                });
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),
@@ -175,7 +181,12 @@ impl World {
                     });
                     let reason = "its window is closed".to_owned();
                     let culprit = piece.process;
-                    let error = ExecutionError { culprit, fault: Fault::Unreachable, reason };
+                    let error = ExecutionError {
+                        culprit,
+                        suspects: Path::empty(),
+                        fault: Fault::Unreachable,
+                        reason,
+                    };
                     let result = Ok(Collected::Part { body, error });
                     return self.tell_worker(rank, Event::Collected { reduction, result });
                 }

@@ -108,7 +108,7 @@ impl Process {
         };
         Self {
             id,
-            worker: Some(Worker::new(peer)),
+            worker: Some(Worker::new(peer, settings.ranks)),
             deputy: None,
             vanished: false,
             lives_on: false,

@@ -194,7 +194,7 @@ impl Teller {
 
     fn to_master(&self, message: &ToMaster) -> String {
         match message {
-            ToMaster::Join(_) => "joins".to_owned(),
+            ToMaster::Join { .. } => "joins".to_owned(),
             ToMaster::Contribute(contribution) => {
                 format!("contributes to {}", self.name(contribution.reduction))
             }

@@ -125,7 +125,7 @@ impl Driver {
             me.region.and_then(|_| Bell::new().inspect_err(|error| tracing::warn!(%error, "no bell")).ok());
         me.bell = bell.as_ref().map(Bell::handle);
         let inner = Inner {
-            machine: Worker::new(me),
+            machine: Worker::new(me, config.size),
             locals: BTreeMap::new(),
             placing: None,
             outlet: Outlet::new(socket.clone()),
@@ -443,7 +443,8 @@ impl Driver {
             Action::Meet { peers, limits } => self.meet(inner, peers.to_vec(), limits),
             Action::Unwelcome(reason) => {
                 let address = self.config.rendezvous.clone();
-                end(inner, JoinError::Unwelcome { address, reason });
+                let (rank, size) = (self.config.process.rank, self.config.size);
+                end(inner, JoinError::Unwelcome { address, rank, size, reason });
             }
             Action::Incomplete { missing } => {
                 let timeout = self.config.join_timeout;

@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
 
 use everfold_protocol::{
-    JobId, Path, ProcessId, ReductionId,
+    JobId, Path, ProcessId, Rank, ReductionId,
     message::{Contribution, News, Peer},
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -41,6 +41,8 @@ pub struct Config {
     pub process: ProcessId,
     /// Which job.
     pub job: JobId,
+    /// Number of its processes.
+    pub size: u32,
     /// The job's secret.
     pub key: Key,
     /// Where the master listens.
@@ -91,10 +93,16 @@ pub enum JoinError {
         timeout: Duration,
     },
     /// The master does not take this process into the job.
-    #[error("the master at {address} does not take this process into the job: {reason}")]
+    #[error(
+        "the master at {address} does not take this process, rank {rank} of a job of {size}, into its job: {reason}"
+    )]
     Unwelcome {
         /// Where it is.
         address: Address,
+        /// Which rank this process is.
+        rank: Rank,
+        /// Of how many.
+        size: u32,
         /// Why.
         reason: String,
     },

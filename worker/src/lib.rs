@@ -10,6 +10,7 @@
 //! | [`body`] | what the application contributes, seen from here |
 //! | [`keeper`] | originals and replicas, in memory and on disk |
 //! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
+//! | [`ancestry`] | which process has started which |
 //! | [`peers`] | the way to other processes' windows |
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
@@ -29,6 +30,8 @@ mod atomic {
     #[cfg(feature = "runtime")]
     pub use std::sync::atomic::fence;
 }
+#[cfg(feature = "runtime")]
+pub mod ancestry;
 pub mod board;
 #[cfg(feature = "runtime")]
 pub mod body;

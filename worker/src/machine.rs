@@ -77,6 +77,8 @@ pub enum Event {
 pub struct ExecutionError {
     /// Whose data could not be read or combined.
     pub culprit: ProcessId,
+    /// Whose contributions these were, if that is known better than by who held them; else empty.
+    pub suspects: Path,
     /// What kind of failure it is.
     pub fault: Fault,
     /// What went wrong.
@@ -87,7 +89,7 @@ pub struct ExecutionError {
 impl ExecutionError {
     /// Data of `culprit` does not fit.
     pub(crate) fn blame(culprit: ProcessId, reason: impl std::fmt::Display) -> Self {
-        Self { culprit, fault: Fault::Unfit, reason: reason.to_string() }
+        Self { culprit, suspects: Path::empty(), fault: Fault::Unfit, reason: reason.to_string() }
     }
 }
 
@@ -269,8 +271,8 @@ enum Phase {
 }
 
 impl Worker {
-    /// A worker that says hello as `peer`.
-    pub fn new(peer: Peer) -> Self {
+    /// A worker that says hello as `peer`, for a job of `size` processes.
+    pub fn new(peer: Peer, size: u32) -> Self {
         let mut worker = Self {
             process: peer.process,
             epoch: Epoch(0),
@@ -286,7 +288,7 @@ impl Worker {
             watch: None,
             actions: VecDeque::new(),
         };
-        worker.send(ToMaster::Join(peer));
+        worker.send(ToMaster::Join { peer, size });
         worker
     }
 
@@ -495,6 +497,7 @@ impl Worker {
                     task: task.task,
                     segment: task.segment,
                     culprit,
+                    suspects: Path::empty(),
                     fault: Fault::Unfit,
                     reason,
                 }),
@@ -528,8 +531,8 @@ impl Worker {
                 local.held.insert(segment.index, path.clone());
                 ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
             }
-            Err(ExecutionError { culprit, fault, reason }) => {
-                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, fault, reason })
+            Err(ExecutionError { culprit, suspects, fault, reason }) => {
+                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, suspects, fault, reason })
             }
         };
         self.answer(deputy, message);

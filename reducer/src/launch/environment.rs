@@ -11,6 +11,9 @@
 //! | `EVERFOLD_TRANSPORT` | `auto`, `shm` or `tcp` | `auto` |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //!
+//! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that program, see
+//! [`launch`](crate::launch()).
+//!
 //! An empty variable counts as one that is not set. Rank and size of Open MPI, PMIx, PMI and Slurm count only beside
 //! a rendezvous. Without one, a process of several would start a whole job of its own, and so would each of its
 //! siblings: that is an error here and never a guess.

@@ -10,6 +10,7 @@ mod beside_mpi;
 pub mod environment;
 pub mod local;
 mod output;
+mod place;
 
 use std::{future::Future, sync::Arc};
 
@@ -50,8 +51,26 @@ pub enum LaunchError {
     /// The workers could not be started.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// The caller is inside an asynchronous runtime.
+    #[error(
+        "launch blocks its thread, which the asynchronous runtime around it needs: call it outside, first thing in main, \
+         or join a job that is there with Session::join"
+    )]
+    InsideRuntime,
+    /// A process that has started this one has joined the job under this rank.
+    #[error(
+        "rank {rank} of this job is process {ancestor}, which has started this one; its variables EVERFOLD_RENDEZVOUS, \
+         EVERFOLD_RANK and EVERFOLD_SIZE are not meant for this process: unset them, or call launch, which starts a job of \
+         its own"
+    )]
+    Inherited {
+        /// The rank.
+        rank: everfold_protocol::Rank,
+        /// Id of the process that has it.
+        ancestor: u32,
+    },
     /// Rank 0 cannot listen at the rendezvous.
-    #[error("rank 0 cannot listen at {address}: {source}")]
+    #[error("rank 0 cannot listen at {address}: {source}{}", advice(source))]
     Listen {
         /// The rendezvous.
         address: String,
@@ -65,6 +84,18 @@ pub enum LaunchError {
     /// This program does not know its own path.
     #[error("this program cannot find itself to start copies: {0}")]
     NoProgram(std::io::Error),
+}
+
+/// What to do if the rendezvous is taken.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            ". Give each job a rendezvous of its own, and rank 0 (EVERFOLD_RANK) to one process. If this one was started \
+             by another program, it may have inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and EVERFOLD_SIZE: unset them \
+             to start a job of its own"
+        }
+        _ => "",
+    }
 }
 
 /// How a program becomes a job.
@@ -115,6 +146,9 @@ impl Launch {
 /// returns when all have ended well. If some have not, it exits with the exit code of the one that failed first; see
 /// [`Launch::survive_deaths`] for those that were killed.
 ///
+/// A program that a process of a job starts is no part of that job, although it inherits the variables: it starts a job of
+/// its own, as if it had been started alone.
+///
 /// # Errors
 /// In the copies whatever `program` returns; everywhere what keeps the job from starting, see [`LaunchError`].
 /// # Source
@@ -126,10 +160,16 @@ where
     E: From<Error>,
 {
     show_logs();
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return Err(Error::from(LaunchError::InsideRuntime).into());
+    }
     let detect = || environment::detect(|name| std::env::var(name).ok());
     let environment = match &launch.environment {
         Some(environment) => Some(environment.clone()),
-        None => detect().map_err(|error| Error::from(LaunchError::from(error)))?,
+        None => {
+            let found = detect().map_err(|error| Error::from(LaunchError::from(error)))?;
+            found.filter(|environment| place::ancestor_at(environment).is_none())
+        }
     };
     match environment {
         Some(environment) => run(&environment, &launch.config, program),
@@ -186,13 +226,18 @@ where
 impl Session {
     /// Joins the job that `environment` describes and waits until all its processes have.
     ///
-    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master.
+    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master. It blocks the thread meanwhile, but
+    /// may do so inside an asynchronous runtime.
     ///
     /// # Errors
-    /// [`LaunchError`] if the configuration or the rendezvous makes no sense or rank 0 cannot listen there, and [`Error::Join`] if the job
-    /// does not come about.
+    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, rank 0 cannot listen there, or a process that has started
+    /// this one has the same place, and [`Error::Join`] if the job does not come about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
+        if let Some(ancestor) = place::ancestor_at(environment) {
+            return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());
+        }
+        place::take(environment);
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
         let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());
@@ -215,6 +260,7 @@ impl Session {
         let handle = runtime::start(runtime::Config {
             process,
             job,
+            size,
             key,
             rendezvous,
             transport,

@@ -1,6 +1,6 @@
 //! Bodies that cannot be encoded, decoded or combined end their reduction in an error, on every rank, and nothing else.
 
-use everfold::{ElementWise, ReduceError, ReducerBody, Refusal, Session, Sum};
+use everfold::{ElementWise, Order, Path, ReduceError, ReducerBody, Refusal, Session, Sum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::suite::Suite;
@@ -86,11 +86,13 @@ async fn works(session: &Session, name: &str) -> everfold::Result<()> {
     Ok(())
 }
 
+/// Whose contributions a fold has failed at.
 #[track_caller]
-fn assert_not_folded(ended: Result<(), ReduceError>, why: &str) {
+fn assert_not_folded(ended: Result<(), ReduceError>, why: &str) -> Path {
     match ended {
         Err(ReduceError::Refused(Refusal::FoldFailed { executor, path, reason })) => {
             assert!(executor.0 < 4 && !path.is_empty() && reason.contains(why), "{executor} {path} {reason}");
+            path
         }
         other => panic!("{other:?}"),
     }
@@ -109,6 +111,11 @@ async fn decoding(session: Session) -> everfold::Result<()> {
             }
             other => panic!("{other:?}"),
         }
+        let name = format!("one panic of {padding}");
+        let trouble = if me == 2 { Trouble::PanicInDecoding } else { Trouble::None };
+        let blamed =
+            assert_not_folded(session.reduce(&name, fragile(trouble, padding)).await.map(drop), "panic");
+        assert!(blamed.contains(2.into()), "{blamed}");
         works(&session, &name).await?;
         for (trouble, why) in
             [(Trouble::Decoding, "this body refuses to be decoded"), (Trouble::PanicInDecoding, "panicked")]
@@ -148,11 +155,15 @@ async fn decoding_the_result(session: Session) -> everfold::Result<()> {
 async fn combining(session: Session) -> everfold::Result<()> {
     for padding in PADDINGS {
         for rank in 0..session.size() {
-            let name = format!("rank {rank} {padding}");
-            let trouble = if session.rank() == rank { Trouble::Combining } else { Trouble::None };
-            let ended = session.reduce(&name, fragile(trouble, padding)).root(3).await;
-            assert_not_folded(ended.map(drop), "panicked");
-            works(&session, &name).await?;
+            for order in [Order::Arrival, Order::Fixed] {
+                let name = format!("rank {rank} {padding} {order:?}");
+                let trouble = if session.rank() == rank { Trouble::Combining } else { Trouble::None };
+                let ended = session.reduce(&name, fragile(trouble, padding)).root(3).order(order).await;
+                let blamed = assert_not_folded(ended.map(drop), "panicked");
+                // It may have been the other one of the two that were about to meet.
+                assert!(blamed.contains(rank.into()) && blamed.len() <= 2, "rank {rank}: {blamed}");
+                works(&session, &name).await?;
+            }
         }
     }
     Ok(())
@@ -194,7 +205,8 @@ async fn elements(session: Session, length: usize) -> everfold::Result<()> {
         mine[length / 2] = 13;
     }
     let ended = session.allreduce("elements", ElementWise::new("no thirteens", mine, combine)).await;
-    assert_not_folded(ended.map(drop), "panicked");
+    let blamed = assert_not_folded(ended.map(drop), "panicked");
+    assert!(blamed.contains(1.into()), "{blamed}");
     let value = session.allreduce("elements", ElementWise::new("no thirteens", good, combine)).await?.value;
     assert_eq!(value, Some(vec![4; length]));
     Ok(())

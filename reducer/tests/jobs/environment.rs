@@ -6,11 +6,11 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddress, UnixStream},
     },
-    process::Command,
+    process::{Command, ExitCode},
     time::Duration,
 };
 
-use everfold::{Config, Session, Sum};
+use everfold::{Config, Launch, Session, Sum, launch::environment::detect};
 use everfold_protocol::{
     Epoch, JobId, ProcessId,
     message::{Header, Peer, ToMaster},
@@ -44,6 +44,14 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("environment::a_rank_with_another_secret", a_rank_with_another_secret);
     suite.test("environment::a_rank_of_another_job", a_rank_of_another_job);
     suite.test("environment::one_rank_twice", one_rank_twice);
+    suite.test("environment::different_sizes::tcp", || different_sizes("tcp"));
+    suite.test("environment::different_sizes::unix", || different_sizes("unix"));
+    suite.test("environment::launch_inside_a_runtime", launch_inside_a_runtime);
+    suite.program("environment::nested", nested);
+    suite.program("environment::nested_once", nested_once);
+    suite.program("environment::two", two);
+    suite.test("environment::nested::local", nested_locally);
+    suite.test("environment::nested::by_hand", nested_by_hand);
     suite.test("environment::a_rendezvous_in_use::tcp", || a_rendezvous_in_use("tcp"));
     suite.test("environment::a_rendezvous_in_use::unix", || a_rendezvous_in_use("unix"));
     suite.test("environment::strangers_come_first", strangers_come_first);
@@ -117,12 +125,17 @@ impl Job {
     /// The command of a rank without its variables for the secret.
     fn command(&self, rank: u32) -> Command {
         let mut command = job(self.program, RANKS, "auto");
+        command.envs(self.variables(rank, RANKS));
         command
-            .env("EVERFOLD_RENDEZVOUS", &self.rendezvous)
-            .env("EVERFOLD_RANK", rank.to_string())
-            .env("EVERFOLD_SIZE", RANKS.to_string())
-            .env("EVERFOLD_JOB", format!("{:x}", self.number.0));
-        command
+    }
+
+    fn variables(&self, rank: u32, size: u32) -> [(&'static str, String); 4] {
+        [
+            ("EVERFOLD_RENDEZVOUS", self.rendezvous.clone()),
+            ("EVERFOLD_RANK", rank.to_string()),
+            ("EVERFOLD_SIZE", size.to_string()),
+            ("EVERFOLD_JOB", format!("{:x}", self.number.0)),
+        ]
     }
 
     fn secret() -> String {
@@ -256,6 +269,113 @@ fn one_rank_twice() {
     job.assert_done(vec![(0, first), (1, other), (2, job.start(2))]);
 }
 
+/// Who counts otherwise than rank 0 is told both numbers, and the job goes on without it.
+fn different_sizes(scheme: &str) {
+    let job = Job::new(scheme, "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    // Rank 5 of 6 does not exist here, rank 1 of 2 does.
+    for (rank, size) in [(1, 2), (2, 4), (5, 6)] {
+        let mut command = job.command(rank);
+        command.env("EVERFOLD_SECRET", Job::secret()).env("EVERFOLD_SIZE", size.to_string());
+        let end = job.spawn(&mut command).ended();
+        assert_eq!(end.code, 1, "{end:?}");
+        let told = [format!("job of {size}"), format!("of {RANKS}"), "EVERFOLD_SIZE".to_owned()];
+        let says_all = |line: &String| told.iter().all(|word| line.contains(word.as_str()));
+        assert!(end.said.iter().any(says_all), "{end:?}");
+    }
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+}
+
+/// Calls `launch` where it would block a runtime, and `Session::join` where there is a job.
+pub(crate) fn inside_a_runtime() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let launched: everfold::Result<()> = everfold::launch(Launch::from_env_or_local(1), async |_| {
+            unreachable!("it does not come to that")
+        });
+        println!("Error: {}", launched.unwrap_err());
+        if let Some(environment) = detect(|name| std::env::var(name).ok()).unwrap() {
+            let session = Session::join(&environment, &Config::default()).unwrap();
+            sums(session.clone()).await.unwrap();
+            session.close().await;
+            println!("{}{}", crate::process::DONE, session.rank());
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+/// The same typed error, alone and in a job.
+fn launch_inside_a_runtime() {
+    let command = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("inside-a-runtime");
+        command
+    };
+    let is_told = |line: &String| line.contains("Error: launch blocks") && line.contains("Session::join");
+    let end = Process::spawn(command()).end();
+    assert!(end.code == 0 && end.said.iter().any(is_told), "{end:?}");
+
+    let job = Job::new("unix", "");
+    let mut in_a_job = command();
+    in_a_job.envs(job.variables(0, 1)).env("EVERFOLD_SECRET", Job::secret());
+    let end = Process::spawn(in_a_job).end();
+    end.assert_done([0]);
+    assert!(end.said.iter().any(is_told), "{end:?}");
+}
+
+/// A rank that starts other everfold programs, in every way.
+async fn nested(session: Session) -> everfold::Result<()> {
+    let program = std::env::current_exe()?;
+    let program = program.to_str().unwrap();
+    // Only a job of its own has two ranks.
+    let job = [program, "run", "environment::two", "2", "auto"];
+    let in_a_shell = format!("{}; exit $?", job.join(" "));
+    let within_another = format!("{program} run environment::nested_once 1 tcp; exit $?");
+    let ways: [&[&str]; 5] = [
+        &job,
+        &["sh", "-c", &in_a_shell],
+        &["env", "SOME=thing", "nice", "sh", "-c", &in_a_shell],
+        &["setsid", "--wait", "sh", "-c", &in_a_shell],
+        &["sh", "-c", &within_another],
+    ];
+    for way in ways {
+        let output = Command::new(way[0]).args(&way[1..]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let all = format!("{way:?} says {said}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{all}");
+        let ends = said.lines().filter(|line| line.contains(crate::process::DONE)).count();
+        assert_eq!(ends, if way.last() == Some(&&*within_another) { 1 } else { 2 }, "{all}");
+    }
+    // This rank is what it was.
+    sums(session).await
+}
+
+async fn two(session: Session) -> everfold::Result<()> {
+    assert_eq!(session.size(), 2);
+    sums(session).await
+}
+
+/// A job within a job that starts one more.
+async fn nested_once(session: Session) -> everfold::Result<()> {
+    let output =
+        Command::new(std::env::current_exe()?).args(["run", "environment::two", "2", "shm"]).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    sums(session).await
+}
+
+fn nested_locally() {
+    for transport in ["auto", "tcp"] {
+        Process::spawn(crate::process::job("environment::nested", 2, transport)).end().assert_done(0..2);
+    }
+}
+
+fn nested_by_hand() {
+    let job = Job::new("tcp", "environment::nested");
+    let ranks = (0..RANKS).map(|rank| (rank, job.start(rank)));
+    job.assert_done(ranks.collect());
+}
+
 /// Two jobs cannot meet at one place: the second says so at once.
 fn a_rendezvous_in_use(scheme: &str) {
     let job = Job::new(scheme, "environment::sums");
@@ -319,7 +439,7 @@ async fn join_and_die(target: &Target, process: ProcessId) {
         domain: None,
     };
     let mut bytes = Vec::new();
-    control::encode_batch(&header, &[ToMaster::Join(peer)], 1 << 20, &mut bytes).unwrap();
+    control::encode_batch(&header, &[ToMaster::Join { peer, size: 3 }], 1 << 20, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");

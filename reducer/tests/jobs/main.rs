@@ -66,6 +66,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["run", program, ranks, transport] => run(program, ranks, transport),
+        ["inside-a-runtime"] => environment::inside_a_runtime(),
         ["run", ..] => {
             eprintln!("usage: run PROGRAM RANKS auto|shm|tcp");
             ExitCode::FAILURE

@@ -57,6 +57,10 @@ async fn arguments(session: Session) -> everfold::Result<()> {
     let root = refusal(session.reduce("root", body()).root(4).start());
     assert_eq!(root, Refusal::RootOutsideGroup { root: 4.into(), group: path(0..4) });
 
+    let nobody = refusal(session.reduce("nobody", body()).roots([0u32; 0]).start());
+    assert_eq!(nobody, Refusal::NoRoots);
+    assert!(nobody.to_string().contains("the list of roots is empty"), "{nobody}");
+
     let empty = refusal(session.allreduce("empty", body()).group(Group::world(0)).start());
     assert_eq!(empty, Refusal::EmptyGroup);
 
@@ -68,7 +72,7 @@ async fn arguments(session: Session) -> everfold::Result<()> {
     let nothing = refusal(session.allreduce("nothing", Sum(session.array::<u8>(0))).await);
     assert_eq!(nothing, Refusal::EmptyBody { rank: me });
 
-    for name in ["root", "empty", "unknown", "nothing"] {
+    for name in ["root", "nobody", "empty", "unknown", "nothing"] {
         works(&session, name, session.world()).await?;
     }
     Ok(())

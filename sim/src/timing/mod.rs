@@ -72,7 +72,7 @@ impl Timing {
     ) -> Timestamp {
         match self {
             Self::Drawn(drawn) => drawn.message(now, random, header.sender, MASTER),
-            Self::Modelled(..) if matches!(message, ToMaster::Join(_)) => now,
+            Self::Modelled(..) if matches!(message, ToMaster::Join { .. }) => now,
             Self::Modelled(modelled, wire) => {
                 modelled.tell_master(now, header.sender, wire.bytes(header, message))
             }

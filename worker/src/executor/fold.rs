@@ -1,6 +1,7 @@
 //! Doing tasks: what is read from peers is folded into this rank's partial.
 
 use std::{
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use everfold_protocol::{
 };
 use futures::future::try_join_all;
 
-use super::{Array, Kind, NoWindow, ON_THE_SPOT_BYTES, Share, handed_back};
+use super::{Array, Kind, NoWindow, ON_THE_SPOT_BYTES, Share, blame::Progress, handed_back};
 use crate::{
     body::Object,
     kernel::{self, Bracketing, Own},
@@ -72,11 +73,9 @@ impl Share {
         let fold = move || {
             // Waiting for a free thread is no work: it would make a busy worker look slow.
             let started = Instant::now();
-            let folded = catch_unwind(AssertUnwindSafe(|| self.fold(&task, &fetched)));
-            let panicked = |_| {
-                let reason = "combining panicked; the panic's message is in this rank's output";
-                Err(ExecutionError::blame(self.me, reason))
-            };
+            let progress = Progress::default();
+            let folded = catch_unwind(AssertUnwindSafe(|| self.fold(&task, &fetched, &progress)));
+            let panicked = |_| Err(progress.blame(self.me, &task, self.own_number(&task)));
             let result = folded.unwrap_or_else(panicked).map(|data| {
                 let task_ns = fetch_ns + started.elapsed().as_nanos() as u64;
                 (data, TaskCounters { task_ns, fetch_ns, fetched_bytes: bytes as u64, last, others_ns })
@@ -92,25 +91,33 @@ impl Share {
         }
     }
 
-    /// Which operand of `task`, counted from the left, is this rank's own, and where all of them lie in the group. If it has
-    /// none, the first source takes its place.
+    /// Which operand of `task`, counted from the left, is this rank's own, if it has one.
+    fn own_number(&self, task: &Task) -> usize {
+        let stands_left = |source: &&Source| !task.own.is_empty() && source.path.first() < task.own.first();
+        match self.order {
+            Order::Arrival => 0,
+            Order::Fixed => task.sources.iter().filter(stands_left).count(),
+        }
+    }
+
+    /// The number of this rank's own operand, and where all operands lie in the group. If it has none, the first source takes
+    /// its place.
     fn operands(&self, task: &Task) -> (usize, Vec<Span>) {
         let own = Some(&task.own).filter(|own| !own.is_empty());
-        let is_left = |source: &&Source| own.is_some_and(|own| source.path.first() < own.first());
-        let own_number = task.sources.iter().filter(is_left).count();
+        let own_number = self.own_number(task);
         let mut paths: Vec<&Path> = task.sources.iter().map(|source| &source.path).collect();
         own.into_iter().for_each(|own| paths.insert(own_number, own));
         let span = |path| Span::of(path, &self.group).expect("I1: paths are parts of the group");
         (own_number, paths.into_iter().map(span).collect())
     }
 
-    fn fold(&self, task: &Task, fetched: &[Fetched]) -> Result<Data, ExecutionError> {
+    fn fold(&self, task: &Task, fetched: &[Fetched], progress: &Progress) -> Result<Data, ExecutionError> {
         match &self.kind {
-            Kind::Array(array) => self.fold_array(array, task, fetched),
+            Kind::Array(array) => self.fold_array(array, task, fetched, progress),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
                 self.check_open()?;
-                self.fold_object(&mut object, task, fetched)?;
+                self.fold_object(&mut object, task, fetched, progress)?;
                 if self.private {
                     return Ok(Data::Private);
                 }
@@ -129,35 +136,54 @@ impl Share {
         slot: &mut Option<Box<dyn Object>>,
         task: &Task,
         fetched: &[Fetched],
+        progress: &Progress,
     ) -> Result<(), ExecutionError> {
         let own = slot.as_ref().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
-        let decode = |(source, bytes): (&Source, &Fetched)| {
-            own.decode(bytes).map_err(|error| ExecutionError::blame(source.process, error))
+        let decode = |(number, (source, bytes)): (usize, (&Source, &Fetched))| {
+            progress.decode(number);
+            own.decode(bytes).map_err(|error| ExecutionError {
+                suspects: source.path.clone(),
+                ..ExecutionError::blame(source.process, error)
+            })
         };
-        let mut operands: Vec<_> = task.sources.iter().zip(fetched).map(decode).collect::<Result<_, _>>()?;
+        let sources = task.sources.iter().zip(fetched).enumerate();
+        let mut operands: Vec<_> = sources.map(decode).collect::<Result<_, _>>()?;
         let (own_number, spans) = match self.order {
             Order::Arrival => (0, Vec::new()),
             Order::Fixed => self.operands(task),
         };
         let own = slot.take().filter(|_| !task.own.is_empty());
         own.into_iter().for_each(|own| operands.insert(own_number, own));
-        let combine = |mut left: Box<dyn Object>, right| {
-            left.combine(right);
-            left
+        let operands =
+            operands.into_iter().enumerate().map(|(number, operand)| (number..number + 1, operand));
+        let combine = |(left, mut value): (Range<usize>, Box<dyn Object>),
+                       (right, other): (Range<usize>, _)| {
+            progress.combine(&left, &right);
+            value.combine(other);
+            (left.start..right.end, value)
         };
-        *slot = match self.order {
-            Order::Arrival => operands.into_iter().reduce(combine),
+        let folded = match self.order {
+            Order::Arrival => operands.reduce(combine),
             Order::Fixed => bracketing::fold(spans.into_iter().zip(operands), combine),
         };
+        *slot = folded.map(|(_, value)| value);
+        progress.leave_the_application();
         Ok(())
     }
 
-    fn fold_array(&self, array: &Array, task: &Task, fetched: &[Fetched]) -> Result<Data, ExecutionError> {
+    fn fold_array(
+        &self,
+        array: &Array,
+        task: &Task,
+        fetched: &[Fetched],
+        progress: &Progress,
+    ) -> Result<Data, ExecutionError> {
         let ByteRange { start, len } = task.range;
         for (source, bytes) in task.sources.iter().zip(fetched) {
             if bytes.len() as u64 != len {
                 let reason = format!("it has {} bytes where {len} are needed", bytes.len());
-                return Err(ExecutionError::blame(source.process, reason));
+                let suspects = source.path.clone();
+                return Err(ExecutionError { suspects, ..ExecutionError::blame(source.process, reason) });
             }
         }
         let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
@@ -184,6 +210,7 @@ impl Share {
         };
         let mut target = target.write(start, len).map_err(busy)?;
         self.check_open()?;
+        progress.combine_elements();
         match self.order {
             Order::Arrival => kernel::fold(&mut target, own, sources, array.element_bytes, &array.accumulate),
             Order::Fixed => {
@@ -203,6 +230,7 @@ impl Share {
                 }
             }
         }
+        progress.leave_the_application();
         if let Some(torn) = fetched.iter().position(|bytes| !bytes.is_still_valid()) {
             let spoils = matches!(own, Own::InPlace) || task.own.is_empty();
             let fault = if spoils { Fault::Torn } else { Fault::Unreachable };

@@ -7,8 +7,10 @@
 //! | module | holds |
 //! |---|---|
 //! | `fold` | doing tasks |
+//! | `blame` | whose contribution it was when that panics |
 //! | `collect` | copying a finished result here |
 
+mod blame;
 mod collect;
 mod fold;
 
