@@ -21,6 +21,7 @@ use everfold_protocol::{
 };
 use everfold_worker::{
     board::{self, Clerk, Found, Taken},
+    descriptors::{self, patiently},
     memory::{
         board::{OwnBoard, SharedWords},
         lifeline::{self, Ending},
@@ -29,8 +30,9 @@ use everfold_worker::{
     runtime::timestamp,
     transport::{
         control::{Address, BoxStream, Listener},
-        handshake::{self, HandshakeError, Key, Purpose},
+        handshake::{HandshakeError, Key, Purpose},
         line::{Inlet, Outlet},
+        lobby::{Guest, Lobby},
         shm,
     },
 };
@@ -170,7 +172,7 @@ impl Connection {
             match line {
                 Ok(line) => drop(line.writable().await),
                 // Out of descriptors, most likely.
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(descriptors::PAUSE).await,
             }
             self.outlet().go_on();
         }
@@ -427,21 +429,21 @@ fn tell(notice: &Notice) {
 }
 
 async fn accept(listener: Listener, config: Arc<HostConfig>, input: mpsc::UnboundedSender<Input>) {
+    let lobby = Lobby::for_job(config.size);
     loop {
-        match listener.accept().await {
-            Ok(stream) => drop(tokio::spawn(connection(stream, config.clone(), input.clone()))),
-            Err(error) => {
-                // Out of descriptors, most likely: give those in use a chance to be closed.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
+        let (stream, guest) = lobby.next(&listener).await;
+        tokio::spawn(connection(stream, guest, config.clone(), input.clone()));
     }
 }
 
 /// Serves one worker's connection from handshake to hang-up.
-async fn connection(mut stream: BoxStream, config: Arc<HostConfig>, input: mpsc::UnboundedSender<Input>) {
-    let hello = match handshake::accept(&mut stream, &config.key, config.job).await {
+async fn connection(
+    mut stream: BoxStream,
+    guest: Guest,
+    config: Arc<HostConfig>,
+    input: mpsc::UnboundedSender<Input>,
+) {
+    let hello = match guest.prove(&mut stream, &config.key, config.job).await {
         Ok(hello) => hello,
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
@@ -504,7 +506,7 @@ async fn hear(
     config: &HostConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> HandshakeError {
-    let line = match inlet.register() {
+    let line = match patiently(|| inlet.register()).await {
         Ok(line) => line,
         Err(error) => return error.into(),
     };

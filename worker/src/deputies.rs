@@ -22,7 +22,8 @@ use tokio::{
 
 use crate::transport::{
     control::{Address, BoxStream, connect, encode_batch, read_frame},
-    handshake::{self, HandshakeError, Key, Purpose},
+    handshake::{HandshakeError, Key, Purpose},
+    lobby,
 };
 
 /// What decides for a team.
@@ -210,12 +211,9 @@ impl Deputies {
         limits: Limits,
         each: impl Fn(Task),
     ) {
-        let connected = async {
-            let mut stream = connect(&Address::Tcp(deputy.address.clone())).await?;
-            handshake::connect(&mut stream, &self.key, self.job, self.me, Purpose::Team).await?;
-            Ok::<_, HandshakeError>(stream)
-        };
-        let ended = match connected.await {
+        let address = Address::Tcp(deputy.address.clone());
+        let connect = || connect(&address);
+        let ended = match lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await {
             Ok(stream) => {
                 let (reader, writer) = tokio::io::split(stream);
                 let heard = |tasks: Vec<Task>| tasks.into_iter().for_each(&each);

@@ -33,6 +33,7 @@ use tokio::{
 use crate::{
     copier::Copier,
     deputies::Deputies,
+    descriptors::{self, patiently},
     executor::Share,
     handle::{Answer, CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
@@ -124,11 +125,13 @@ impl Driver {
         let bell =
             me.region.and_then(|_| Bell::new().inspect_err(|error| tracing::warn!(%error, "no bell")).ok());
         me.bell = bell.as_ref().map(Bell::handle);
+        let mut outlet = Outlet::new(socket.clone());
+        outlet.prepare()?;
         let inner = Inner {
             machine: Worker::new(me, config.size),
             locals: BTreeMap::new(),
             placing: None,
-            outlet: Outlet::new(socket.clone()),
+            outlet,
             limits: Limits::default(),
             ready: Some(ready),
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
@@ -253,7 +256,7 @@ impl Driver {
     /// Hears the master on the I/O thread, whenever the application's thread does not.
     async fn listen(self: &Arc<Self>) -> io::Result<()> {
         loop {
-            let ears = self.ears()?;
+            let ears = patiently(|| self.ears()).await?;
             while !self.hearing.application_waits() {
                 if !self.attend(&ears).await? {
                     return Ok(());
@@ -321,11 +324,16 @@ impl Driver {
                     return Ok(());
                 }
                 inner.due = self.due(&inner);
-                let line = inner.outlet.is_blocked().then(|| inner.outlet.register()).transpose()?;
+                let line = inner.outlet.is_blocked().then(|| inner.outlet.register());
                 (inner.due, line, inner.limits.ping_interval)
             };
             let now = tokio::time::Instant::now;
             patience = line.is_some().then(|| patience.unwrap_or_else(|| now() + interval * INTERVALS_MOST));
+            let (line, again) = match line.transpose() {
+                Ok(line) => (line, None),
+                Err(error) if descriptors::is_scarcity(&error) => (None, Some(now() + descriptors::PAUSE)),
+                Err(error) => return Err(error),
+            };
             let due = due.map(|due| self.origin + Duration::from_nanos(due.as_nanos()));
             tokio::select! {
                 biased;
@@ -334,6 +342,7 @@ impl Driver {
                     self.lock().outlet.go_on();
                     patience = None;
                 }
+                () = until(again) => self.lock().outlet.go_on(),
                 () = until(due.map(Into::into)) => {
                     self.work(false, Worker::handle_timeout);
                     self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));

@@ -20,7 +20,7 @@ use nix::sys::{
 };
 use tokio::io::Interest;
 
-use crate::transport::line::register;
+use crate::{descriptors::patiently, transport::line::register};
 
 /// How long the application computes at least before the I/O thread takes over: one that reduces again and again waits
 /// again by then, and spares the change.
@@ -109,7 +109,7 @@ impl Hearing {
     /// # Errors
     /// What the system says.
     pub(crate) async fn rest(&self) -> io::Result<()> {
-        let ring = register(&self.ring, Interest::READABLE)?;
+        let ring = patiently(|| register(&self.ring, Interest::READABLE)).await?;
         self.io_rests.store(true, SeqCst);
         let mut doublings = 0;
         while self.application_waits() {

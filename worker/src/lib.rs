@@ -11,6 +11,7 @@
 //! | [`keeper`] | originals and replicas, in memory and on disk |
 //! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
 //! | [`ancestry`] | which process has started which |
+//! | [`descriptors`] | how many files may be open, and patience when there are none left |
 //! | [`peers`] | the way to other processes' windows |
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
@@ -39,6 +40,8 @@ pub mod body;
 pub mod copier;
 #[cfg(feature = "runtime")]
 pub mod deputies;
+#[cfg(feature = "runtime")]
+pub mod descriptors;
 #[cfg(feature = "runtime")]
 mod driver;
 #[cfg(feature = "runtime")]

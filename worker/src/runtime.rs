@@ -2,6 +2,7 @@
 //! anything long and never waits for the application. [`start`] makes it.
 
 use std::{
+    cell::Cell,
     io,
     net::IpAddr,
     sync::{Arc, mpsc},
@@ -17,7 +18,8 @@ use crate::{
     peers::Peers,
     transport::{
         control::{Address, BoxStream, Listener, connect_until},
-        handshake::{self, Key, Purpose},
+        handshake::{Key, Purpose},
+        lobby::{self, Lobby},
         shm,
         tcp::{self, Tcp},
     },
@@ -73,12 +75,23 @@ async fn connect(
     let Config { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
     let address = || rendezvous.clone();
     let deadline = tokio::time::Instant::now() + join_timeout;
-    let mut control = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
+    // The master may not be there yet. Later it is, and hangs up at most.
+    let first = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
         address: address(),
         timeout: join_timeout,
         source,
     })?;
-    handshake::connect(&mut control, &key, job, process, Purpose::Control)
+    let first = Cell::new(Some(first));
+    let connect = || {
+        let first = first.take();
+        async move {
+            match first {
+                Some(first) => Ok(first),
+                None => connect_until(rendezvous, deadline).await,
+            }
+        }
+    };
+    let control = lobby::knock(connect, &key, job, process, Purpose::Control)
         .await
         .map_err(|source| JoinError::Handshake { address: address(), source })?;
     let region = match transport {
@@ -94,7 +107,8 @@ async fn connect(
     let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
     let server = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));
-    tokio::spawn(serve(listener, key, job, windows.clone(), members));
+    let lobby = Lobby::for_job(config.size);
+    tokio::spawn(serve(listener, lobby, key, job, windows.clone(), members));
     let me = Peer {
         process,
         host,
@@ -114,20 +128,19 @@ async fn connect(
 type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream)>;
 
 /// Answers peers that read this process's windows, and lets members of its team in.
-async fn serve(listener: Listener, key: Key, job: JobId, windows: Arc<Windows>, members: Members) {
+async fn serve(
+    listener: Listener,
+    lobby: Lobby,
+    key: Key,
+    job: JobId,
+    windows: Arc<Windows>,
+    members: Members,
+) {
     loop {
-        let mut stream = match listener.accept().await {
-            Ok(stream) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: give those in use a chance to be closed.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
+        let (mut stream, guest) = lobby.next(&listener).await;
         let (windows, members) = (windows.clone(), members.clone());
         tokio::spawn(async move {
-            let served = match handshake::accept(&mut stream, &key, job).await {
+            let served = match guest.prove(&mut stream, &key, job).await {
                 Ok(hello) if hello.purpose == Purpose::Team => {
                     // Nobody hears it when this process is about to end.
                     drop(members.send((hello.process, stream)));

@@ -86,7 +86,7 @@ async fn pairs() -> Vec<(BoxStream, BoxStream)> {
             address = Address::Tcp(bound.to_string());
         }
         let (client, server) = tokio::join!(connect(&address), listener.accept());
-        pairs.push((client.unwrap(), server.unwrap()));
+        pairs.push((client.unwrap(), server.unwrap().0));
     }
     pairs
 }

@@ -29,12 +29,12 @@ use std::{
 
 use everfold_protocol::{Incarnation, JobId, Rank, message::MASTER_RANK};
 use everfold_storage::job_directory;
+use everfold_worker::descriptors;
 use nix::{
     errno::Errno,
     libc,
     sys::{
         prctl,
-        resource::{Resource, getrlimit, setrlimit},
         signal::{Signal, kill},
     },
     unistd::{Pid, getpid, getppid},
@@ -166,7 +166,8 @@ impl Local {
 
     async fn supervise(self) -> Result<u8, LocalError> {
         let signals = Signals::listen()?;
-        allow_open_files(self.ranks);
+        // The processes inherit it, as rank 0 has to talk to them all.
+        descriptors::raise_limit();
         let output = Output::start(self.ranks, self.prefix, self.quiet)?;
         let notices = (!self.quiet).then(|| output.stderr.sink());
         let (orders, orders_seen) = watch::channel(None);
@@ -309,17 +310,6 @@ fn reserve_port() -> io::Result<(TcpSocket, u16)> {
     socket.bind(([127, 0, 0, 1], 0).into())?;
     let port = socket.local_addr()?.port();
     Ok((socket, port))
-}
-
-/// Raises the limit of open files if so many processes need more. They inherit it, as rank 0 has to talk to them all.
-fn allow_open_files(ranks: u32) {
-    let needed = 64 + 4 * u64::from(ranks);
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < needed
-    {
-        // If that is not enough, starting a process says so.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
-    }
 }
 
 /// The signals that end a job.

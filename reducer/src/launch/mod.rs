@@ -16,6 +16,7 @@ use std::{future::Future, sync::Arc};
 
 use everfold_protocol::{ProcessId, message::MASTER_RANK};
 use everfold_worker::{
+    descriptors,
     memory::board::OwnBoard,
     runtime::{self, Transport as WorkerTransport},
     transport::{
@@ -227,7 +228,8 @@ impl Session {
     /// Joins the job that `environment` describes and waits until all its processes have.
     ///
     /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master. It blocks the thread meanwhile, but
-    /// may do so inside an asynchronous runtime.
+    /// may do so inside an asynchronous runtime. It raises the soft limit of open files to the hard one, up to 65 536, and so
+    /// for processes that this one starts.
     ///
     /// # Errors
     /// [`LaunchError`] if the configuration or the rendezvous makes no sense, rank 0 cannot listen there, or a process that has started
@@ -237,6 +239,7 @@ impl Session {
         if let Some(ancestor) = place::ancestor_at(environment) {
             return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());
         }
+        descriptors::raise_limit();
         place::take(environment);
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
         let Environment { rank, incarnation, size, job, .. } = *environment;

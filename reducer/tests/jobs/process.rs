@@ -102,6 +102,11 @@ impl Process {
         &self.mark
     }
 
+    /// All lines so far.
+    pub(crate) fn said(&self) -> &[String] {
+        &self.said
+    }
+
     pub(crate) fn id(&self) -> i32 {
         self.child.id() as i32
     }

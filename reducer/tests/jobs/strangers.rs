@@ -5,6 +5,7 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    process::Command,
     time::Duration,
 };
 
@@ -27,6 +28,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     // Over shared memory there is no port to find.
     suite.program("strangers::at_the_master", at_the_master);
     suite.program("strangers::at_a_worker", at_a_worker);
+    suite.program("strangers::in_a_crowd", in_a_crowd);
+    suite.test("strangers::a_crowd_before_processes_with_few_descriptors", a_crowd);
     for name in ["strangers::at_the_master", "strangers::at_a_worker"] {
         suite.test(format!("{name}::tcp"), move || {
             crate::process::Process::spawn(crate::process::job(name, 4, "tcp")).end().assert_done(0..4);
@@ -259,19 +262,70 @@ impl Target {
 
 /// The port at which this process hands out its windows.
 fn own_port() -> SocketAddr {
+    *own_ports().first().expect("a rank listens for its peers")
+}
+
+/// All ports at which this process listens.
+fn own_ports() -> Vec<SocketAddr> {
     let inodes: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()?.into_os_string().into_string().ok())
         .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
         .collect();
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let listening = table.lines().skip(1).find_map(|line| {
+    let listening = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
         let ours = fields[3] == "0A" && inodes.iter().any(|inode| inode == fields[9]);
         let port = fields[1].split_once(':')?.1;
-        ours.then(|| u16::from_str_radix(port, 16).unwrap())
+        ours.then(|| ([127, 0, 0, 1], u16::from_str_radix(port, 16).unwrap()).into())
     });
-    SocketAddr::from(([127, 0, 0, 1], listening.expect("a rank listens for its peers")))
+    listening.collect()
+}
+
+/// Exists once the crowd is there.
+const CROWD: &str = "EVERFOLD_TEST_CROWD";
+/// Connections of the crowd at each port.
+const CROWD_SIZE: usize = 150;
+
+/// Talks with all others for the first time when strangers stand before every port.
+async fn in_a_crowd(session: Session) -> everfold::Result<()> {
+    let ports: Vec<_> = own_ports().iter().map(SocketAddr::to_string).collect();
+    println!("ports: {}", ports.join(" "));
+    let crowd = std::env::var_os(CROWD).unwrap();
+    loop {
+        let is_there = std::path::Path::new(&crowd).exists();
+        let seen = session.allreduce("the crowd is there", Sum(vec![u8::from(is_there)])).await?.value;
+        if seen == Some(Sum(vec![4])) {
+            break;
+        }
+    }
+    for _ in 0..3 {
+        let long = session.allreduce("long", Sum(vec![1u64; 300_000])).await?.value;
+        assert_eq!(long, Some(Sum(vec![4; 300_000])));
+    }
+    Ok(())
+}
+
+/// Hundreds who connect and say nothing, where a process may have 64 descriptors: nobody ends for it, and nobody waits.
+fn a_crowd() {
+    let file = std::env::temp_dir().join(format!("everfold-crowd-{}", std::process::id()));
+    let job = crate::process::job("strangers::in_a_crowd", 4, "tcp");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(job.get_program()).args(job.get_args());
+    let mut process =
+        crate::process::Process::spawn_marked(command.env(CROWD, &file), crate::process::Mark::new());
+    process.wait_for(4, "ports: ");
+    let ports = process.said().iter().filter_map(|line| line.split_once("ports: "));
+    let ports: Vec<SocketAddr> =
+        ports.flat_map(|(_, ports)| ports.split(' ')).map(|port| port.parse().unwrap()).collect();
+    assert_eq!(ports.len(), 5, "the master and four workers");
+    everfold_worker::descriptors::raise_limit();
+    let crowd: Vec<_> =
+        ports.iter().flat_map(|port| (0..CROWD_SIZE).map(|_| TcpStream::connect(*port).unwrap())).collect();
+    std::fs::write(&file, "").unwrap();
+    process.end().assert_done(0..4);
+    drop(crowd);
+    std::fs::remove_file(file).unwrap();
 }
 
 async fn at_a_worker(session: Session) -> everfold::Result<()> {

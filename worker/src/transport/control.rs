@@ -27,7 +27,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::handshake::HandshakeError;
+use super::{handshake::HandshakeError, lobby::Origin};
 
 /// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -139,18 +139,22 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// The next connection, and where it comes from.
     ///
     /// # Errors
     /// What the system says; the listener stays usable.
-    pub async fn accept(&self) -> io::Result<BoxStream> {
+    pub async fn accept(&self) -> io::Result<(BoxStream, Origin)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, address) = listener.accept().await?;
                 prepare(&stream)?;
-                Ok(Box::new(stream))
+                Ok((Box::new(stream), address.ip().into()))
             }
-            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let user = stream.peer_cred()?.uid();
+                Ok((Box::new(stream), Origin::User(user)))
+            }
         }
     }
 

@@ -108,7 +108,8 @@ impl Incoming {
 /// that comes later, for somebody who can wait.
 pub struct Outlet<M> {
     socket: Arc<OwnedFd>,
-    /// The same once more, from the first time that somebody waits on: a runtime registers a descriptor once only.
+    /// The same once more, from the first time on that somebody waits, or is prepared to: a runtime registers a descriptor
+    /// once only.
     waiting: Option<Arc<OwnedFd>>,
     messages: Vec<M>,
     bytes: Vec<u8>,
@@ -178,16 +179,27 @@ impl<M: Serialize> Outlet<M> {
         }
     }
 
+    /// Opens what [`register`](Self::register) needs, which then takes no descriptor any more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        self.waiting().map(drop)
+    }
+
     /// Lets the current runtime see when the connection takes more.
     ///
     /// # Errors
     /// What the system says.
     pub fn register(&mut self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-        let waiting = match &self.waiting {
-            Some(waiting) => waiting,
-            None => self.waiting.insert(Arc::new(self.socket.try_clone()?)),
-        };
-        register(waiting, Interest::WRITABLE)
+        register(self.waiting()?, Interest::WRITABLE)
+    }
+
+    fn waiting(&mut self) -> io::Result<&Arc<OwnedFd>> {
+        match &mut self.waiting {
+            Some(waiting) => Ok(waiting),
+            none => Ok(none.insert(Arc::new(self.socket.try_clone()?))),
+        }
     }
 }
 

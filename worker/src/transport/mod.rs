@@ -5,6 +5,7 @@
 //! | [`control`] | connections for control messages: addresses, frames, over Unix sockets and TCP |
 //! | [`mod@line`] | such a connection in the steady state: any thread sends and hears, and none waits |
 //! | [`handshake`] | proof that both ends of a connection know the job's secret |
+//! | [`lobby`] | where connections wait until they have passed the handshake |
 //! | [`shm`] | one-sided reads on the same host |
 //! | [`tcp`] | one-sided reads from anywhere, and the server that answers them |
 //! | [`conformance`] | what every implementation has to pass |
@@ -24,6 +25,7 @@ pub mod conformance;
 pub mod control;
 pub mod handshake;
 pub mod line;
+pub mod lobby;
 pub mod shm;
 pub mod staging;
 pub mod tcp;

@@ -28,7 +28,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     Fetched, OneSidedRead, ReadError, check_range,
     control::{Address, BoxStream, Stream, connect, read_frame},
-    handshake::{self, HandshakeError, Key, Purpose},
+    handshake::{HandshakeError, Key, Purpose},
+    lobby,
     staging::{Pool, Staging},
 };
 use crate::memory::window::{Held, WindowError, Windows};
@@ -127,12 +128,12 @@ impl Tcp {
         let address = Address::Tcp(peer.address.clone());
         let task = tokio::spawn(async move {
             let mut requests = requests;
-            let connected = async {
-                let mut stream = connect(&address).await?;
-                handshake::connect(&mut stream, &key, job, me, Purpose::Data).await?;
-                Ok(stream)
-            };
-            match connected.await {
+            let connected = lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await;
+            let connected = connected.map_err(|error| match error {
+                HandshakeError::Io(error) => ReadError::Unreachable(error),
+                error => error.into(),
+            });
+            match connected {
                 Ok(stream) => converse(stream, requests, &pool).await,
                 Err(error) => {
                     if let Some(asked) = requests.recv().await {

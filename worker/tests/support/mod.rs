@@ -19,7 +19,7 @@ pub async fn serve(windows: &Arc<Windows>, key: Key, job: JobId) -> String {
     let windows = windows.clone();
     tokio::spawn(async move {
         loop {
-            let mut stream = listener.accept().await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
             let windows = windows.clone();
             tokio::spawn(async move {
                 handshake::accept(&mut stream, &key, job).await.unwrap();
