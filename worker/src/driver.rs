@@ -557,6 +557,8 @@ impl Driver {
 impl Driver {
     fn meet(self: &Arc<Self>, inner: &mut Inner, peers: Vec<Peer>, limits: Limits) {
         inner.limits = limits;
+        // Before anything of this process can be read: peers hear of windows from now on.
+        self.peers.allow(&peers);
         self.peers.meet(peers.clone());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();

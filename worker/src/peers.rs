@@ -13,7 +13,11 @@ use tokio::sync::watch;
 use crate::{
     machine::ExecutionError,
     memory::window::Windows,
-    transport::{Fetched, OneSidedRead, ReadError, shm::Shm, tcp::Tcp},
+    transport::{
+        Fetched, OneSidedRead, ReadError,
+        shm::{self, Shm},
+        tcp::Tcp,
+    },
 };
 
 /// Reads windows of any peer, by the shortest way.
@@ -38,6 +42,12 @@ impl Peers {
     /// Knows nobody yet.
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
         Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
+    }
+
+    /// Lets those of `peers` that are on this host read this process.
+    pub(crate) fn allow(&self, peers: &[Peer]) {
+        let here = peers.iter().filter(|peer| peer.host == self.host).map(|peer| peer.pid);
+        shm::allow_peers(&here.collect::<Vec<_>>());
     }
 
     /// Learns of processes. Maps the memory of those on this host, which thus outlives them.

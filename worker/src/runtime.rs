@@ -94,16 +94,20 @@ async fn connect(
     let control = lobby::knock(connect, &key, job, process, Purpose::Control)
         .await
         .map_err(|source| JoinError::Handshake { address: address(), source })?;
-    let region = match transport {
+    let shared = match transport {
         // Without shared memory everything still works over TCP.
-        Transport::Auto => Region::new().inspect_err(|error| tracing::warn!(%error, "no shared memory")).ok(),
-        Transport::Tcp => None,
+        Transport::Auto => shm::host_id().and_then(|host| Ok((host, Region::new()?))),
+        Transport::Tcp => Err(io::ErrorKind::Unsupported.into()),
     };
-    let host = match region {
-        Some(_) => shm::host_id()?,
-        None => u64::from(process.rank) | 1 << 63,
+    let (host, region) = match shared {
+        Ok((host, region)) => (host, Some(region)),
+        Err(error) => {
+            if transport == Transport::Auto {
+                tracing::warn!(%error, "no shared memory: all goes over TCP");
+            }
+            (shm::host_apart(process), None)
+        }
     };
-    shm::allow_peers();
     let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
     let server = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));

@@ -2,7 +2,7 @@
 
 use std::{io, net::TcpListener};
 
-use everfold_protocol::{Incarnation, JobId, Rank};
+use everfold_protocol::{Incarnation, JobId, ProcessId, Rank};
 use everfold_worker::transport::shm;
 use mpi::traits::*;
 
@@ -20,12 +20,16 @@ impl Launch {
     pub fn from_mpi(communicator: &impl CommunicatorCollectives) -> Result<Self, LaunchError> {
         let (rank, size) = (communicator.rank(), communicator.size());
         // Whatever fails here, the others wait in the same calls.
-        let host = shm::host_id();
+        let me = ProcessId::first(rank as u32);
+        let host = shm::host_id().unwrap_or_else(|error| {
+            tracing::warn!(%error, "this host cannot be told from others: all goes over TCP");
+            shm::host_apart(me)
+        });
         let mut hosts = vec![0u64; size as usize];
-        communicator.all_gather_into(host.as_ref().unwrap_or(&0), &mut hosts[..]);
+        communicator.all_gather_into(&host, &mut hosts[..]);
         let found = match rank {
-            0 => host.and_then(|host| found(hosts.iter().all(|other| *other == host))),
-            _ => host.map(|_| String::new()),
+            0 => found(size == 1 || hosts.iter().all(|other| *other == host)),
+            _ => Ok(String::new()),
         };
         let mut told = found.as_ref().map_or_else(|_| Vec::new(), |found| found.clone().into_bytes());
         let root = communicator.process_at_rank(0);

@@ -47,6 +47,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("environment::different_sizes::tcp", || different_sizes("tcp"));
     suite.test("environment::different_sizes::unix", || different_sizes("unix"));
     suite.test("environment::launch_inside_a_runtime", launch_inside_a_runtime);
+    for masked in ["mount -t tmpfs none /proc", "mount --bind /dev/null /proc/sys/kernel/random/boot_id"] {
+        suite.test(format!("environment::a_host_that_cannot_be_told::{masked}"), move || {
+            a_host_that_cannot_be_told(masked)
+        });
+    }
     suite.program("environment::nested", nested);
     suite.program("environment::nested_once", nested_once);
     suite.program("environment::two", two);
@@ -267,6 +272,35 @@ fn one_rank_twice() {
     assert_eq!(end.code, 1, "{end:?}");
     assert!(end.said.iter().any(|line| line.contains("rank")), "it says what is wrong: {end:?}");
     job.assert_done(vec![(0, first), (1, other), (2, job.start(2))]);
+}
+
+/// Without a sign of which host it is on, a process says so and goes over TCP.
+fn a_host_that_cannot_be_told(mask: &str) {
+    let is_allowed = Command::new("unshare").args(["--mount", "sh", "-c", mask]).output();
+    if !is_allowed.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: mounts cannot be made");
+    }
+    let job = Job::new("tcp", "environment::sums");
+    let script = format!("{mask} && exec \"$@\"");
+    let start = |rank: u32| {
+        let inner = job.command(rank);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+        command
+            .envs(job.variables(rank, RANKS))
+            .env("EVERFOLD_SECRET", Job::secret())
+            .env("RUST_LOG", "warn");
+        job.spawn(&mut command)
+    };
+    // One that can be told is among them.
+    let processes = [start(0), start(1), job.start(2)];
+    for (rank, mut process) in (0..).zip(processes) {
+        let end = process.ended();
+        end.assert_done([rank]);
+        let says_so = end.said.iter().any(|line| line.contains("no shared memory: all goes over TCP"));
+        assert_eq!(says_so, rank < 2, "{end:?}");
+    }
+    assert_eq!(job.mark.living(), []);
 }
 
 /// Who counts otherwise than rank 0 is told both numbers, and the job goes on without it.

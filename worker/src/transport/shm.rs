@@ -17,7 +17,7 @@ use nix::{
 };
 
 use super::{Fetched, Mapped, OneSidedRead, ReadError, check_range, staging::Pool};
-use crate::memory::peer_region::PeerRegion;
+use crate::{ancestry::common_ancestor, memory::peer_region::PeerRegion};
 
 /// Reads windows of processes on this host.
 #[derive(Debug, Default)]
@@ -143,21 +143,76 @@ impl PrivateMemory {
     }
 }
 
-/// Lets all processes of this user read this one's memory, where the Yama security module forbids it to siblings.
+/// Lets the processes of this job on this host read this one's memory where the Yama security module forbids it to all but
+/// ancestors, as on Ubuntu. Without it such reads fail and go through the server instead.
 ///
-/// Without it such reads fail and go through the server instead.
-pub fn allow_peers() {
+/// Yama lets a process name one other, and means that one's descendants, too. This names the nearest process from which
+/// all `processes` descend: the supervisor, or the launcher's daemon. Whatever else descends from it may then read and
+/// trace this process, if it belongs to the same user, as without Yama.
+pub fn allow_peers(processes: &[u32]) {
+    if processes.len() < 2 || !is_restricted(&std::fs::read_to_string(PTRACE_SCOPE).unwrap_or_default()) {
+        return;
+    }
+    let Some(ancestor) = common_ancestor(processes) else {
+        return tracing::info!("processes on this host have no ancestor in common: Vecs are read over TCP");
+    };
     // SAFETY: this option takes plain integers and touches no memory of ours.
-    let result = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
-    // Fails where there is no Yama, and then nothing needs to be allowed.
-    tracing::trace!(result, "allowed peers to read this process");
+    let result = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(ancestor), 0, 0, 0) };
+    tracing::debug!(ancestor, result, "descendants of it may read this process");
+}
+
+/// Which processes Yama lets read others.
+const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// Whether a process can make exceptions and has to: 0 lets everyone read, from 2 on nobody without a privilege may.
+fn is_restricted(scope: &str) -> bool {
+    scope.trim() == "1"
 }
 
 /// A number that is equal for two processes exactly if they can share memory: same boot of the same kernel, same
 /// namespace of process ids, same user.
+///
+/// # Errors
+/// The system does not tell, for instance because there is no `/proc`. Such a process shares memory with nobody.
 pub fn host_id() -> io::Result<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::read_link("/proc/self/ns/pid")?;
     let user = nix::unistd::geteuid();
-    Ok(xxhash_rust::xxh3::xxh3_64(format!("{boot} {} {user}", namespace.display()).as_bytes()))
+    identify(&boot, &format!("{} {user}", namespace.display()))
+}
+
+/// Everything but the boot's number is often the same on other hosts.
+fn identify(boot: &str, rest: &str) -> io::Result<u64> {
+    if boot.trim().len() < 32 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{boot:?} is no number of a boot")));
+    }
+    Ok(xxhash_rust::xxh3::xxh3_64(format!("{boot} {rest}").as_bytes()))
+}
+
+/// What takes the place of [`host_id`] for a process that shares memory with nobody.
+pub fn host_apart(process: ProcessId) -> u64 {
+    u64::from(process.rank) | 1 << 63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_by_its_boot() {
+        let boot = "4c0e5ae4-2a2b-4a5c-9d31-7a5d0f0c9a11\n";
+        let here = identify(boot, "pid:[4026531836] 1000").unwrap();
+        assert_eq!(identify(boot, "pid:[4026531836] 1000").unwrap(), here);
+        assert_ne!(identify(boot, "pid:[4026531837] 1000").unwrap(), here);
+        assert_ne!(identify(boot, "pid:[4026531836] 1001").unwrap(), here);
+        // Masked files are empty: all hosts would look alike.
+        assert!(identify("", "pid:[4026531836] 1000").is_err());
+        assert!(identify("\n", "pid:[4026531836] 1000").is_err());
+    }
+
+    #[test]
+    fn exceptions_are_made_only_where_they_count() {
+        assert!(is_restricted("1\n"));
+        assert!(["", "0\n", "2\n", "3\n"].iter().all(|scope| !is_restricted(scope)));
+    }
 }
