@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{id::Rank, path::Path};
+use crate::{id::Rank, path::Path, watch::INTERVALS_MOST};
 
 /// The agreement behind one reduction. Each rank sends its own; the master compares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -415,6 +415,13 @@ pub struct Limits {
     pub ping_interval: Duration,
     /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See [`team`](crate::team).
     pub teams_from: u32,
+}
+
+impl Limits {
+    /// Longest silence of a process before it is declared failed, however irregularly it was heard before.
+    pub fn silence_max(&self) -> Duration {
+        self.ping_interval * INTERVALS_MOST
+    }
 }
 
 impl Default for Limits {

@@ -129,6 +129,7 @@ impl World {
 
     pub(crate) fn die(&mut self, process: ProcessId) {
         self.end_process(process);
+        self.hang_up_reads(process);
         if process == MASTER {
             self.lose_master();
         } else {

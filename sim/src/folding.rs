@@ -25,6 +25,7 @@ use crate::{
 impl World {
     /// Does what `process` has taken its time for.
     pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
+        self.take_back(process, &work);
         match work {
             // What a process was about to do when it died or gave up is not done.
             _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}
@@ -166,6 +167,10 @@ impl World {
         let share = &self.process(rank).shares[&reduction];
         let (spec, is_inline) = (share.spec.clone(), share.inline);
         let done = share.collected.len();
+        if done == 0 && !share.shown && self.process(rank).lends(reduction) {
+            // The result is copied over what somebody still reads.
+            return self.try_again(process, Work::Collect(reduction, pieces), spent);
+        }
         for (index, range) in self.segments(reduction, &spec).skip(done) {
             let piece = pieces.iter().find(|piece| contains(piece.range, range));
             let piece = piece.expect("each segment has its piece");
@@ -174,6 +179,8 @@ impl World {
                 Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces), spent),
                 Reach::Never => {
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
+                    let share = self.process_mut(rank).shares.get_mut(&reduction);
+                    share.expect("it was called here").shown |= is_array;
                     let body = is_array.then(|| {
                         let original = Shown::Original { is_array };
                         let data = self.process_mut(rank).window(reduction, original, at);

@@ -37,6 +37,7 @@ pub mod evidence;
 pub mod experiment;
 mod faults;
 mod folding;
+mod leases;
 pub mod model;
 mod oracle;
 mod process;

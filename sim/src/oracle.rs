@@ -38,6 +38,13 @@ impl World {
 
     /// Takes in that a future ends.
     pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
+        let process = self.process_mut(rank);
+        let lends = process.lends(reduction);
+        let share = process.shares.get_mut(&reduction).expect("it was called here");
+        if matches!(end, End::Received(_)) && share.spec.kind.array_bytes().is_some() && lends {
+            share.waits = Some(end);
+            return;
+        }
         let process = self.process(rank);
         let share = &process.shares[&reduction];
         // Where its partials grew.

@@ -7,9 +7,13 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
-use everfold_worker::{machine::Worker, window_table::WindowTable};
+use everfold_worker::{
+    machine::{End, Worker},
+    readers::Readers,
+    window_table::WindowTable,
+};
 
-use crate::{events::Happening, evidence::NONSENSE, oracle::Ended, settings::Settings};
+use crate::{events::Happening, evidence::NONSENSE, leases::Lent, oracle::Ended, settings::Settings};
 
 /// Windows that a process has at a time.
 const WINDOWS_MAX: usize = 1 << 16;
@@ -58,6 +62,8 @@ pub(crate) struct Process {
     pub departed: BTreeSet<Rank>,
     /// Whose memory it has unmapped.
     pub forgotten: BTreeSet<Rank>,
+    /// What others read of its bodies.
+    pub readers: Readers<Lent>,
 }
 
 /// The master of a team.
@@ -77,6 +83,10 @@ pub(crate) struct Share {
     pub collected: Vec<Vec<Rank>>,
     /// Whether it is tried in teams.
     pub tried: bool,
+    /// Whether the body is shown in spite of what was copied into it.
+    pub shown: bool,
+    /// How it ends as soon as nobody reads the body any more.
+    pub waits: Option<End>,
     pub ended: Option<Ended>,
 }
 
@@ -127,6 +137,7 @@ impl Process {
             released: BTreeSet::new(),
             departed: BTreeSet::new(),
             forgotten: BTreeSet::new(),
+            readers: Readers::default(),
         }
     }
 
@@ -216,6 +227,12 @@ impl Process {
             true => Place::Memory(0),
             false => Place::Region(RegionOffset(u64::from(self.id.rank))),
         }
+    }
+
+    /// Whether a window shows what goes back to the application in the end.
+    pub fn shows_body(&self, window: &WindowRef) -> bool {
+        let shown = self.windows.find(window.window, window.generation).map(|(_, shown)| shown);
+        matches!(shown, Some(Shown::Original { .. } | Shown::Result { .. }))
     }
 
     /// Closes the windows of a call.

@@ -315,6 +315,7 @@ impl World {
 
     /// Lets `process` begin with `work`.
     pub(crate) fn begin(&mut self, process: ProcessId, work: Work) {
+        self.lend(process, &work);
         let Self { now, heap, busy, random, timing, .. } = self;
         timing.begin(*now, random, process, work, &mut |at, what| {
             *busy += usize::from(!what.is_idle());
@@ -431,7 +432,15 @@ impl World {
             return;
         }
         let data = process.original(reduction, &spec, inline);
-        let share = Share { spec: spec.clone(), inline, collected: Vec::new(), tried: false, ended: None };
+        let share = Share {
+            spec: spec.clone(),
+            inline,
+            collected: Vec::new(),
+            tried: false,
+            shown: false,
+            waits: None,
+            ended: None,
+        };
         process.shares.insert(reduction, share);
         if let Err(contribution) = self.place(rank, Contribution { reduction, name, spec, data }) {
             self.tell_worker(rank, Event::Call(contribution));
@@ -579,6 +588,7 @@ impl World {
                 if let Some(deputy) = &mut process.deputy {
                     deputy.master.handle_event(now, master::Event::Departed(failed, evidence));
                 }
+                self.depart(rank, failed);
             }
             Action::Release(reduction) => process.release(reduction),
             Action::Forget(dead) => drop(process.forgotten.insert(dead.rank)),

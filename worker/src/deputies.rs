@@ -129,7 +129,10 @@ impl Deputies {
 
     /// Takes in that a process was declared failed.
     pub fn depart(&self, now: Timestamp, process: ProcessId, evidence: Evidence) -> Vec<ToMaster> {
-        self.hosted().departed.push((process, evidence));
+        let mut hosted = self.hosted();
+        hosted.departed.push((process, evidence));
+        hosted.members.remove(&process);
+        drop(hosted);
         self.tell(|deputy| deputy.depart(now, process, evidence))
     }
 
@@ -170,10 +173,13 @@ impl Deputies {
         let (tell, tasks) = mpsc::unbounded_channel();
         {
             let mut hosted = self.hosted();
-            if hosted.over {
+            if hosted.over || hosted.departed.iter().any(|(process, _)| *process == member) {
                 return;
             }
             hosted.members.insert(member, tell);
+        }
+        if let Err(error) = stream.bound_silence(limits.silence_max()) {
+            tracing::debug!(%member, %error, "a frozen member keeps its connection");
         }
         let (reader, writer) = tokio::io::split(stream);
         let header = self.header();
@@ -213,7 +219,12 @@ impl Deputies {
     ) {
         let address = Address::Tcp(deputy.address.clone());
         let connect = || connect(&address);
-        let ended = match lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await {
+        let connected = async {
+            let stream = lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await?;
+            stream.bound_silence(limits.silence_max())?;
+            Ok::<_, HandshakeError>(stream)
+        };
+        let ended = match connected.await {
             Ok(stream) => {
                 let (reader, writer) = tokio::io::split(stream);
                 let heard = |tasks: Vec<Task>| tasks.into_iter().for_each(&each);

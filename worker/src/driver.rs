@@ -42,6 +42,7 @@ use crate::{
     memory::{board::Bell, window::Windows},
     peers::Peers,
     placing::{Placed, Placing},
+    serving::Server,
     transport::{
         control::BoxStream,
         line::{Inlet, Outlet},
@@ -54,6 +55,7 @@ mod placed;
 pub(crate) struct Driver {
     config: Config,
     pub(crate) windows: Arc<Windows>,
+    server: Arc<Server>,
     keeper: Arc<Keeper>,
     copier: Copier,
     peers: Arc<Peers>,
@@ -114,6 +116,7 @@ impl Driver {
         config: Config,
         mut me: Peer,
         windows: Arc<Windows>,
+        server: Arc<Server>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
         socket: OwnedFd,
@@ -149,6 +152,7 @@ impl Driver {
                 copier: Copier::new(keeper.clone(), peers.clone(), trouble),
                 keeper,
                 windows,
+                server,
                 met: Notify::new(),
                 deputies: Deputies::new(config.deputy.clone(), config.job, config.process, config.key),
                 peers,
@@ -490,6 +494,7 @@ impl Driver {
                     *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
                 });
                 self.peers.forget(process, evidence == Evidence::Disconnected);
+                self.server.depart(process);
                 let reports = self.deputies.depart(self.now(), process, evidence);
                 reports.into_iter().for_each(|report| inner.outlet.push(report));
             }
@@ -559,7 +564,8 @@ impl Driver {
         inner.limits = limits;
         // Before anything of this process can be read: peers hear of windows from now on.
         self.peers.allow(&peers);
-        self.peers.meet(peers.clone());
+        self.peers.meet(peers.clone(), limits.silence_max());
+        self.server.meet(limits.silence_max());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();
         if let Some(region) = self.windows.region() {

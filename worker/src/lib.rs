@@ -13,6 +13,8 @@
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
 //! | [`peers`] | the way to other processes' windows |
+//! | [`readers`] | which processes read this one's windows, and when that ends; pure |
+//! | [`serving`] | answers them |
 //! | [`copier`] | second copies of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
 //! | `driver` | lets the machine act, on whichever thread has an event for it |
@@ -63,8 +65,11 @@ pub mod patience;
 pub mod peers;
 #[cfg(feature = "runtime")]
 mod placing;
+pub mod readers;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "runtime")]
+pub mod serving;
 #[cfg(feature = "runtime")]
 pub mod transport;
 pub mod window_table;

@@ -1,6 +1,6 @@
 //! The way to other processes' windows.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -50,8 +50,10 @@ impl Peers {
         shm::allow_peers(&here.collect::<Vec<_>>());
     }
 
-    /// Learns of processes. Maps the memory of those on this host, which thus outlives them.
-    pub fn meet(&self, peers: Vec<Peer>) {
+    /// Learns of processes, and how long each may be silent. Maps the memory of those on this host, which thus outlives
+    /// them.
+    pub fn meet(&self, peers: Vec<Peer>, silence_max: Duration) {
+        self.tcp.meet(silence_max);
         for peer in peers {
             if peer.host == self.host && peer.process != self.me {
                 self.shm.map(&peer);

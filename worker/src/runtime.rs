@@ -16,12 +16,13 @@ use crate::{
     keeper::{Keeper, KeeperConfig},
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
+    serving::Server,
     transport::{
         control::{Address, BoxStream, Listener, connect_until},
         handshake::{Key, Purpose},
         lobby::{self, Lobby},
         shm,
-        tcp::{self, Tcp},
+        tcp::Tcp,
     },
 };
 
@@ -109,10 +110,12 @@ async fn connect(
         }
     };
     let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
-    let server = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
+    let own_address =
+        listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));
     let lobby = Lobby::for_job(config.size);
-    tokio::spawn(serve(listener, lobby, key, job, windows.clone(), members));
+    let server = Arc::new(Server::new(windows.clone()));
+    tokio::spawn(serve(listener, lobby, key, job, server.clone(), members));
     let me = Peer {
         process,
         host,
@@ -120,12 +123,12 @@ async fn connect(
         region: windows.region().map(|region| region.handle()),
         bell: None,
         board: config.board.as_ref().map(|board| board.handle()),
-        address: server.to_string(),
+        address: own_address.to_string(),
         domain: config.domain.clone(),
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, windows, keeper, peers, control.into_socket()?, ready)?)
+    Ok(Driver::new(config, me, windows, server, keeper, peers, control.into_socket()?, ready)?)
 }
 
 /// Whoever has connected to the deputy here.
@@ -137,12 +140,12 @@ async fn serve(
     lobby: Lobby,
     key: Key,
     job: JobId,
-    windows: Arc<Windows>,
+    server: Arc<Server>,
     members: Members,
 ) {
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
-        let (windows, members) = (windows.clone(), members.clone());
+        let (server, members) = (server.clone(), members.clone());
         tokio::spawn(async move {
             let served = match guest.prove(&mut stream, &key, job).await {
                 Ok(hello) if hello.purpose == Purpose::Team => {
@@ -150,8 +153,8 @@ async fn serve(
                     drop(members.send((hello.process, stream)));
                     Ok(())
                 }
-                Ok(_) => tcp::serve(stream, windows).await,
-                Err(error) => Err(error),
+                Ok(hello) => server.serve(hello.process, stream).await,
+                Err(error) => Err(error.into()),
             };
             if let Err(error) = served {
                 tracing::debug!(%error, "dropped a connection");

@@ -30,6 +30,7 @@ mod leftovers;
 mod process;
 mod refusals;
 mod reports;
+mod stopped;
 mod strangers;
 mod suite;
 mod survive;
@@ -55,6 +56,7 @@ fn suite() -> Suite {
     death::add_to(&mut suite);
     survive::add_to(&mut suite);
     teams::add_to(&mut suite);
+    stopped::add_to(&mut suite);
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     leftovers::add_to(&mut suite);

@@ -41,17 +41,42 @@ pub trait Connection: Stream {
     /// # Errors
     /// What the system says.
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd>;
+
+    /// Breaks the connection once the peer has acknowledged or taken nothing for so long, also if nothing is under way.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn bound_silence(&self, silence_max: Duration) -> io::Result<()>;
 }
+
+/// However short the silence is that a job tolerates: what is lost on the way has to be sent again in time.
+const SILENCE_LEAST: Duration = Duration::from_secs(2);
 
 impl Connection for TcpStream {
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
         self.into_std().map(OwnedFd::from)
+    }
+
+    fn bound_silence(&self, silence_max: Duration) -> io::Result<()> {
+        let silence_max = silence_max.max(SILENCE_LEAST);
+        let probe_secs = (silence_max.as_secs() / 4).max(1) as u32;
+        // A stopped process still acknowledges probes of its full window: only the first of these gives it up.
+        setsockopt(self, sockopt::TcpUserTimeout, &(silence_max.as_millis() as u32))?;
+        setsockopt(self, sockopt::TcpKeepIdle, &probe_secs)?;
+        setsockopt(self, sockopt::TcpKeepInterval, &probe_secs)?;
+        setsockopt(self, sockopt::KeepAlive, &true)?;
+        Ok(())
     }
 }
 
 impl Connection for UnixStream {
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
         self.into_std().map(OwnedFd::from)
+    }
+
+    /// Nothing lies between two processes of one host.
+    fn bound_silence(&self, _: Duration) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -7,7 +7,8 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use bytes::Buf;
@@ -16,7 +17,11 @@ use everfold_protocol::{
     Generation, JobId, ProcessId, WindowId, frame,
     message::{ByteRange, Peer, WindowRef},
 };
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::BoxFuture,
+    stream::{FuturesUnordered, StreamExt},
+};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf},
@@ -32,7 +37,7 @@ use super::{
     lobby,
     staging::{Pool, Staging},
 };
-use crate::memory::window::{Held, WindowError, Windows};
+use crate::memory::window::{WindowError, Windows};
 
 /// Requests and answers are short; the bytes of a window follow outside of frames.
 const FRAME_BYTES_MAX: u64 = 1 << 10;
@@ -75,6 +80,7 @@ pub struct Tcp {
     me: ProcessId,
     links: DashMap<ProcessId, Link>,
     pool: Pool,
+    silence_max: OnceLock<Duration>,
 }
 
 /// The connection to one owner. Dropping it gives up what is under way there.
@@ -105,7 +111,12 @@ type Pending = Mutex<HashMap<u64, (ByteRange, oneshot::Sender<Result<Staging, Re
 impl Tcp {
     /// A reader without connections.
     pub fn new(key: Key, job: JobId, me: ProcessId) -> Self {
-        Self { key, job, me, links: DashMap::new(), pool: Pool::default() }
+        Self { key, job, me, links: DashMap::new(), pool: Pool::default(), silence_max: OnceLock::new() }
+    }
+
+    /// Learns how long a process may be silent in this job. Without it there is no bound but the system's.
+    pub fn meet(&self, silence_max: Duration) {
+        let _ = self.silence_max.set(silence_max);
     }
 
     /// Forgets a process that died. Whoever waits for an answer of it hears that none comes.
@@ -125,11 +136,16 @@ impl Tcp {
     fn link(&self, peer: &Peer) -> Link {
         let (asked, requests) = mpsc::unbounded_channel();
         let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
+        let silence_max = self.silence_max.get().copied();
         let address = Address::Tcp(peer.address.clone());
         let task = tokio::spawn(async move {
             let mut requests = requests;
-            let connected = lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await;
-            let connected = connected.map_err(|error| match error {
+            let connected = async {
+                let stream = lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await?;
+                silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
+                Ok::<_, HandshakeError>(stream)
+            };
+            let connected = connected.await.map_err(|error| match error {
                 HandshakeError::Io(error) => ReadError::Unreachable(error),
                 error => error.into(),
             });
@@ -222,51 +238,66 @@ impl OneSidedRead for Tcp {
     }
 }
 
+/// Requests that wait for the answers before them; further ones wait at their reader.
+const REQUESTS_MAX: usize = 64;
+/// Answers that are read from a disk at the same time.
+const DISK_READS_MAX: usize = 16;
+
 /// Answers one connection until the peer hangs up.
+///
+/// A range is leased when its answer is about to be written, one at a time: a reader that asks and does not listen holds up
+/// one range of one window.
 ///
 /// # Errors
 /// The connection broke in the middle of something, or the peer does not keep to the protocol.
 pub async fn serve(stream: impl Stream, windows: Arc<Windows>) -> Result<(), HandshakeError> {
     let (reader, writer) = tokio::io::split(stream);
-    let (found, answers) = mpsc::unbounded_channel();
+    let (asked, requests) = mpsc::channel(REQUESTS_MAX);
     tokio::select! {
-        heard = take_requests(reader, windows, found) => heard,
-        told = answer(writer, answers) => told,
+        heard = take_requests(reader, asked) => heard,
+        told = answer(writer, requests, windows) => told,
     }
 }
 
-type Read = (u64, Result<Held, WindowError>);
-
 async fn take_requests(
     reader: ReadHalf<impl Stream>,
-    windows: Arc<Windows>,
-    found: mpsc::UnboundedSender<Read>,
+    asked: mpsc::Sender<Request>,
 ) -> Result<(), HandshakeError> {
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     loop {
-        let request: Request = match read_frame(&mut reader, FRAME_BYTES_MAX).await {
+        match read_frame(&mut reader, FRAME_BYTES_MAX).await {
             Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            request => request?,
-        };
-        let Request { number, window, generation, range } = request;
-        let windows = windows.clone();
-        let mut read = Box::pin(async move { windows.read(window, generation, range).await });
-        match (&mut read).now_or_never() {
-            Some(result) => drop(found.send((number, result))),
-            None => {
-                let found = found.clone();
-                tokio::spawn(async move { found.send((number, read.await)) });
-            }
+            request => drop(asked.send(request?).await),
         }
     }
 }
 
 async fn answer(
     mut writer: WriteHalf<impl Stream>,
-    mut answers: mpsc::UnboundedReceiver<Read>,
+    mut requests: mpsc::Receiver<Request>,
+    windows: Arc<Windows>,
 ) -> Result<(), HandshakeError> {
     let mut bytes = Vec::new();
-    while let Some((number, read)) = answers.recv().await {
+    let mut from_disk = FuturesUnordered::new();
+    loop {
+        let (number, read) = tokio::select! {
+            Some(read) = from_disk.next() => read,
+            Some(Request { number, window, generation, range }) = requests.recv(),
+                if from_disk.len() < DISK_READS_MAX =>
+            {
+                let windows = windows.clone();
+                let mut read =
+                    Box::pin(async move { (number, windows.read(window, generation, range).await) });
+                match (&mut read).now_or_never() {
+                    Some(read) => read,
+                    None => {
+                        from_disk.push(read);
+                        continue;
+                    }
+                }
+            }
+            else => return Ok(()),
+        };
         let (result, held) = match read {
             Ok(held) => (Ok(Bytes { checksum: xxh3_64(&held) }), Some(held)),
             Err(WindowError::Released) => (Err(Refused::Released), None),
@@ -278,5 +309,39 @@ async fn answer(
         let content = held.as_deref().unwrap_or_default();
         writer.write_all_buf(&mut Buf::chain(&bytes[..], content)).await?;
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{buffer::Buffer, window::Content};
+
+    /// A reader that asks and asks, and takes no answer.
+    #[tokio::test]
+    async fn who_does_not_listen_holds_up_one_range() {
+        const RANGES: u64 = 1000;
+        let windows = Arc::new(Windows::new(None));
+        let buffer = Buffer::new(Box::new(vec![1u8; RANGES as usize]));
+        let window = windows.publish(Content::Buffer(buffer.clone())).unwrap();
+        let (mut reader, server) = tokio::io::duplex(8);
+        tokio::spawn(serve(server, windows));
+        let asking = tokio::spawn(async move {
+            for start in 0..RANGES {
+                let range = ByteRange { start, len: 1 };
+                let (window, generation) = (window.window, window.generation);
+                let request = Request { number: start, window, generation, range };
+                let mut bytes = Vec::new();
+                frame::encode_into(&request, FRAME_BYTES_MAX, &mut bytes).unwrap();
+                reader.write_all(&bytes).await.unwrap();
+            }
+            reader
+        });
+        // Everything happens on this thread: until nothing more does.
+        for _ in 0..100 * RANGES {
+            tokio::task::yield_now().await;
+        }
+        let held = (0..RANGES).filter(|start| buffer.write(*start, 1).is_err()).count();
+        assert_eq!(held, 1);
+        assert!(!asking.is_finished(), "the server takes no request before it can answer");
+    }
 }
