@@ -5,6 +5,7 @@ use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
     TaskId, WindowId, frame,
     message::{Data, Header, PartialReady, Place, TaskCounters, ToMaster, WindowRef},
+    seal::Seal,
 };
 
 const LIMIT: u64 = 64 << 20;
@@ -43,7 +44,7 @@ fn codec(criterion: &mut Criterion) {
     for messages in [1, 64] {
         let batch = batch(messages);
         let mut bytes = Vec::new();
-        frame::encode_into(&batch, LIMIT, &mut bytes).expect("a small batch");
+        frame::encode_into(&batch, LIMIT, &mut Seal::of_strangers(), &mut bytes).expect("a small batch");
         group.throughput(Throughput::Elements(messages));
         group.bench_function(
             format!("encode {messages} reduction messages ({} bytes)", bytes.len()),
@@ -51,14 +52,14 @@ fn codec(criterion: &mut Criterion) {
                 let mut out = Vec::with_capacity(bytes.len());
                 bencher.iter(|| {
                     out.clear();
-                    frame::encode_into(&batch, LIMIT, &mut out)
+                    frame::encode_into(&batch, LIMIT, &mut Seal::of_strangers(), &mut out)
                 });
             },
         );
         group.bench_function(format!("decode {messages} reduction messages"), |bencher| {
             bencher.iter_batched(
                 || (),
-                |()| frame::decode::<(Header, Vec<ToMaster>)>(&bytes, LIMIT),
+                |()| frame::decode::<(Header, Vec<ToMaster>)>(&bytes, LIMIT, &mut Seal::of_strangers()),
                 BatchSize::SmallInput,
             );
         });

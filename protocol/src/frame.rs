@@ -6,23 +6,24 @@
 //!      4      2  version
 //!      6      2  reserved, zero
 //!      8      4  length of the payload in bytes
-//!     12      8  xxh3 of the payload
-//!     20      …  payload: header and messages, encoded by `codec`
+//!     12     16  tag of the frame, see `seal`
+//!     28      …  payload: header and messages, encoded by `codec`
 //! ```
 //! All integers are little-endian. A reader checks magic and version before it believes the length, the length
-//! before it allocates, and the checksum before it decodes.
+//! before it allocates, and the tag before it decodes.
 
+use crate::{
+    codec::{self, CodecError},
+    seal::{NotGenuine, Seal, Tag},
+};
 use serde::{Serialize, de::DeserializeOwned};
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::codec::{self, CodecError};
 
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"evfd";
 /// Version of everything on the wire. Two versions never talk to each other.
 pub const VERSION: u16 = 5;
 /// Bytes before the payload.
-pub const PRELUDE_BYTES: usize = 20;
+pub const PRELUDE_BYTES: usize = 28;
 
 /// Why bytes are not a frame. The connection they came from cannot be used any further.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +47,9 @@ pub enum FrameError {
         /// The limit.
         limit: u64,
     },
-    /// The bytes were damaged on the way.
-    #[error("the frame's checksum is {found:#018x}, its header says {announced:#018x}")]
-    Checksum {
-        /// From the frame's prelude.
-        announced: u64,
-        /// Of the payload.
-        found: u64,
-    },
+    /// It is not the frame that the other side has sent next.
+    #[error("a frame is not what the other side has sent: {0}")]
+    NotGenuine(#[from] NotGenuine),
     /// The payload is no batch of messages.
     #[error(transparent)]
     Payload(#[from] CodecError),
@@ -64,7 +60,7 @@ pub enum FrameError {
 pub struct Prelude {
     /// Length of the payload in bytes.
     pub payload_bytes: u32,
-    checksum: u64,
+    tag: Tag,
 }
 
 impl Prelude {
@@ -74,7 +70,7 @@ impl Prelude {
     /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Reserved`], or [`FrameError::TooLong`] if the
     /// payload would have more than `limit` bytes.
     pub fn parse(bytes: &[u8; PRELUDE_BYTES], limit: u64) -> Result<Self, FrameError> {
-        let [m0, m1, m2, m3, v0, v1, r0, r1, l0, l1, l2, l3, c @ ..] = *bytes;
+        let [m0, m1, m2, m3, v0, v1, r0, r1, l0, l1, l2, l3, tag @ ..] = *bytes;
         let magic = [m0, m1, m2, m3];
         if magic != MAGIC {
             return Err(FrameError::Magic(magic));
@@ -91,27 +87,29 @@ impl Prelude {
         if u64::from(payload_bytes) > limit {
             return Err(FrameError::TooLong { bytes: payload_bytes.into(), limit });
         }
-        Ok(Self { payload_bytes, checksum: u64::from_le_bytes(c) })
+        Ok(Self { payload_bytes, tag: Tag(tag) })
     }
 
-    /// Decodes the payload that follows this prelude.
+    /// Decodes the payload that follows this prelude, if it is the next one of those that `seal` checks.
     ///
     /// # Errors
-    /// [`FrameError::Checksum`] or [`FrameError::Payload`].
-    pub fn decode<T: DeserializeOwned>(self, payload: &[u8]) -> Result<T, FrameError> {
-        let found = xxh3_64(payload);
-        if found != self.checksum {
-            return Err(FrameError::Checksum { announced: self.checksum, found });
-        }
+    /// [`FrameError::NotGenuine`] or [`FrameError::Payload`].
+    pub fn decode<T: DeserializeOwned>(self, payload: &[u8], seal: &mut Seal) -> Result<T, FrameError> {
+        seal.open_frame(self.payload_bytes, payload, &self.tag)?;
         Ok(codec::decode(payload)?)
     }
 }
 
-/// Appends `value` to `out` as one frame.
+/// Appends `value` to `out` as the next frame of those that `seal` seals.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] or [`FrameError::Payload`]; `out` is then as it was.
-pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Result<(), FrameError> {
+/// [`FrameError::TooLong`] or [`FrameError::Payload`]; `out` and `seal` are then as they were.
+pub fn encode_into<T: Serialize>(
+    value: &T,
+    limit: u64,
+    seal: &mut Seal,
+    out: &mut Vec<u8>,
+) -> Result<(), FrameError> {
     let start = out.len();
     out.resize(start + PRELUDE_BYTES, 0);
     let encoded = codec::encode_into(value, out).map_err(FrameError::from).and_then(|()| {
@@ -130,7 +128,7 @@ pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Re
     prelude[0..4].copy_from_slice(&MAGIC);
     prelude[4..6].copy_from_slice(&VERSION.to_le_bytes());
     prelude[8..12].copy_from_slice(&payload_bytes.to_le_bytes());
-    prelude[12..20].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+    prelude[12..28].copy_from_slice(&seal.seal_frame(payload_bytes, payload).0);
     Ok(())
 }
 
@@ -138,13 +136,17 @@ pub fn encode_into<T: Serialize>(value: &T, limit: u64, out: &mut Vec<u8>) -> Re
 ///
 /// # Errors
 /// Any [`FrameError`]; `Ok(None)` if the frame is truncated.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<Option<T>, FrameError> {
+pub fn decode<T: DeserializeOwned>(
+    bytes: &[u8],
+    limit: u64,
+    seal: &mut Seal,
+) -> Result<Option<T>, FrameError> {
     let Some((prelude, payload)) = bytes.split_first_chunk::<PRELUDE_BYTES>() else {
         return Ok(None);
     };
     let prelude = Prelude::parse(prelude, limit)?;
     match payload.get(..prelude.payload_bytes as usize) {
-        Some(payload) => prelude.decode(payload).map(Some),
+        Some(payload) => prelude.decode(payload, seal).map(Some),
         None => Ok(None),
     }
 }
@@ -159,8 +161,12 @@ mod tests {
 
     fn frame(words: &[String]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_into(&words.to_vec(), LIMIT, &mut bytes).unwrap();
+        encode_into(&words.to_vec(), LIMIT, &mut Seal::of_strangers(), &mut bytes).unwrap();
         bytes
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8], limit: u64) -> Result<Option<T>, FrameError> {
+        super::decode(bytes, limit, &mut Seal::of_strangers())
     }
 
     proptest! {
@@ -209,14 +215,83 @@ mod tests {
         assert!(
             matches!(with(8, &[255; 4]), FrameError::TooLong { bytes, limit: LIMIT } if bytes == u32::MAX.into())
         );
-        assert!(matches!(with(12, &[0; 8]), FrameError::Checksum { announced: 0, .. }));
+        assert!(matches!(with(12, &[0; 16]), FrameError::NotGenuine(_)));
     }
 
     #[test]
     fn a_batch_over_the_limit_is_refused_and_nothing_is_written() {
         let mut out = vec![1, 2, 3];
-        let error = encode_into(&vec![0u8; 100], 50, &mut out).unwrap_err();
+        let error = encode_into(&vec![0u8; 100], 50, &mut Seal::of_strangers(), &mut out).unwrap_err();
         assert!(matches!(error, FrameError::TooLong { limit: 50, .. }));
         assert_eq!(out, [1, 2, 3]);
+    }
+
+    /// The two ends of one direction.
+    fn ends(key: u8) -> (Seal, Seal) {
+        (Seal::new([key; 16]), Seal::new([key; 16]))
+    }
+
+    fn sealed(number: u32, seal: &mut Seal) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_into(&number, LIMIT, seal, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Whether `frames` are accepted one after the other.
+    fn accepts(frames: &[&Vec<u8>], seal: &mut Seal) -> bool {
+        frames.iter().all(|frame| match super::decode::<u32>(frame, LIMIT, seal) {
+            Ok(decoded) => decoded.is_some(),
+            Err(FrameError::NotGenuine(_)) => false,
+            Err(error) => panic!("{error}"),
+        })
+    }
+
+    #[test]
+    fn frames_are_accepted_once_in_order_and_from_the_other_side_only() {
+        let (mut outward, _) = ends(1);
+        let [a, b, c] = [0, 1, 2].map(|number| sealed(number, &mut outward));
+        let (_, mut other) = ends(2);
+        let foreign = sealed(0, &mut other);
+        let strange = sealed(0, &mut Seal::of_strangers());
+        let inward = || ends(1).1;
+        assert!(accepts(&[&a, &b, &c], &mut inward()));
+        assert!(!accepts(&[&a, &a], &mut inward()), "repeated");
+        assert!(!accepts(&[&a, &b, &a], &mut inward()), "repeated later");
+        assert!(!accepts(&[&b, &a], &mut inward()), "in another order");
+        assert!(!accepts(&[&a, &c], &mut inward()), "one is left out");
+        assert!(!accepts(&[&b], &mut inward()), "the first is left out");
+        assert!(
+            !accepts(&[&foreign], &mut inward()),
+            "of another direction: sent back, or of another connection"
+        );
+        assert!(!accepts(&[&a, &strange], &mut inward()), "made up without the key");
+        let mut shorter = a.clone();
+        shorter[8] -= 1;
+        assert!(!accepts(&[&shorter], &mut inward()), "cut, and said to be so");
+        // What was refused is not taken in: the next one is still awaited.
+        let mut patient = inward();
+        assert!(!accepts(&[&b], &mut patient));
+        assert!(accepts(&[&a, &b], &mut patient));
+    }
+
+    #[test]
+    fn content_belongs_to_its_frame() {
+        let (mut outward, mut inward) = ends(1);
+        let tags = [b"one", b"two"].map(|content| {
+            let tag = outward.seal_content(content);
+            sealed(0, &mut outward);
+            tag
+        });
+        assert!(inward.check_content(b"one", &tags[0]).is_err(), "there was no frame yet");
+        let mut again = ends(1).0;
+        assert!(accepts(&[&sealed(0, &mut again)], &mut inward));
+        assert_eq!(inward.check_content(b"one", &tags[0]), Ok(()));
+        assert!(inward.check_content(b"One", &tags[0]).is_err(), "changed");
+        assert!(inward.check_content(b"on", &tags[0]).is_err(), "cut");
+        assert!(inward.check_content(b"two", &tags[1]).is_err(), "of the next frame");
+        assert!(accepts(&[&sealed(0, &mut again)], &mut inward));
+        assert_eq!(inward.check_content(b"two", &tags[1]), Ok(()));
+        assert!(inward.check_content(b"one", &tags[0]).is_err(), "of the frame before");
+        assert!(ends(2).1.check_content(b"one", &tags[0]).is_err());
     }
 }

@@ -13,6 +13,7 @@
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
 //! | [`team`] | how a large group is divided among deputies of the master |
 //! | [`frame`] | how a batch of messages looks on the wire |
+//! | [`seal`] | what proves that a frame is the one that the other side has sent next |
 //! | [`codec`] | the only place that knows the serialisation format |
 //! | [`time`] | opaque points in time and durations |
 //! | [`watch`] | when silence is evidence |
@@ -24,6 +25,7 @@ pub mod id;
 pub mod message;
 pub mod path;
 pub mod report;
+pub mod seal;
 pub mod spec;
 pub mod team;
 pub mod time;

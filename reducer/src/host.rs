@@ -443,15 +443,15 @@ async fn connection(
     config: Arc<HostConfig>,
     input: mpsc::UnboundedSender<Input>,
 ) {
-    let hello = match guest.prove(&mut stream, &config.key, config.job).await {
-        Ok(hello) => hello,
+    let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
+        Ok(accepted) => accepted,
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
     let socket = match stream.into_socket() {
         Ok(socket) => Arc::new(socket),
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
-    let outlet = Outlet::new(socket.clone());
+    let outlet = Outlet::new(socket.clone(), seals.outward);
     let process = hello.process;
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
         let size = config.size;
@@ -484,7 +484,7 @@ async fn connection(
         }
         Err(_) => return,
     }
-    let error = hear(Inlet::new(socket), process, &config, &input).await;
+    let error = hear(Inlet::new(socket, seals.inward), process, &config, &input).await;
     tracing::debug!(%process, %error, "connection ended");
     let _ = input.send(Input::Disconnected(process));
 }

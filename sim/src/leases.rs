@@ -42,11 +42,14 @@ impl Work {
         };
         let sources = sources.iter().map(|source| (source.process, &source.data));
         let all = sources.chain(pieces.iter().map(|piece| (piece.process, &piece.data)));
-        let window = |(process, data)| match data {
-            Data::Window(window) => Some((process, window)),
-            Data::Inline(_) | Data::Private => None,
-        };
-        all.filter_map(window).collect()
+        all.filter_map(|(process, data)| Some((process, window_of(data)?))).collect()
+    }
+}
+
+fn window_of(data: &Data) -> Option<&WindowRef> {
+    match data {
+        Data::Window(window) => Some(window),
+        Data::Inline(_) | Data::Private => None,
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 use everfold_protocol::{
     Epoch, JobId, ProcessId, ReductionId, Timestamp,
     message::{Evidence, Header, Peer, Task, ToMaster},
+    seal::Seal,
     spec::Limits,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,7 +23,7 @@ use tokio::{
 
 use crate::transport::{
     control::{Address, BoxStream, connect, encode_batch, read_frame},
-    handshake::{HandshakeError, Key, Purpose},
+    handshake::{HandshakeError, Key, Purpose, Seals},
     lobby,
 };
 
@@ -165,7 +166,7 @@ impl Deputies {
     pub async fn host(
         &self,
         member: ProcessId,
-        stream: BoxStream,
+        (stream, Seals { outward, inward }): (BoxStream, Seals),
         limits: Limits,
         now: impl Fn() -> Timestamp,
         report: impl Fn(Vec<ToMaster>),
@@ -185,8 +186,8 @@ impl Deputies {
         let header = self.header();
         let heard = |messages| report(self.hear(now(), member, messages));
         let ended = tokio::select! {
-            told = say(writer, header, tasks, limits.frame_bytes_max) => told,
-            heard = listen(reader, limits.frame_bytes_max, heard) => heard,
+            told = say((writer, outward), header, tasks, limits.frame_bytes_max) => told,
+            heard = listen((reader, inward), limits.frame_bytes_max, heard) => heard,
         };
         tracing::debug!(%member, ?ended, "a member of the team hangs up");
         // It may have come back meanwhile.
@@ -220,17 +221,17 @@ impl Deputies {
         let address = Address::Tcp(deputy.address.clone());
         let connect = || connect(&address);
         let connected = async {
-            let stream = lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await?;
+            let (stream, seals) = lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await?;
             stream.bound_silence(limits.silence_max())?;
-            Ok::<_, HandshakeError>(stream)
+            Ok::<_, HandshakeError>((stream, seals))
         };
         let ended = match connected.await {
-            Ok(stream) => {
+            Ok((stream, Seals { outward, inward })) => {
                 let (reader, writer) = tokio::io::split(stream);
                 let heard = |tasks: Vec<Task>| tasks.into_iter().for_each(&each);
                 tokio::select! {
-                    told = say(writer, self.header(), messages, limits.frame_bytes_max) => told,
-                    heard = listen(reader, limits.frame_bytes_max, heard) => heard,
+                    told = say((writer, outward), self.header(), messages, limits.frame_bytes_max) => told,
+                    heard = listen((reader, inward), limits.frame_bytes_max, heard) => heard,
                 }
             }
             Err(error) => Err(error),
@@ -245,7 +246,7 @@ impl Deputies {
 
 /// Sends messages together that there are at once, until there will be none.
 async fn say<M: Serialize>(
-    mut writer: WriteHalf<BoxStream>,
+    (mut writer, mut seal): (WriteHalf<BoxStream>, Seal),
     header: Header,
     mut messages: mpsc::UnboundedReceiver<M>,
     limit: u64,
@@ -253,7 +254,7 @@ async fn say<M: Serialize>(
     let (mut batch, mut bytes) = (Vec::new(), Vec::new());
     while messages.recv_many(&mut batch, 1024).await > 0 {
         bytes.clear();
-        encode_batch(&header, &batch, limit, &mut bytes)?;
+        encode_batch(&header, &batch, limit, &mut seal, &mut bytes)?;
         batch.clear();
         writer.write_all(&bytes).await?;
     }
@@ -262,12 +263,12 @@ async fn say<M: Serialize>(
 
 /// Tells each batch of messages until the other side hangs up.
 async fn listen<M: DeserializeOwned>(
-    mut reader: ReadHalf<BoxStream>,
+    (mut reader, mut seal): (ReadHalf<BoxStream>, Seal),
     limit: u64,
     each: impl Fn(Vec<M>),
 ) -> Result<(), HandshakeError> {
     loop {
-        let (_, messages): (Header, Vec<M>) = read_frame(&mut reader, limit).await?;
+        let (_, messages): (Header, Vec<M>) = read_frame(&mut reader, limit, &mut seal).await?;
         each(messages);
     }
 }

@@ -45,6 +45,7 @@ use crate::{
     serving::Server,
     transport::{
         control::BoxStream,
+        handshake::Seals,
         line::{Inlet, Outlet},
     },
 };
@@ -119,7 +120,7 @@ impl Driver {
         server: Arc<Server>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
-        socket: OwnedFd,
+        (socket, seals): (OwnedFd, Seals),
         ready: mpsc::Sender<Result<Handle, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
@@ -128,7 +129,7 @@ impl Driver {
         let bell =
             me.region.and_then(|_| Bell::new().inspect_err(|error| tracing::warn!(%error, "no bell")).ok());
         me.bell = bell.as_ref().map(Bell::handle);
-        let mut outlet = Outlet::new(socket.clone());
+        let mut outlet = Outlet::new(socket.clone(), seals.outward);
         outlet.prepare()?;
         let inner = Inner {
             machine: Worker::new(me, config.size),
@@ -163,7 +164,7 @@ impl Driver {
                 runtime: tokio::runtime::Handle::current(),
                 wake: Notify::new(),
                 inner: Mutex::new(inner),
-                inlet: Inlet::new(socket),
+                inlet: Inlet::new(socket, seals.inward),
                 bell,
                 hearing,
                 config,
@@ -299,7 +300,7 @@ impl Driver {
     /// Works on the I/O thread until all is over.
     pub(crate) async fn run(
         self: &Arc<Self>,
-        members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream)>,
+        members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream, Seals)>,
     ) {
         let leaving = Leaving(self);
         tokio::spawn(self.clone().host(members));
@@ -522,13 +523,16 @@ impl Driver {
     }
 
     /// Lets members of the team here talk with its deputy. They may know of each other before this process knows of the job.
-    async fn host(self: Arc<Self>, mut members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream)>) {
+    async fn host(
+        self: Arc<Self>,
+        mut members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream, Seals)>,
+    ) {
         self.met.notified().await;
-        while let Some((member, stream)) = members.recv().await {
+        while let Some((member, stream, seals)) = members.recv().await {
             let (driver, limits) = (self.clone(), self.lock().limits);
             tokio::spawn(async move {
                 let (now, report) = (|| driver.now(), |reports| driver.report(reports));
-                driver.deputies.host(member, stream, limits, now, report).await;
+                driver.deputies.host(member, (stream, seals), limits, now, report).await;
             });
         }
     }

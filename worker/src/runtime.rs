@@ -19,7 +19,7 @@ use crate::{
     serving::Server,
     transport::{
         control::{Address, BoxStream, Listener, connect_until},
-        handshake::{Key, Purpose},
+        handshake::{Key, Purpose, Seals},
         lobby::{self, Lobby},
         shm,
         tcp::Tcp,
@@ -92,7 +92,7 @@ async fn connect(
             }
         }
     };
-    let control = lobby::knock(connect, &key, job, process, Purpose::Control)
+    let (control, seals) = lobby::knock(connect, &key, job, process, Purpose::Control)
         .await
         .map_err(|source| JoinError::Handshake { address: address(), source })?;
     let shared = match transport {
@@ -128,11 +128,11 @@ async fn connect(
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, windows, server, keeper, peers, control.into_socket()?, ready)?)
+    Ok(Driver::new(config, me, windows, server, keeper, peers, (control.into_socket()?, seals), ready)?)
 }
 
 /// Whoever has connected to the deputy here.
-type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream)>;
+type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream, Seals)>;
 
 /// Answers peers that read this process's windows, and lets members of its team in.
 async fn serve(
@@ -148,12 +148,12 @@ async fn serve(
         let (server, members) = (server.clone(), members.clone());
         tokio::spawn(async move {
             let served = match guest.prove(&mut stream, &key, job).await {
-                Ok(hello) if hello.purpose == Purpose::Team => {
+                Ok((hello, seals)) if hello.purpose == Purpose::Team => {
                     // Nobody hears it when this process is about to end.
-                    drop(members.send((hello.process, stream)));
+                    drop(members.send((hello.process, stream, seals)));
                     Ok(())
                 }
-                Ok(hello) => server.serve(hello.process, stream).await,
+                Ok((hello, seals)) => server.serve(hello.process, stream, seals).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {

@@ -11,7 +11,11 @@ use tokio::sync::oneshot;
 use crate::{
     memory::window::Windows,
     readers::{HasDeparted, Readers},
-    transport::{control::BoxStream, handshake::HandshakeError, tcp},
+    transport::{
+        control::BoxStream,
+        handshake::{HandshakeError, Seals},
+        tcp,
+    },
 };
 
 /// The server of this process's windows.
@@ -54,7 +58,7 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub async fn serve(&self, reader: ProcessId, stream: BoxStream) -> Result<(), ServeError> {
+    pub async fn serve(&self, reader: ProcessId, stream: BoxStream, seals: Seals) -> Result<(), ServeError> {
         let (cut, is_cut) = oneshot::channel();
         let ticket = self.readers().admit(reader, cut)?;
         if let Some(silence_max) = self.silence_max.get() {
@@ -63,7 +67,7 @@ impl Server {
         let served = tokio::select! {
             biased;
             _ = is_cut => Err(HasDeparted(reader).into()),
-            served = tcp::serve(stream, self.windows.clone()) => served.map_err(ServeError::from),
+            served = tcp::serve(stream, seals, self.windows.clone()) => served.map_err(ServeError::from),
         };
         self.readers().close(reader, ticket);
         served

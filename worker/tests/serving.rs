@@ -48,8 +48,8 @@ async fn serve(server: &Arc<Server>) -> (String, mpsc::UnboundedReceiver<Result<
             let mut stream = listener.accept().await.unwrap();
             let (server, ended) = (server.clone(), ended.clone());
             tokio::spawn(async move {
-                let hello = handshake::accept(&mut stream, &KEY, JOB).await.unwrap();
-                ended.send(server.serve(hello.process, stream).await)
+                let (hello, seals) = handshake::accept(&mut stream, &KEY, JOB).await.unwrap();
+                ended.send(server.serve(hello.process, stream, seals).await)
             });
         }
     });

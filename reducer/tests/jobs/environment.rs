@@ -460,7 +460,8 @@ fn the_first_rank_never_comes(scheme: &str) {
 /// Joins as a rank would, and hangs up; returns when the master has noticed.
 async fn join_and_die(target: &Target, process: ProcessId) {
     let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
-    handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
+    let mut seals =
+        handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
     let header = Header { job: target.job, epoch: Epoch(0), sender: process };
     let peer = Peer {
         process,
@@ -473,7 +474,8 @@ async fn join_and_die(target: &Target, process: ProcessId) {
         domain: None,
     };
     let mut bytes = Vec::new();
-    control::encode_batch(&header, &[ToMaster::Join { peer, size: 3 }], 1 << 20, &mut bytes).unwrap();
+    let join = ToMaster::Join { peer, size: 3 };
+    control::encode_batch(&header, &[join], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");

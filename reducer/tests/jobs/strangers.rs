@@ -14,6 +14,7 @@ use everfold_protocol::{
     JobId, ProcessId,
     frame::{self, MAGIC, VERSION},
     message::{Header, ToWorker},
+    seal::Seal,
 };
 use everfold_worker::transport::{
     control::{self, Address},
@@ -104,7 +105,7 @@ impl Target {
         self.is_hung_up_on(&[0; 64]);
         // Hangs up itself: at once, in the prelude, in the payload.
         let hello = framed(&self.hello());
-        for end in [0, 3, 19, 20, hello.len() - 1] {
+        for end in [0, 3, frame::PRELUDE_BYTES - 1, frame::PRELUDE_BYTES, hello.len() - 1] {
             let mut stream = self.connect();
             stream.write_all(&hello[..end]).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -167,10 +168,10 @@ impl Target {
     /// Passes the handshake as `process`, and is hung up on nevertheless.
     async fn has_no_business(self, process: ProcessId, purpose: Purpose) {
         let mut stream = control::connect(&Address::Tcp(self.address.to_string())).await.unwrap();
-        handshake::connect(&mut stream, &self.key, self.job, process, purpose).await.unwrap();
+        let mut seals = handshake::connect(&mut stream, &self.key, self.job, process, purpose).await.unwrap();
         // It may be told why, and nothing else.
-        if let Ok((_, messages)) = control::read_frame::<(Header, Vec<ToWorker>)>(&mut stream, 1 << 10).await
-        {
+        let told = control::read_frame::<(Header, Vec<ToWorker>)>(&mut stream, 1 << 10, &mut seals.inward);
+        if let Ok((_, messages)) = told.await {
             assert!(
                 matches!(messages[..], [ToWorker::Unwelcome { .. }]),
                 "{process:?} {purpose:?}: {messages:?}"
@@ -183,7 +184,7 @@ impl Target {
 
 fn framed(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    frame::encode_into(value, u64::MAX, &mut bytes).unwrap();
+    frame::encode_into(value, u64::MAX, &mut Seal::of_strangers(), &mut bytes).unwrap();
     bytes
 }
 
@@ -193,7 +194,7 @@ fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> T {
     let prelude = frame::Prelude::parse(&prelude, 1 << 10).unwrap();
     let mut payload = vec![0; prelude.payload_bytes as usize];
     stream.read_exact(&mut payload).unwrap();
-    prelude.decode(&payload).unwrap()
+    prelude.decode(&payload, &mut Seal::of_strangers()).unwrap()
 }
 
 /// The other side ends the conversation without another word.

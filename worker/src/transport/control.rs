@@ -18,6 +18,7 @@ use std::{
 use everfold_protocol::{
     frame::{self, FrameError, PRELUDE_BYTES, Prelude},
     message::Header,
+    seal::Seal,
 };
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Serialize, de::DeserializeOwned};
@@ -258,9 +259,10 @@ pub async fn write_frame<T: Serialize>(
     stream: &mut (impl AsyncWrite + Unpin),
     value: &T,
     limit: u64,
+    seal: &mut Seal,
 ) -> Result<(), HandshakeError> {
     let mut bytes = Vec::new();
-    frame::encode_into(value, limit, &mut bytes)?;
+    frame::encode_into(value, limit, seal, &mut bytes)?;
     stream.write_all(&bytes).await?;
     stream.flush().await?;
     Ok(())
@@ -273,13 +275,14 @@ pub async fn write_frame<T: Serialize>(
 pub async fn read_frame<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
     limit: u64,
+    seal: &mut Seal,
 ) -> Result<T, HandshakeError> {
     let mut prelude = [0; PRELUDE_BYTES];
     stream.read_exact(&mut prelude).await?;
     let prelude = Prelude::parse(&prelude, limit)?;
     let mut payload = vec![0; prelude.payload_bytes as usize];
     stream.read_exact(&mut payload).await?;
-    Ok(prelude.decode(&payload)?)
+    Ok(prelude.decode(&payload, seal)?)
 }
 
 /// Most bytes of messages that are put into one frame, as far as single messages allow.
@@ -293,18 +296,19 @@ pub fn encode_batch<M: Serialize>(
     header: &Header,
     messages: &[M],
     limit: u64,
+    seal: &mut Seal,
     out: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
     let before = out.len();
-    let batch = frame::encode_into(&(header, messages), limit.min(BATCH_BYTES as u64), out);
+    let batch = frame::encode_into(&(header, messages), limit.min(BATCH_BYTES as u64), seal, out);
     match batch {
         Err(FrameError::TooLong { .. }) if messages.len() > 1 => {
             out.truncate(before);
             let (first, second) = messages.split_at(messages.len() / 2);
-            encode_batch(header, first, limit, out)?;
-            encode_batch(header, second, limit, out)
+            encode_batch(header, first, limit, seal, out)?;
+            encode_batch(header, second, limit, seal, out)
         }
-        Err(FrameError::TooLong { .. }) => frame::encode_into(&(header, messages), limit, out),
+        Err(FrameError::TooLong { .. }) => frame::encode_into(&(header, messages), limit, seal, out),
         other => other,
     }
 }
@@ -330,14 +334,15 @@ mod tests {
             Header { job: 1.into(), epoch: 0.into(), sender: everfold_protocol::ProcessId::first(0) };
         let messages: Vec<Vec<u64>> = (0..8).map(|n| vec![u64::MAX - n; 50_000]).collect();
         let mut bytes = Vec::new();
-        encode_batch(&header, &messages, 64 << 20, &mut bytes).unwrap();
+        encode_batch(&header, &messages, 64 << 20, &mut Seal::of_strangers(), &mut bytes).unwrap();
+        let mut seal = Seal::of_strangers();
         let mut found = Vec::new();
         let mut rest = bytes.as_slice();
         let mut frames = 0;
         while let Some((prelude, _)) = rest.split_first_chunk::<PRELUDE_BYTES>() {
             let len = PRELUDE_BYTES + Prelude::parse(prelude, u64::MAX).unwrap().payload_bytes as usize;
             let (sender, batch): (Header, Vec<Vec<u64>>) =
-                frame::decode(&rest[..len], u64::MAX).unwrap().unwrap();
+                frame::decode(&rest[..len], u64::MAX, &mut seal).unwrap().unwrap();
             assert_eq!(sender, header);
             found.extend(batch);
             rest = &rest[len..];
@@ -345,6 +350,6 @@ mod tests {
         }
         assert_eq!(found, messages);
         assert!(frames > 1);
-        assert!(encode_batch(&header, &messages, 1000, &mut Vec::new()).is_err());
+        assert!(encode_batch(&header, &messages, 1000, &mut seal, &mut Vec::new()).is_err());
     }
 }

@@ -13,11 +13,18 @@
 //! ```
 //! The secret never travels; both nonces are fresh, so a recorded conversation proves nothing. Both sides prove
 //! themselves, so a worker does not hand its data to whoever happens to listen.
+//!
+//! What follows is [sealed](everfold_protocol::seal), with a key for each direction: a keyed hash of the direction, hello
+//! and nonce. So it depends on the secret, on both nonces, and on who talks to whom and why. It is not encrypted.
 
 use std::{fmt, io, time::Duration};
 
-use everfold_protocol::{JobId, ProcessId, frame::FrameError};
-use serde::{Deserialize, Serialize};
+use everfold_protocol::{
+    JobId, ProcessId,
+    frame::FrameError,
+    seal::{KEY_BYTES, Seal},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::control::{Stream, read_frame, write_frame};
 
@@ -107,16 +114,49 @@ fn nonce() -> io::Result<[u8; 32]> {
     Ok(nonce)
 }
 
-/// The proof of knowing `key` for one conversation. Comparing two of them takes the same time wherever they differ.
-fn prove(key: &Key, side: &str, hello: &Hello, nonce: &[u8; 32]) -> Result<blake3::Hash, FrameError> {
+/// What both sides seal and check after the handshake.
+#[derive(Debug)]
+pub struct Seals {
+    /// Of what this side says.
+    pub outward: Seal,
+    /// Of what the other side says.
+    pub inward: Seal,
+}
+
+impl Seals {
+    /// As the client has them, or the other way round.
+    fn agree(key: &Key, hello: &Hello, nonce: &[u8; 32], is_client: bool) -> Result<Self, FrameError> {
+        let seal = |direction| {
+            let hash = prove(key, direction, hello, nonce)?;
+            let mut key = [0; KEY_BYTES];
+            key.copy_from_slice(&hash.as_bytes()[..KEY_BYTES]);
+            Ok::<_, FrameError>(Seal::new(key))
+        };
+        let (client, server) = (seal("frames of the client")?, seal("frames of the server")?);
+        let (outward, inward) = if is_client { (client, server) } else { (server, client) };
+        Ok(Self { outward, inward })
+    }
+}
+
+async fn tell<T: Serialize>(stream: &mut impl Stream, value: &T) -> Result<(), HandshakeError> {
+    write_frame(stream, value, STRANGER_BYTES_MAX, &mut Seal::of_strangers()).await
+}
+
+async fn hear<T: DeserializeOwned>(stream: &mut impl Stream) -> Result<T, HandshakeError> {
+    read_frame(stream, STRANGER_BYTES_MAX, &mut Seal::of_strangers()).await
+}
+
+/// The proof of knowing `key` for one conversation; `what` it proves is no beginning of what another one does. Comparing two
+/// of them takes the same time wherever they differ.
+fn prove(key: &Key, what: &str, hello: &Hello, nonce: &[u8; 32]) -> Result<blake3::Hash, FrameError> {
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
-    hasher.update(side.as_bytes());
+    hasher.update(what.as_bytes());
     hasher.update(&everfold_protocol::codec::encode(hello)?);
     hasher.update(nonce);
     Ok(hasher.finalize())
 }
 
-/// The client's part.
+/// The client's part. Returns what everything is sealed with from now on.
 ///
 /// # Errors
 /// Any [`HandshakeError`]; the connection is then of no use.
@@ -126,11 +166,11 @@ pub async fn connect(
     job: JobId,
     process: ProcessId,
     purpose: Purpose,
-) -> Result<(), HandshakeError> {
+) -> Result<Seals, HandshakeError> {
     let conversation = async {
         let hello = Hello { job, process, purpose, nonce: nonce()? };
-        write_frame(stream, &hello, STRANGER_BYTES_MAX).await?;
-        let (nonce, proof) = match read_frame(stream, STRANGER_BYTES_MAX).await? {
+        tell(stream, &hello).await?;
+        let (nonce, proof) = match hear(stream).await? {
             Challenge::Prove { nonce, proof } => (nonce, proof),
             Challenge::ForeignJob { job: theirs } => {
                 return Err(HandshakeError::ForeignJob { theirs, ours: job });
@@ -140,41 +180,48 @@ pub async fn connect(
             return Err(HandshakeError::WrongSecret);
         }
         let proof = prove(key, "client", &hello, &nonce)?;
-        write_frame(stream, &Proof(proof.into()), STRANGER_BYTES_MAX).await?;
-        match read_frame(stream, STRANGER_BYTES_MAX).await? {
-            Verdict::Welcome => Ok(()),
+        tell(stream, &Proof(proof.into())).await?;
+        match hear(stream).await? {
+            Verdict::Welcome => Ok(Seals::agree(key, &hello, &nonce, true)?),
             Verdict::WrongSecret => Err(HandshakeError::WrongSecret),
         }
     };
     tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
 }
 
-/// The server's part. Tells who has connected.
+/// The server's part. Tells who has connected, and returns what everything is sealed with from now on.
 ///
 /// # Errors
 /// Any [`HandshakeError`]; the connection is then to be closed.
-pub async fn accept(stream: &mut impl Stream, key: &Key, job: JobId) -> Result<Hello, HandshakeError> {
+pub async fn accept(
+    stream: &mut impl Stream,
+    key: &Key,
+    job: JobId,
+) -> Result<(Hello, Seals), HandshakeError> {
     let conversation = async {
-        let hello: Hello = match read_frame(stream, STRANGER_BYTES_MAX).await {
+        let hello: Hello = match hear(stream).await {
             Err(error @ HandshakeError::Frame(FrameError::Version(_))) => {
                 // Any frame of ours tells the other side which version we speak.
-                write_frame(stream, &Verdict::WrongSecret, STRANGER_BYTES_MAX).await?;
+                tell(stream, &Verdict::WrongSecret).await?;
                 return Err(error);
             }
             other => other?,
         };
         if hello.job != job {
-            write_frame(stream, &Challenge::ForeignJob { job }, STRANGER_BYTES_MAX).await?;
+            tell(stream, &Challenge::ForeignJob { job }).await?;
             return Err(HandshakeError::ForeignJob { theirs: hello.job, ours: job });
         }
         let nonce = nonce()?;
         let proof = prove(key, "server", &hello, &nonce)?.into();
-        write_frame(stream, &Challenge::Prove { nonce, proof }, STRANGER_BYTES_MAX).await?;
-        let Proof(proof) = read_frame(stream, STRANGER_BYTES_MAX).await?;
+        tell(stream, &Challenge::Prove { nonce, proof }).await?;
+        let Proof(proof) = hear(stream).await?;
         let genuine = prove(key, "client", &hello, &nonce)? == blake3::Hash::from(proof);
         let verdict = if genuine { Verdict::Welcome } else { Verdict::WrongSecret };
-        write_frame(stream, &verdict, STRANGER_BYTES_MAX).await?;
-        if genuine { Ok(hello) } else { Err(HandshakeError::WrongSecret) }
+        tell(stream, &verdict).await?;
+        match genuine {
+            true => Ok((hello, Seals::agree(key, &hello, &nonce, false)?)),
+            false => Err(HandshakeError::WrongSecret),
+        }
     };
     tokio::time::timeout(TIMEOUT, conversation).await.unwrap_or(Err(HandshakeError::TimedOut))
 }

@@ -11,6 +11,7 @@ use std::{
 use everfold_protocol::{
     frame::{FrameError, PRELUDE_BYTES, Prelude},
     message::Header,
+    seal::Seal,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use socket2::SockRef;
@@ -34,12 +35,14 @@ pub struct Inlet {
 struct Incoming {
     bytes: Vec<u8>,
     filled: usize,
+    seal: Seal,
 }
 
 impl Inlet {
-    /// Reads from `socket`.
-    pub fn new(socket: Arc<OwnedFd>) -> Self {
-        Self { socket, incoming: Mutex::new(Incoming { bytes: vec![0; READ_BYTES], filled: 0 }) }
+    /// Reads from `socket` what `seal` checks.
+    pub fn new(socket: Arc<OwnedFd>, seal: Seal) -> Self {
+        let incoming = Incoming { bytes: vec![0; READ_BYTES], filled: 0, seal };
+        Self { socket, incoming: Mutex::new(incoming) }
     }
 
     /// Lets the current runtime see when there is something to hear.
@@ -61,7 +64,7 @@ impl Inlet {
         each: impl FnMut(Header, Vec<M>),
     ) -> Result<bool, HandshakeError> {
         let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
-        let Incoming { bytes, filled } = &mut *incoming;
+        let Incoming { bytes, filled, .. } = &mut *incoming;
         let room = bytes.len() - *filled;
         let read = match (&*SockRef::from(&self.socket)).read(&mut bytes[*filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -91,7 +94,7 @@ impl Incoming {
                 needed += payload_bytes;
                 break;
             };
-            let (header, messages) = prelude.decode(payload)?;
+            let (header, messages) = prelude.decode(payload, &mut self.seal)?;
             each(header, messages);
             taken += PRELUDE_BYTES + payload_bytes;
         }
@@ -112,15 +115,16 @@ pub struct Outlet<M> {
     /// once only.
     waiting: Option<Arc<OwnedFd>>,
     messages: Vec<M>,
+    seal: Seal,
     bytes: Vec<u8>,
     /// How many of the bytes the connection has taken.
     sent: usize,
 }
 
 impl<M: Serialize> Outlet<M> {
-    /// Writes to `socket`.
-    pub fn new(socket: Arc<OwnedFd>) -> Self {
-        Self { socket, waiting: None, messages: Vec::new(), bytes: Vec::new(), sent: 0 }
+    /// Writes to `socket` what `seal` seals.
+    pub fn new(socket: Arc<OwnedFd>, seal: Seal) -> Self {
+        Self { socket, waiting: None, messages: Vec::new(), seal, bytes: Vec::new(), sent: 0 }
     }
 
     /// Adds a message to those that are sent together.
@@ -144,7 +148,7 @@ impl<M: Serialize> Outlet<M> {
     /// A message is over the limit of a frame.
     pub fn send(&mut self, header: &Header, frame_bytes_max: u64) -> Result<(), FrameError> {
         let blocked = self.is_blocked();
-        encode_batch(header, &self.messages, frame_bytes_max, &mut self.bytes)?;
+        encode_batch(header, &self.messages, frame_bytes_max, &mut self.seal, &mut self.bytes)?;
         self.messages.clear();
         if !blocked {
             self.go_on();

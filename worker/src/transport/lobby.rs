@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::{
     control::{BoxStream, Listener, Stream},
-    handshake::{self, HandshakeError, Hello, Key, Purpose},
+    handshake::{self, HandshakeError, Hello, Key, Purpose, Seals},
 };
 use crate::descriptors;
 
@@ -142,7 +142,7 @@ impl Guest {
         stream: &mut impl Stream,
         key: &Key,
         job: JobId,
-    ) -> Result<Hello, HandshakeError> {
+    ) -> Result<(Hello, Seals), HandshakeError> {
         tokio::select! {
             biased;
             accepted = handshake::accept(stream, key, job) => accepted,
@@ -159,7 +159,7 @@ impl Drop for Guest {
     }
 }
 
-/// Connects to a process of the job and proves to belong to it. If the other side hangs up, because it had to make room,
+/// Connects to a process of the job and proves to belong to it; returns what everything is sealed with from then on. If the other side hangs up, because it had to make room,
 /// that is tried again a few times.
 ///
 /// # Errors
@@ -170,7 +170,7 @@ pub async fn knock<C: Future<Output = io::Result<BoxStream>>>(
     job: JobId,
     me: ProcessId,
     purpose: Purpose,
-) -> Result<BoxStream, HandshakeError> {
+) -> Result<(BoxStream, Seals), HandshakeError> {
     let mut pause = PAUSE;
     for _ in 1..KNOCKS {
         let mut stream = connect().await?;
@@ -180,11 +180,11 @@ pub async fn knock<C: Future<Output = io::Result<BoxStream>>>(
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
-            result => return result.map(|()| stream),
+            result => return result.map(|seals| (stream, seals)),
         }
     }
     let mut stream = connect().await?;
-    handshake::connect(&mut stream, key, job, me, purpose).await.map(|()| stream)
+    handshake::connect(&mut stream, key, job, me, purpose).await.map(|seals| (stream, seals))
 }
 
 fn is_hang_up(error: &io::Error) -> bool {

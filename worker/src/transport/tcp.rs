@@ -16,6 +16,7 @@ use dashmap::DashMap;
 use everfold_protocol::{
     Generation, JobId, ProcessId, WindowId, frame,
     message::{ByteRange, Peer, WindowRef},
+    seal::{Seal, Tag},
 };
 use futures::{
     FutureExt,
@@ -28,12 +29,11 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Fetched, OneSidedRead, ReadError, check_range,
     control::{Address, BoxStream, Stream, connect, read_frame},
-    handshake::{HandshakeError, Key, Purpose},
+    handshake::{HandshakeError, Key, Purpose, Seals},
     lobby,
     staging::{Pool, Staging},
 };
@@ -62,7 +62,7 @@ struct Answer {
 /// As many bytes as were asked for follow.
 #[derive(Debug, Serialize, Deserialize)]
 struct Bytes {
-    checksum: u64,
+    tag: Tag,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -141,16 +141,17 @@ impl Tcp {
         let task = tokio::spawn(async move {
             let mut requests = requests;
             let connected = async {
-                let stream = lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await?;
+                let (stream, seals) =
+                    lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await?;
                 silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
-                Ok::<_, HandshakeError>(stream)
+                Ok((stream, seals))
             };
             let connected = connected.await.map_err(|error| match error {
                 HandshakeError::Io(error) => ReadError::Unreachable(error),
                 error => error.into(),
             });
             match connected {
-                Ok(stream) => converse(stream, requests, &pool).await,
+                Ok((stream, seals)) => converse(stream, seals, requests, &pool).await,
                 Err(error) => {
                     if let Some(asked) = requests.recv().await {
                         let _ = asked.answer.send(Err(error));
@@ -163,12 +164,17 @@ impl Tcp {
 }
 
 /// Asks and listens until the connection breaks. Whoever waits then hears it, because nobody is left to answer.
-async fn converse(stream: BoxStream, mut requests: mpsc::UnboundedReceiver<Asked>, pool: &Pool) {
+async fn converse(
+    stream: BoxStream,
+    Seals { outward, inward }: Seals,
+    mut requests: mpsc::UnboundedReceiver<Asked>,
+    pool: &Pool,
+) {
     let (reader, writer) = tokio::io::split(stream);
     let pending = Pending::default();
     let result = tokio::select! {
-        asked = ask(writer, &mut requests, &pending) => asked,
-        heard = hear(reader, &pending, pool) => heard,
+        asked = ask(writer, outward, &mut requests, &pending) => asked,
+        heard = hear(reader, inward, &pending, pool) => heard,
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection for reading broke");
@@ -177,6 +183,7 @@ async fn converse(stream: BoxStream, mut requests: mpsc::UnboundedReceiver<Asked
 
 async fn ask(
     mut writer: WriteHalf<BoxStream>,
+    mut seal: Seal,
     requests: &mut mpsc::UnboundedReceiver<Asked>,
     pending: &Pending,
 ) -> Result<(), HandshakeError> {
@@ -189,7 +196,7 @@ async fn ask(
             // Nobody waits for reads that were given up.
             if !answer.is_closed() {
                 let request = Request { number: next, window, generation, range };
-                frame::encode_into(&request, FRAME_BYTES_MAX, &mut bytes)?;
+                frame::encode_into(&request, FRAME_BYTES_MAX, &mut seal, &mut bytes)?;
                 pending.lock().unwrap_or_else(PoisonError::into_inner).insert(next, (range, answer));
                 next += 1;
             }
@@ -199,18 +206,23 @@ async fn ask(
     Ok(())
 }
 
-async fn hear(reader: ReadHalf<BoxStream>, pending: &Pending, pool: &Pool) -> Result<(), HandshakeError> {
+async fn hear(
+    reader: ReadHalf<BoxStream>,
+    mut seal: Seal,
+    pending: &Pending,
+    pool: &Pool,
+) -> Result<(), HandshakeError> {
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     loop {
-        let Answer { number, result } = read_frame(&mut reader, FRAME_BYTES_MAX).await?;
+        let Answer { number, result } = read_frame(&mut reader, FRAME_BYTES_MAX, &mut seal).await?;
         let asked = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         let unasked = || io::Error::new(io::ErrorKind::InvalidData, "an answer to no request");
         let (range, answer) = asked.ok_or_else(unasked)?;
         let result = match result {
-            Ok(Bytes { checksum }) => {
+            Ok(Bytes { tag }) => {
                 let mut staging = pool.take(range.len as usize);
                 reader.read_exact(&mut staging).await?;
-                if xxh3_64(&staging) == checksum { Ok(staging) } else { Err(ReadError::Checksum) }
+                seal.check_content(&staging, &tag).map(|()| staging).map_err(|_| ReadError::Checksum)
             }
             Err(Refused::Released) => Err(ReadError::Released),
             Err(Refused::OutOfRange) => Err(ReadError::Range { start: range.start, end: range.end() }),
@@ -250,22 +262,27 @@ const DISK_READS_MAX: usize = 16;
 ///
 /// # Errors
 /// The connection broke in the middle of something, or the peer does not keep to the protocol.
-pub async fn serve(stream: impl Stream, windows: Arc<Windows>) -> Result<(), HandshakeError> {
+pub async fn serve(
+    stream: impl Stream,
+    Seals { outward, inward }: Seals,
+    windows: Arc<Windows>,
+) -> Result<(), HandshakeError> {
     let (reader, writer) = tokio::io::split(stream);
     let (asked, requests) = mpsc::channel(REQUESTS_MAX);
     tokio::select! {
-        heard = take_requests(reader, asked) => heard,
-        told = answer(writer, requests, windows) => told,
+        heard = take_requests(reader, inward, asked) => heard,
+        told = answer(writer, outward, requests, windows) => told,
     }
 }
 
 async fn take_requests(
     reader: ReadHalf<impl Stream>,
+    mut seal: Seal,
     asked: mpsc::Sender<Request>,
 ) -> Result<(), HandshakeError> {
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     loop {
-        match read_frame(&mut reader, FRAME_BYTES_MAX).await {
+        match read_frame(&mut reader, FRAME_BYTES_MAX, &mut seal).await {
             Err(HandshakeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             request => drop(asked.send(request?).await),
         }
@@ -274,6 +291,7 @@ async fn take_requests(
 
 async fn answer(
     mut writer: WriteHalf<impl Stream>,
+    mut seal: Seal,
     mut requests: mpsc::Receiver<Request>,
     windows: Arc<Windows>,
 ) -> Result<(), HandshakeError> {
@@ -299,13 +317,13 @@ async fn answer(
             else => return Ok(()),
         };
         let (result, held) = match read {
-            Ok(held) => (Ok(Bytes { checksum: xxh3_64(&held) }), Some(held)),
+            Ok(held) => (Ok(Bytes { tag: seal.seal_content(&held) }), Some(held)),
             Err(WindowError::Released) => (Err(Refused::Released), None),
             Err(WindowError::Range { .. }) => (Err(Refused::OutOfRange), None),
             Err(WindowError::Damaged) => (Err(Refused::Damaged), None),
         };
         bytes.clear();
-        frame::encode_into(&Answer { number, result }, FRAME_BYTES_MAX, &mut bytes)?;
+        frame::encode_into(&Answer { number, result }, FRAME_BYTES_MAX, &mut seal, &mut bytes)?;
         let content = held.as_deref().unwrap_or_default();
         writer.write_all_buf(&mut Buf::chain(&bytes[..], content)).await?;
     }
@@ -324,14 +342,16 @@ mod tests {
         let buffer = Buffer::new(Box::new(vec![1u8; RANGES as usize]));
         let window = windows.publish(Content::Buffer(buffer.clone())).unwrap();
         let (mut reader, server) = tokio::io::duplex(8);
-        tokio::spawn(serve(server, windows));
+        let seals = || Seals { outward: Seal::of_strangers(), inward: Seal::of_strangers() };
+        tokio::spawn(serve(server, seals(), windows));
         let asking = tokio::spawn(async move {
+            let mut seal = Seal::of_strangers();
             for start in 0..RANGES {
                 let range = ByteRange { start, len: 1 };
                 let (window, generation) = (window.window, window.generation);
                 let request = Request { number: start, window, generation, range };
                 let mut bytes = Vec::new();
-                frame::encode_into(&request, FRAME_BYTES_MAX, &mut bytes).unwrap();
+                frame::encode_into(&request, FRAME_BYTES_MAX, &mut seal, &mut bytes).unwrap();
                 reader.write_all(&bytes).await.unwrap();
             }
             reader

@@ -22,8 +22,8 @@ pub async fn serve(windows: &Arc<Windows>, key: Key, job: JobId) -> String {
             let (mut stream, _) = listener.accept().await.unwrap();
             let windows = windows.clone();
             tokio::spawn(async move {
-                handshake::accept(&mut stream, &key, job).await.unwrap();
-                tcp::serve(stream, windows).await
+                let (_, seals) = handshake::accept(&mut stream, &key, job).await.unwrap();
+                tcp::serve(stream, seals, windows).await
             });
         }
     });
