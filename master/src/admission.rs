@@ -48,7 +48,10 @@ impl Master {
                 self.timers.insert((now + deadline, Timer::Deadline(id)));
             }
             let share_memory = self.membership.share_memory(&contribution.spec.group);
-            let reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
+            let mut reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
+            if self.paces.folds_in_pairs(&contribution.spec.kind, self.policy.slow_fold) {
+                reduction.fold_in_pairs();
+            }
             if let Some(end) = reduction.gathers_until(&self.policy) {
                 self.timers.insert((end, Timer::Gathered(id)));
             }

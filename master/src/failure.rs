@@ -8,6 +8,7 @@ use everfold_protocol::{
     report::Refusal,
     watch::{Alarm, Watch},
 };
+use smallvec::SmallVec;
 
 use crate::{
     event::{Action, Notice},
@@ -62,14 +63,17 @@ impl Master {
         for (&id, reduction) in &mut self.reductions {
             let root = reduction.spec.delivery.root();
             for index in 0..reduction.segments.len() {
-                let mut late = Vec::new();
-                for (&executor, running) in &mut reduction.segments[index].running {
-                    if running.late <= now && Some(executor) != root {
-                        running.late = now + patience;
-                        late.push(executor);
-                    }
-                }
+                let segment = &reduction.segments[index];
+                let is_late = |executor: &Rank| {
+                    let answered = self.lanes[*executor].answered();
+                    reduction.is_late(segment, &segment.running[executor], (now, answered), &self.paces)
+                };
+                let others = segment.running.keys().filter(|executor| Some(**executor) != root);
+                let late: SmallVec<[Rank; 1]> = others.copied().filter(is_late).collect();
                 for executor in late {
+                    if let Some(running) = reduction.segments[index].running.get_mut(&executor) {
+                        running.late = now + patience;
+                    }
                     if reduction.overtake(SegmentIndex(index as u32), executor, &self.membership) {
                         overtaken.insert((id, executor), reduction.name.clone());
                     }

@@ -95,6 +95,7 @@ static EMPTY: Lane = Lane {
     rate: 0,
     read_ns: 0,
     away: 0,
+    answered: Timestamp::ZERO,
 };
 
 /// One worker's share of the schedule.
@@ -118,9 +119,16 @@ pub struct Lane {
     /// Smoothed part of the time from grant to answer for which tasks, or their answers, are on the way, behind what others
     /// read over the same links: longest where the master's own worker reads as much as its link carries.
     away: u64,
+    /// When it last answered a task.
+    answered: Timestamp,
 }
 
 impl Lane {
+    /// When this worker last answered a task.
+    pub fn answered(&self) -> Timestamp {
+        self.answered
+    }
+
     /// Nanoseconds until a task of `bytes` bytes would be done here, after all that it was given.
     pub fn expected_ns(&self, bytes: u64) -> u64 {
         let rate = if self.rate == 0 { RATE_UNKNOWN } else { self.rate };
@@ -223,6 +231,7 @@ impl Lane {
 
     /// Learns from a task that is answered `now`.
     pub fn observe(&mut self, now: Timestamp, load: &Load, counters: &TaskCounters) {
+        self.answered = now;
         let task_ns = u128::from(counters.task_ns.max(1));
         let round_ns = now.since(load.since).as_nanos().max(task_ns);
         let away = u128::from(WHOLE) * (round_ns - task_ns) / round_ns;

@@ -19,6 +19,7 @@
 //! | `schedule` | who is given which task, and when |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
+//! | `pace` | how long the application's own operations take, and who is late at them |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
@@ -33,6 +34,7 @@ mod failure;
 pub mod lane;
 pub mod machine;
 pub mod membership;
+mod pace;
 pub mod placement;
 pub mod policy;
 pub mod queue;

@@ -22,6 +22,7 @@ use crate::{
     event::{Action, Event, Notice},
     lane::Lanes,
     membership::{Freshness, Membership},
+    pace::Paces,
     policy::Policy,
     reduction::Reduction,
     remains::Remains,
@@ -60,6 +61,7 @@ pub struct Master {
     pub(crate) policy: Policy,
     pub(crate) membership: Membership,
     pub(crate) lanes: Lanes,
+    pub(crate) paces: Paces,
     pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
     pub(crate) refused: BTreeMap<ReductionId, Refusal>,
     pub(crate) refused_order: VecDeque<ReductionId>,
@@ -91,6 +93,7 @@ impl Master {
         Self {
             membership: Membership::new(job, size),
             lanes: Lanes::default(),
+            paces: Paces::default(),
             reductions: BTreeMap::new(),
             refused: BTreeMap::new(),
             refused_order: VecDeque::new(),
@@ -298,7 +301,7 @@ impl Master {
         let id = segment.reduction;
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
-        let Some(Completed { load, counts }) = completed else {
+        let Some(Completed { load, partials, counts }) = completed else {
             self.stale(sender, "result of a task that nobody waits for");
             return;
         };
@@ -308,6 +311,7 @@ impl Master {
             self.tell_part(segment);
         }
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
+        self.paces.observe(&reduction.spec.kind, sender.rank, (&load, partials), &counters);
         if reduction.collecting.is_some() {
             return;
         }

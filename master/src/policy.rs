@@ -61,6 +61,10 @@ pub struct Policy {
     /// Tasks up to which a worker is given more as long as it has mapped all that they read, however long they are: as many as
     /// there are cores to fold them.
     pub folds: u32,
+    /// Time that a fold with an operation of the application takes at least if bodies of one piece are to be folded in pairs,
+    /// several at a time: much more than the round trip that each level of such a tree costs, and than what a busy
+    /// processor adds to a quick one.
+    pub slow_fold: Duration,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
     /// Bytes of a message with all inlined contributions up to which everyone gets one, to fold them, rather than one rank,
@@ -90,6 +94,7 @@ impl Default for Policy {
             lane_reads_max: 1024,
             read_time: Duration::from_millis(5),
             folds: 2,
+            slow_fold: Duration::from_millis(1),
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             copy_bytes: 4 << 20,

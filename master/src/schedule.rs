@@ -13,13 +13,11 @@ use crate::{
     lane::{Lane, Lanes, Load},
     machine::Master,
     membership::Membership,
+    pace::LATE_FACTOR,
     policy::Policy,
     queue::{Access, Ready},
     reduction::{Reduction, Turn},
 };
-
-/// How many times longer than by the counters a task may take before others do it, too.
-const LATE_FACTOR: u32 = 8;
 
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
@@ -351,7 +349,10 @@ impl Master {
             self.finish(self.now, id.reduction, Some(message));
             return true;
         }
-        let expected = Duration::from_nanos(self.lanes[rank].expected_ns(bytes));
+        let expected = match reduction.spec.kind.folds_surely() {
+            true => Duration::from_nanos(self.lanes[rank].expected_ns(bytes)),
+            false => Duration::ZERO,
+        };
         let late = self.now + (expected * LATE_FACTOR).max(self.policy.limits.ping_interval / 2);
         let from = partials.iter().map(|ready| ready.process.rank).collect();
         let load = Load { bytes, from, mapped: share_memory, since: self.now };

@@ -26,7 +26,7 @@ pub struct Running {
     pub path: Path,
     /// What it takes of its executor and of those it reads from.
     pub load: Load,
-    /// When it is late.
+    /// From when on it may be late.
     pub late: Timestamp,
 }
 
@@ -49,7 +49,8 @@ impl Running {
 pub struct Abandoned {
     /// The task.
     pub running: Running,
-    /// Whether its result still counts if it comes before anybody has used what was put in its place.
+    /// Whether its result still counts if it comes first: what it reads is as it was, and nobody folds a part of what was put in
+    /// its place with something else.
     pub counts: bool,
 }
 
@@ -58,6 +59,8 @@ pub struct Abandoned {
 pub struct Completed {
     /// What the task took.
     pub load: Load,
+    /// Number of partials that have met in it.
+    pub partials: usize,
     /// Whether it counts: nobody else was faster, and it is still of use.
     pub counts: bool,
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     events::Happening,
-    process::{COPIES, is_copy},
+    process::{is_copy, shows_copy},
     world::{MASTER, World},
 };
 
@@ -220,7 +220,7 @@ impl World {
     ) -> Reach {
         let Data::Window(window) = data else { return Reach::Now };
         let process = self.process(owner.rank);
-        let is_copy = window.window.0 >= COPIES;
+        let is_copy = shows_copy(window);
         let shares = self.settings.host(reader) == self.settings.host(owner.rank) && !is_copy;
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()

@@ -22,7 +22,17 @@ use crate::{
     world::World,
 };
 
+/// Folds of two partials that a task takes.
+pub(crate) fn folds(task: &Task) -> u32 {
+    task.sources.len() as u32 - u32::from(task.own.is_empty())
+}
+
 impl World {
+    /// Folds of two partials that were done in a reduction, also in vain.
+    pub fn folds(&self, name: &str, sequence: u64) -> u32 {
+        self.folds.get(&ReductionId::new(name, sequence)).copied().unwrap_or(0)
+    }
+
     /// Does what `process` has taken its time for.
     pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
         self.take_back(process, &work);
@@ -85,6 +95,7 @@ impl World {
             return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
         }
         let folded = self.fold(process, &spec, &task);
+        *self.folds.entry(id.reduction).or_default() += folds(&task);
         if self.teller.is_heard() && folded.contains(&NONSENSE) {
             self.teller.nonsense(self.now, rank, &task);
         }
@@ -94,10 +105,8 @@ impl World {
         let data = match () {
             () if spec.delivery.root() == Some(rank) => Data::Private,
             () if executor.shares[&id.reduction.called()].inline && !grown => inlined(&folded),
-            () => {
-                let is_array = spec.kind.array_bytes().is_some();
-                executor.window(id.reduction, Shown::Partial { is_array }, task.range.len.max(100_000))
-            }
+            () if spec.kind.array_bytes().is_none() => executor.encode(id.reduction, &folded),
+            () => executor.window(id.reduction, Shown::Partial, task.range.len),
         };
         executor.end_task(id);
         executor.torn.remove(&id);
@@ -182,8 +191,7 @@ impl World {
                     let share = self.process_mut(rank).shares.get_mut(&reduction);
                     share.expect("it was called here").shown |= is_array;
                     let body = is_array.then(|| {
-                        let original = Shown::Original { is_array };
-                        let data = self.process_mut(rank).window(reduction, original, at);
+                        let data = self.process_mut(rank).window(reduction, Shown::Original, at);
                         HalfBody { data, collected: range.start, untouched: range.start }
                     });
                     let reason = "its window is closed".to_owned();
@@ -202,8 +210,7 @@ impl World {
             let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
             share.collected.push(value);
         }
-        let is_array = spec.kind.array_bytes().is_some();
-        let body = self.process_mut(rank).window(reduction, Shown::Result { is_array }, at.max(100_000));
+        let body = self.process_mut(rank).window(reduction, Shown::Result, at.max(100_000));
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
     }
 

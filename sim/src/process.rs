@@ -46,6 +46,8 @@ pub(crate) struct Process {
     pub shares: BTreeMap<ReductionId, Share>,
     /// What its partials hold, in order of folding, where that is more than its own original.
     pub partials: BTreeMap<SegmentId, Vec<Rank>>,
+    /// What it has shown of objects, in order.
+    pub encoded: Vec<Vec<Rank>>,
     /// Partials that are being written, or were when it died.
     pub writing: BTreeSet<SegmentId>,
     /// What the master does not count on any more: it has told this process to begin afresh, or to hand the result over.
@@ -129,6 +131,7 @@ impl Process {
             due: None,
             shares: BTreeMap::new(),
             partials: BTreeMap::new(),
+            encoded: Vec::new(),
             writing: BTreeSet::new(),
             given_up: BTreeSet::new(),
             given_back: BTreeSet::new(),
@@ -165,7 +168,7 @@ impl Process {
             Data::Window(window) => window,
             Data::Private => return vec![NONSENSE],
         };
-        if window.window.0 >= COPIES {
+        if shows_copy(window) {
             let owner = Rank((window.window.0 - COPIES) as u32);
             let there = self.copies.contains(&(owner, segment));
             return vec![if there { owner } else { NONSENSE }];
@@ -176,7 +179,10 @@ impl Process {
         let Some((_, shown)) = self.windows.find(window.window, window.generation) else {
             return vec![NONSENSE];
         };
-        if matches!(shown, Shown::Original { .. }) {
+        if let Shown::Encoded(number) = shown {
+            return self.encoded[*number].clone();
+        }
+        if *shown == Shown::Original {
             // The result is copied over an array, and goes to the application with it.
             let share = self.shares.get(&segment.reduction.called());
             let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
@@ -186,7 +192,7 @@ impl Process {
                 _ => result.cloned().unwrap_or_else(|| vec![self.id.rank]),
             };
         }
-        if matches!(shown, Shown::Result { .. }) {
+        if *shown == Shown::Result {
             let share = self.shares.get(&segment.reduction).filter(|share| share.is_lent());
             let result = share.and_then(|share| share.collected.get(segment.index.0 as usize));
             return result.cloned().unwrap_or_else(|| vec![NONSENSE]);
@@ -206,33 +212,34 @@ impl Process {
             inlined(&[self.id.rank])
         } else {
             let bytes = spec.kind.array_bytes().map_or(100_000, |(bytes, _)| bytes);
-            let is_array = spec.kind.array_bytes().is_some();
-            self.window(reduction, Shown::Original { is_array }, bytes)
+            self.window(reduction, Shown::Original, bytes)
         }
     }
 
     /// The window that shows a body of so many bytes, opened at its first use.
     pub fn window(&mut self, reduction: ReductionId, shown: Shown, bytes: u64) -> Data {
         let key = (reduction.called(), shown);
-        let place = self.place(shown);
+        // Partials of arrays always lie in the region.
+        let place = match self.is_private && shown != Shown::Partial {
+            true => Place::Memory(0),
+            false => Place::Region(RegionOffset(u64::from(self.id.rank))),
+        };
         let (window, generation) = self.windows.position(|shown| *shown == key).unwrap_or_else(|| {
             self.windows.publish(place, key).expect("it takes part, and has windows enough")
         });
         Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
     }
 
-    /// Where a body lies. Partials of arrays always lie in the region.
-    fn place(&self, shown: Shown) -> Place {
-        match self.is_private && !matches!(shown, Shown::Partial { is_array: true }) {
-            true => Place::Memory(0),
-            false => Place::Region(RegionOffset(u64::from(self.id.rank))),
-        }
+    /// A window on the object of a call as it is now, which holds `ranks`.
+    pub fn encode(&mut self, reduction: ReductionId, ranks: &[Rank]) -> Data {
+        self.encoded.push(ranks.to_vec());
+        self.window(reduction, Shown::Encoded(self.encoded.len() - 1), 100_000)
     }
 
     /// Whether a window shows what goes back to the application in the end.
     pub fn shows_body(&self, window: &WindowRef) -> bool {
         let shown = self.windows.find(window.window, window.generation).map(|(_, shown)| shown);
-        matches!(shown, Some(Shown::Original { .. } | Shown::Result { .. }))
+        matches!(shown, Some(Shown::Original | Shown::Result))
     }
 
     /// Closes the windows of a call.
@@ -247,14 +254,22 @@ impl Process {
 /// Which of a process's windows on its own bodies it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    Original { is_array: bool },
-    Partial { is_array: bool },
-    Result { is_array: bool },
+    Original,
+    /// An array's, which grows where it is.
+    Partial,
+    /// An object as it was after one of its folds: it is encoded anew each time.
+    Encoded(usize),
+    Result,
+}
+
+/// Whether a window shows the second copy of an original.
+pub(crate) fn shows_copy(window: &WindowRef) -> bool {
+    window.window.0 >= COPIES
 }
 
 /// Whether `source` is a second copy of an original.
 pub(crate) fn is_copy(source: &Source) -> bool {
-    matches!(&source.data, Data::Window(window) if window.window.0 >= COPIES)
+    matches!(&source.data, Data::Window(window) if shows_copy(window))
 }
 
 /// Evidence that travels in a message: the ranks that are folded, in order.

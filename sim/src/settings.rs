@@ -40,6 +40,8 @@ pub struct Settings {
     pub latency: (Duration, Duration),
     /// Time that a rank takes for a task; the default for those not listed is 100 µs.
     pub task_time: BTreeMap<Rank, Duration>,
+    /// Time that each fold of two partials takes besides, whoever does it, in the reductions of these names.
+    pub fold_time: BTreeMap<String, Duration>,
     /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
     /// node of its own.
     pub cluster: Option<Cluster>,
@@ -70,6 +72,7 @@ impl Settings {
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
+            fold_time: BTreeMap::new(),
             cluster: None,
             keep_failures: 0,
             damage: 0,

@@ -12,7 +12,7 @@ use everfold_worker::machine::End;
 use crate::{
     events::{Happening, Work},
     faults::Disk,
-    process::COPIES,
+    process::shows_copy,
 };
 
 /// Something that happened.
@@ -299,7 +299,7 @@ fn of(rank: Rank) -> String {
 fn source(process: ProcessId, data: &Data, path: &Path) -> String {
     match data {
         Data::Inline(_) => format!("{path} (inlined by {})", process.rank),
-        Data::Window(window) if window.window.0 >= COPIES => format!("{path} (copy at {})", process.rank),
+        Data::Window(window) if shows_copy(window) => format!("{path} (copy at {})", process.rank),
         Data::Window(_) => format!("{path} (at {})", process.rank),
         Data::Private => format!("{path} (private)"),
     }

@@ -79,6 +79,8 @@ pub struct World {
     master_time: Duration,
     /// Calls that have ended, or whose process has died before.
     pub(crate) calls_ended: u64,
+    /// Folds that were done.
+    pub(crate) folds: BTreeMap<ReductionId, u32>,
     /// Contributions that came back from teams.
     pub(crate) back: u64,
     met: Vec<Rank>,
@@ -116,6 +118,7 @@ impl World {
             events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
+            folds: BTreeMap::new(),
             back: 0,
             met: Vec::new(),
             peers: Arc::new([]),

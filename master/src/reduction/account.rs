@@ -71,6 +71,11 @@ impl Account {
         }
     }
 
+    /// Who has done a task.
+    pub(crate) fn executors(&self) -> impl Iterator<Item = Rank> {
+        self.effort.tasks_per_worker.keys().copied()
+    }
+
     /// What tasks have taken.
     pub(crate) fn effort(&self) -> &Effort {
         &self.effort

@@ -70,6 +70,8 @@ pub struct Reduction {
     pub share_memory: bool,
     /// Whether all bodies came inlined so far.
     pub inline: bool,
+    /// Whether tasks fold two partials each.
+    in_pairs: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     pub held_bytes: u64,
     /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
@@ -144,6 +146,7 @@ impl Reduction {
             half_bodies: BTreeMap::new(),
             share_memory,
             inline: true,
+            in_pairs: false,
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
@@ -167,6 +170,15 @@ impl Reduction {
     pub fn gathers_until(&self, policy: &Policy) -> Option<Timestamp> {
         let gathers = self.share_memory && self.body_bytes > policy.limits.inline_bytes_max;
         (gathers && !policy.gather_time.is_zero()).then(|| self.started + policy.gather_time)
+    }
+
+    /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a time, as a
+    /// tree.
+    pub(crate) fn fold_in_pairs(&mut self) {
+        if self.segments.len() == 1 {
+            self.fan_in = 2..=2;
+            self.in_pairs = true;
+        }
     }
 
     /// Lets tasks begin with any two partials.
@@ -205,10 +217,12 @@ impl Reduction {
         let sources_path = union(sources);
         let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
         let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
+        let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
         let segment = &mut self.segments[index.0 as usize];
-        // From now on a partial that a task which was given up reads may change under it.
+        // From now on an array may change under a task that was given up and reads it: a partial, not an original.
+        let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1.len() > 1;
         for abandoned in &mut segment.abandoned {
-            abandoned.counts &= abandoned.running.path.is_disjoint(&path);
+            abandoned.counts &= !abandoned.running.sources.iter().any(changes);
         }
         let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
         let running = Running { task, executor, own: own_path, sources, path, load, late };
@@ -350,7 +364,8 @@ impl Reduction {
                 if !(counts && self.withdraw(index, &path)) {
                     // What it read may have changed under it.
                     self.segments[index.0 as usize].spoil(sender.rank);
-                    return Some(Completed { load: running.load, counts: false });
+                    let partials = running.partials();
+                    return Some(Completed { load: running.load, partials, counts: false });
                 }
                 running
             }
@@ -360,20 +375,32 @@ impl Reduction {
         self.segments[index.0 as usize].hold(ready.clone());
         self.put(index, ready);
         self.last_progress = now;
-        let load = running.load.clone();
+        let (load, partials) = (running.load.clone(), running.partials());
         self.account.complete(now, (index, running), counters, self.arrived != self.group);
-        Some(Completed { load, counts: true })
+        Some(Completed { load, partials, counts: true })
     }
 
-    /// Takes the partials out of the queue that together hold `path`, if nobody has begun to use them.
+    /// Takes what together holds `path` off the segment, the partials that wait and the tasks under way, if nobody folds
+    /// any of it with something else.
     fn withdraw(&mut self, index: SegmentIndex, path: &Path) -> bool {
         let segment = &mut self.segments[index.0 as usize];
         let within = |ready: &Ready| ready.path.is_subset(path);
-        let waiting: usize = segment.queue.iter().filter(|r| within(r)).map(|ready| ready.path.len()).sum();
-        if waiting == path.len() {
-            while segment.queue.remove(within).is_some() {}
+        let waiting = segment.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
+        let tasks = segment.running.values().filter(|running| running.path.is_subset(path));
+        let count: usize = waiting.chain(tasks.map(|running| running.path.len())).sum();
+        if count != path.len() {
+            return false;
         }
-        waiting == path.len()
+        while segment.queue.remove(within).is_some() {}
+        let (done, running) =
+            std::mem::take(&mut segment.running).into_iter().partition(|(_, it)| it.path.is_subset(path));
+        segment.running = running;
+        for (rank, running) in BTreeMap::into_iter(done) {
+            // It goes on writing its partial.
+            segment.held.remove(&rank);
+            segment.abandoned.push(Abandoned { running, counts: false });
+        }
+        true
     }
 
     /// Where the finished segments lie; neighbouring ones in one window are one piece.

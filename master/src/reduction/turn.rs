@@ -38,7 +38,7 @@ impl Reduction {
     /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
     /// if that would be too much to keep.
     fn holds_inline(&self, policy: &Policy) -> bool {
-        self.inline && self.arrived != self.group && self.held_bytes < policy.hold_bytes
+        self.inline && !self.in_pairs && self.arrived != self.group && self.held_bytes < policy.hold_bytes
     }
 
     /// Whether a segment waits until there are enough partials for a task.
@@ -76,7 +76,7 @@ impl Reduction {
 
     /// Most partials that one task of a segment folds.
     fn most(&self, index: SegmentIndex) -> usize {
-        let unbounded = self.inline || self.segments[index.0 as usize].unbounded;
+        let unbounded = (self.inline && !self.in_pairs) || self.segments[index.0 as usize].unbounded;
         if unbounded { usize::MAX } else { *self.fan_in.end() }
     }
 

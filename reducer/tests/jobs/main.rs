@@ -30,6 +30,7 @@ mod leftovers;
 mod process;
 mod refusals;
 mod reports;
+mod slow;
 mod stopped;
 mod strangers;
 mod suite;
@@ -59,6 +60,7 @@ fn suite() -> Suite {
     stopped::add_to(&mut suite);
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
+    slow::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     suite
 }

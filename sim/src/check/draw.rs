@@ -106,10 +106,16 @@ pub fn draw(seed: u64) -> Schedule {
         apart.set_stream(2);
         if apart.random_bool(0.2) {
             work_in_teams(&mut schedule, &mut apart);
+        } else {
+            let mut apart = random.clone();
+            apart.set_stream(3);
+            if apart.random_bool(0.15) {
+                fold_slowly(&mut schedule, &mut apart);
+            }
         }
     }
     let mut apart = random;
-    apart.set_stream(3);
+    apart.set_stream(4);
     if apart.random_bool(0.3) {
         use_memory_of_their_own(&mut schedule, &mut apart);
     }
@@ -125,6 +131,21 @@ fn use_memory_of_their_own(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             && random.random_bool(0.7)
         {
             fault.what = Trouble::Abandon(rank);
+        }
+    }
+}
+
+/// Lets the ranks reduce objects whose operations take long, and the master look after them.
+fn fold_slowly(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    schedule.ping_interval_us = schedule.ping_interval_us.max(10_000);
+    let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
+    for name in names {
+        if random.random_bool(0.3) {
+            continue;
+        }
+        let (fold_us, inline) = (pick(random, [500, 2000, 20_000, 100_000]), random.random_bool(0.7));
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            (planned.body, planned.inline, planned.fold_us) = (Body::Object, inline, fold_us);
         }
     }
 }
@@ -226,6 +247,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
         allow_missing: !matches!(receiver, Receiver::Root(_)) && random.random_bool(0.4),
         receiver,
         body,
+        fold_us: 0,
         order: if random.random_bool(0.6) { Order::Arrival } else { Order::Fixed },
         inline,
         protection: pick(random, levels),

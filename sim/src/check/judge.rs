@@ -25,6 +25,7 @@ const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
 const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
+const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
 const LENT: &str = "a result that somebody has survives one death";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
@@ -105,10 +106,32 @@ impl Judgement<'_> {
                 }
             }
         }
+        self.slow_folds_are_done_once(world)?;
         self.all_is_closed(world)?;
         tally.take_board(world.board_counts());
         tally.take_teams(world.team_counts());
         Ok(tally)
+    }
+
+    /// Without faults nobody is slow: ranks take less for a task than the operations do.
+    fn slow_folds_are_done_once(&self, world: &World) -> Result<(), Violation> {
+        let Schedule { faults, leaves, damage_percent, .. } = self.schedule;
+        if !faults.is_empty() || !leaves.is_empty() || *damage_percent > 0 {
+            return Ok(());
+        }
+        for planned in self.schedule.reductions.iter().filter(|planned| planned.fold_us > 0) {
+            let ended_well = |case: &Case| {
+                let end = self.end(world, case).map(|ended| &ended.end);
+                matches!(end, Some(End::Finished(report) | End::Received(report)) if report.missing.is_empty())
+            };
+            let folds = world.folds(&planned.name, planned.sequence);
+            if let Some(case) = cases(planned).next().filter(ended_well)
+                && folds as usize != case.spec.group.len() - 1
+            {
+                return Err(case.broken(ONCE, format!("{folds} folds of {}", case.spec.group)));
+            }
+        }
+        Ok(())
     }
 
     fn end<'w>(&self, world: &'w World, case: &Case) -> Option<&'w Ended> {

@@ -92,6 +92,9 @@ pub struct Planned {
     pub receiver: Receiver,
     /// What is reduced.
     pub body: Body,
+    /// Time that each fold of two partials takes besides, whoever does it; where it is given, the operation is one of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fold_us: u64,
     /// Which operands meet.
     pub order: Order,
     /// Whether bodies travel in messages.
@@ -269,7 +272,8 @@ impl Planned {
                 Body::Array(length) => {
                     BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length }
                 }
-                Body::Object => BodyKind::Object { type_name: "evidence".to_owned() },
+                Body::Object if self.fold_us == 0 => BodyKind::Object { type_name: "evidence".to_owned() },
+                Body::Object => BodyKind::Object { type_name: format!("evidence in {} µs", self.fold_us) },
             },
             order: self.order,
             deadline: self.deadline_us.map(Duration::from_micros),

@@ -192,7 +192,8 @@ fn leave_out(planned: &mut Planned, gone: u32) {
     }
 }
 
-const SIMPLER_REDUCTIONS: [fn(&mut Planned); 11] = [
+const SIMPLER_REDUCTIONS: [fn(&mut Planned); 12] = [
+    |planned| planned.fold_us = 0,
     |planned| planned.absent.clear(),
     |planned| planned.disagrees = None,
     |planned| planned.deadline_us = None,

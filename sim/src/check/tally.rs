@@ -38,6 +38,7 @@ impl Tally {
             count("calls that never come", planned.absent.len() as u64);
             count("reductions in a fixed order", u64::from(planned.order == Order::Fixed));
             count("disagreements", u64::from(planned.disagrees.is_some()));
+            count("reductions with slow folds", u64::from(planned.fold_us > 0));
             count("deadlines", u64::from(planned.deadline_us.is_some()));
         }
         for fault in &schedule.faults {

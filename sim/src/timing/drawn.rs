@@ -3,20 +3,22 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
-    ProcessId, Rank, Timestamp,
-    message::{KeepAs, Writing},
+    ProcessId, Rank, ReductionId, Timestamp,
+    message::{KeepAs, Task, Writing},
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::Spent;
-use crate::{events::Work, faults::Limp, settings::Settings};
+use crate::{events::Work, faults::Limp, folding::folds, settings::Settings};
 
 /// Every message takes a time between two bounds, every task of a rank the same time.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     latency: (Duration, Duration),
     task_time: BTreeMap<Rank, Duration>,
+    /// By the names of reductions, as their ids have them.
+    fold_time: BTreeMap<u64, Duration>,
     /// When the last message on a connection arrives: connections keep their order.
     arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
     limps: BTreeMap<Rank, Limp>,
@@ -24,10 +26,12 @@ pub(crate) struct Drawn {
 
 impl Drawn {
     pub fn new(settings: &Settings) -> Self {
-        let Settings { latency, task_time, .. } = settings;
+        let Settings { latency, task_time, fold_time, .. } = settings;
+        let fold_time = fold_time.iter().map(|(name, time)| (ReductionId::new(name, 0).name, *time));
         Self {
             latency: *latency,
             task_time: task_time.clone(),
+            fold_time: fold_time.collect(),
             arrivals: BTreeMap::new(),
             limps: BTreeMap::new(),
         }
@@ -57,7 +61,7 @@ impl Drawn {
 
     pub fn work(&mut self, random: &mut ChaCha8Rng, process: ProcessId, work: &Work) -> Spent {
         let all = match work {
-            Work::Execute(_) => self.task_time(process.rank),
+            Work::Execute(task) => self.task_time(process.rank) + self.fold_time(task),
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Collect(..) => self.latency(random),
         };
@@ -82,6 +86,12 @@ impl Drawn {
     fn task_time(&self, rank: Rank) -> Duration {
         let limp = self.limps.get(&rank).and_then(|limp| limp.task_time);
         limp.unwrap_or_else(|| self.usual_task_time(rank))
+    }
+
+    /// What the operation takes, whoever folds.
+    fn fold_time(&self, task: &Task) -> Duration {
+        let each = self.fold_time.get(&task.segment.reduction.name).copied().unwrap_or_default();
+        each * folds(task)
     }
 
     /// What a slow disk adds to a copy that is acknowledged once it is written.

@@ -1,0 +1,151 @@
+//! How long the application's own operations take.
+//!
+//! What a predefined operation takes follows from its bytes, and a task that takes much longer tells of a slow worker. An
+//! operation of the application may take a microsecond or an hour: only tasks that are done tell. So whoever folds with
+//! such an operation is compared with others that did the same, or with its own past where nobody else did. Where nothing is
+//! known, nobody is late: doing the work again would take just as long. A worker that froze is silent, and found by that.
+//!
+//! What is known also decides how bodies of one piece are folded ([`Paces::folds_in_pairs`]): all by one worker in one
+//! task, or in pairs, as a tree. One task costs one round trip, and folds one after the other; a tree costs a round trip
+//! for each level, and folds a level at once. The first reduction with an operation is folded in pairs: if it is quick, that
+//! takes some round trips more, once; if it is slow, one worker would fold for as long as all others together could.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_protocol::{
+    Rank, Timestamp,
+    message::TaskCounters,
+    spec::{BodyKind, Operation},
+};
+use smallvec::SmallVec;
+
+use crate::{
+    lane::Load,
+    reduction::Reduction,
+    segment::{Running, Segment},
+};
+
+/// How many times longer than usual a task may take before others do it, too.
+pub(crate) const LATE_FACTOR: u32 = 8;
+
+/// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was taken away from, does
+/// not count.
+const TASKS_MAX: usize = 8;
+
+/// Operations that are remembered. A program has few; one with more has some of them learnt anew.
+const OPERATIONS_MAX: usize = 256;
+
+/// What is known of each operation, by its name: that of the type for objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paces(BTreeMap<String, SmallVec<[Pace; TASKS_MAX]>>);
+
+/// What one task took for each of its folds.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    executor: Rank,
+    /// Bytes of an operand.
+    bytes: u64,
+    /// In nanoseconds, with what it took to read the operands, and without.
+    task_ns: u64,
+    fold_ns: u64,
+}
+
+/// The name of the application's operation, if it is one.
+fn own_operation(kind: &BodyKind) -> Option<&str> {
+    match kind {
+        BodyKind::Object { type_name } => Some(type_name),
+        BodyKind::Array { operation: Operation::Custom(name), .. } => Some(name),
+        BodyKind::Array { .. } => None,
+    }
+}
+
+impl Paces {
+    /// Learns from a task that is done.
+    pub fn observe(
+        &mut self,
+        kind: &BodyKind,
+        executor: Rank,
+        (load, partials): (&Load, usize),
+        counters: &TaskCounters,
+    ) {
+        let Some(operation) = own_operation(kind) else { return };
+        let folds = partials.saturating_sub(1).max(1) as u64;
+        let pace = Pace {
+            executor,
+            bytes: load.bytes / (folds + 1),
+            task_ns: counters.task_ns / folds,
+            fold_ns: counters.task_ns.saturating_sub(counters.fetch_ns) / folds,
+        };
+        match self.0.get_mut(operation) {
+            Some(paces) => {
+                if paces.len() == TASKS_MAX {
+                    paces.remove(0);
+                }
+                paces.push(pace);
+            }
+            None => {
+                if self.0.len() == OPERATIONS_MAX {
+                    self.0.pop_first();
+                }
+                self.0.insert(operation.to_owned(), std::iter::once(pace).collect());
+            }
+        }
+    }
+
+    /// Whether bodies of `kind` in one piece are folded in pairs: the operation is the application's, and it takes at least
+    /// `slow`, or nobody knows.
+    pub fn folds_in_pairs(&self, kind: &BodyKind, slow: Duration) -> bool {
+        let Some(operation) = own_operation(kind) else { return false };
+        let known = self.0.get(operation).and_then(|paces| median(paces.iter().map(|pace| pace.fold_ns)));
+        known.is_none_or(|ns| u128::from(ns) >= slow.as_nanos())
+    }
+
+    /// How long others, or else its executor, would take for a task of `kind`; nothing if nobody knows. Operands that are
+    /// longer than those before are expected to take as much longer.
+    fn expected(&self, kind: &BodyKind, running: &Running) -> Option<Duration> {
+        let paces = self.0.get(own_operation(kind)?)?;
+        let folds = running.partials().saturating_sub(1).max(1) as u64;
+        let bytes = running.load.bytes / (folds + 1);
+        let ns = |pace: &Pace| {
+            let longer = u128::from(bytes.max(pace.bytes).max(1)) / u128::from(pace.bytes.max(1));
+            u64::try_from(u128::from(pace.task_ns) * longer).unwrap_or(u64::MAX)
+        };
+        let others = paces.iter().filter(|pace| pace.executor != running.executor.rank);
+        let each = median(others.map(ns)).or_else(|| median(paces.iter().map(ns)))?;
+        Some(Duration::from_nanos(each.saturating_mul(folds)))
+    }
+}
+
+/// The one in the middle; of two the smaller.
+fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut values: SmallVec<[u64; TASKS_MAX]> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
+impl Reduction {
+    /// Whether the executor of a task is slow. `answered`: when it last answered any task. With a predefined operation the time
+    /// tells that was set when the task was granted. With one of the application it is compared with others; if one of them
+    /// has worked just as long on the same contributions, or on others while nobody else was done sooner, the fold is slow.
+    pub(crate) fn is_late(
+        &self,
+        segment: &Segment,
+        running: &Running,
+        (now, answered): (Timestamp, Timestamp),
+        paces: &Paces,
+    ) -> bool {
+        if running.late > now || self.spec.kind.folds_surely() {
+            return running.late <= now;
+        }
+        let elapsed = now.since(running.load.since.max(answered));
+        let is_another = |rank: Rank| rank != running.executor.rank;
+        let takes_as_long =
+            |other: &Running| is_another(other.executor.rank) && now.since(other.load.since) * 2 >= elapsed;
+        let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
+        let mut doubled = given_up.filter(|other| !other.path.is_disjoint(&running.path));
+        let folds_slowly = doubled.any(takes_as_long)
+            || (self.tasks().any(takes_as_long) && !self.account.executors().any(is_another));
+        let expected = paces.expected(&self.spec.kind, running);
+        expected.is_some_and(|expected| elapsed > expected * LATE_FACTOR) && !folds_slowly
+    }
+}
