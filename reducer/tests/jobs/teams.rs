@@ -55,9 +55,11 @@ fn count(end: &End, what: &str) -> usize {
 /// Sums `length` numbers to `root` over all that live.
 async fn sum(session: &Session, name: &str, root: u32, length: usize) -> everfold::Result<()> {
     let me = u64::from(session.rank().0);
-    let reduction = session.reduce(name, Sum(vec![me; length])).root(root).group(session.survivors());
+    // Somebody may die before this ends.
+    let group = session.survivors();
+    let expected: u64 = group.iter().map(|rank| u64::from(rank.0)).sum();
+    let reduction = session.reduce(name, Sum(vec![me; length])).root(root).group(group);
     let outcome = reduction.protection(Protection::None).await?;
-    let expected: u64 = session.survivors().iter().map(|rank| u64::from(rank.0)).sum();
     assert_eq!(outcome.value, (session.rank() == root).then(|| Sum(vec![expected; length])));
     Ok(())
 }

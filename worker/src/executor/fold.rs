@@ -148,6 +148,7 @@ impl Share {
         };
         let sources = task.sources.iter().zip(fetched).enumerate();
         let mut operands: Vec<_> = sources.map(decode).collect::<Result<_, _>>()?;
+        progress.leave_the_application();
         let (own_number, spans) = match self.order {
             Order::Arrival => (0, Vec::new()),
             Order::Fixed => self.operands(task),

@@ -58,8 +58,9 @@ pub struct Lobby {
 
 #[derive(Debug, Default)]
 struct Guests {
-    /// In the order in which they came. Dropping what stands here asks a guest to leave.
-    here: BTreeMap<u64, (Origin, oneshot::Sender<()>)>,
+    /// Of each origin, in the order in which they came. Dropping what stands here asks a guest to leave.
+    here: BTreeMap<Origin, BTreeMap<u64, oneshot::Sender<()>>>,
+    count: usize,
     next: u64,
 }
 
@@ -67,6 +68,7 @@ struct Guests {
 #[derive(Debug)]
 pub struct Guest {
     lobby: Lobby,
+    origin: Origin,
     number: u64,
     asked_to_leave: oneshot::Receiver<()>,
 }
@@ -109,26 +111,37 @@ impl Lobby {
 
     fn admit(&self, origin: Origin) -> (Guest, bool) {
         let mut guests = self.guests();
-        let number = guests.next;
-        guests.next += 1;
-        let (stay, asked_to_leave) = oneshot::channel();
-        guests.here.insert(number, (origin, stay));
-        let is_full = guests.here.len() > self.most;
-        if is_full && let Some(oldest) = guests.oldest_of_the_most() {
-            guests.here.remove(&oldest);
+        let (number, asked_to_leave) = guests.add(origin);
+        let is_full = guests.count > self.most;
+        if is_full && let Some((origin, oldest)) = guests.oldest_of_the_most() {
+            guests.remove(origin, oldest);
         }
-        (Guest { lobby: self.clone(), number, asked_to_leave }, is_full)
+        (Guest { lobby: self.clone(), origin, number, asked_to_leave }, is_full)
     }
 }
 
 impl Guests {
-    fn oldest_of_the_most(&self) -> Option<u64> {
-        let mut origins: BTreeMap<Origin, (usize, u64)> = BTreeMap::new();
-        for (number, (origin, _)) in &self.here {
-            origins.entry(*origin).or_insert((0, *number)).0 += 1;
+    fn add(&mut self, origin: Origin) -> (u64, oneshot::Receiver<()>) {
+        let number = self.next;
+        self.next += 1;
+        let (stay, asked_to_leave) = oneshot::channel();
+        self.here.entry(origin).or_default().insert(number, stay);
+        self.count += 1;
+        (number, asked_to_leave)
+    }
+
+    fn remove(&mut self, origin: Origin, number: u64) {
+        let Some(here) = self.here.get_mut(&origin) else { return };
+        self.count -= usize::from(here.remove(&number).is_some());
+        if here.is_empty() {
+            self.here.remove(&origin);
         }
-        let most = origins.into_values().max_by_key(|(count, oldest)| (*count, u64::MAX - oldest));
-        most.map(|(_, oldest)| oldest)
+    }
+
+    fn oldest_of_the_most(&self) -> Option<(Origin, u64)> {
+        let oldest = |here: &BTreeMap<u64, _>| here.keys().next().copied().unwrap_or_default();
+        let most = self.here.iter().max_by_key(|(_, here)| (here.len(), u64::MAX - oldest(here)));
+        most.map(|(origin, here)| (*origin, oldest(here)))
     }
 }
 
@@ -155,7 +168,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.lobby.guests().here.remove(&self.number);
+        self.lobby.guests().remove(self.origin, self.number);
     }
 }
 

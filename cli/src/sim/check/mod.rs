@@ -29,7 +29,7 @@ Examples:
       As little of a world that fails as is needed for it to fail.
   everfold sim check --replay found.toml --trace
 
-Exit codes: 0 all that has to hold did, 1 something did not, 2 nothing could be checked.";
+Exit codes: 0 all that has to hold did, 1 something did not, 2 nothing could be checked, 74 results could not be printed.";
 
 /// Runs of a shrinker: a minute or two.
 const SHRINK_RUNS_MAX: u64 = 50_000;
