@@ -44,7 +44,7 @@ use crate::{
     placing::{Placed, Placing},
     serving::Server,
     transport::{
-        control::BoxStream,
+        control::{BoxStream, LoopbackName},
         handshake::Seals,
         line::{Inlet, Outlet},
     },
@@ -462,7 +462,8 @@ impl Driver {
             }
             Action::Incomplete { missing } => {
                 let timeout = self.config.join_timeout;
-                end(inner, JoinError::Incomplete { missing, timeout });
+                let rendezvous = LoopbackName::of(&self.config.rendezvous);
+                end(inner, JoinError::Incomplete { missing, timeout, rendezvous });
             }
             Action::Closed => end(inner, JoinError::MasterLost),
             Action::Execute(task) => {

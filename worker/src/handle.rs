@@ -19,7 +19,7 @@ use crate::{
     machine::{Event, ExecutionError, Gone},
     memory::{board::OwnBoard, region::Region},
     transport::{
-        control::Address,
+        control::{Address, LoopbackName},
         handshake::{HandshakeError, Key},
     },
 };
@@ -85,12 +85,14 @@ pub enum JoinError {
         source: HandshakeError,
     },
     /// Other processes did not come.
-    #[error("ranks {missing} did not join within {timeout:?}")]
+    #[error("ranks {missing} did not join within {timeout:?}{rendezvous}")]
     Incomplete {
         /// Who.
         missing: Path,
         /// How long they were waited for.
         timeout: Duration,
+        /// Why those on other hosts may not have found the master.
+        rendezvous: LoopbackName,
     },
     /// The master does not take this process into the job.
     #[error(

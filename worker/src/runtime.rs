@@ -4,7 +4,7 @@
 use std::{
     cell::Cell,
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -109,7 +109,9 @@ async fn connect(
             (shm::host_apart(process), None)
         }
     };
-    let listener = Listener::bind(&Address::Tcp(format!("{}:0", own_ip(rendezvous)?))).await?;
+    // Others find this host at the address that leads to the master.
+    let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
     let own_address =
         listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
     let windows = Arc::new(Windows::new(region));
@@ -161,18 +163,4 @@ async fn serve(
             }
         });
     }
-}
-
-/// The address of this host as the others see it: the one that leads to the master.
-fn own_ip(rendezvous: &Address) -> io::Result<IpAddr> {
-    let Address::Tcp(place) = rendezvous else {
-        return Ok(IpAddr::from([127, 0, 0, 1]));
-    };
-    // Connecting a datagram socket sends nothing; it only chooses a route.
-    let target = std::net::ToSocketAddrs::to_socket_addrs(place)?.next();
-    let target = target.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
-    let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = std::net::UdpSocket::bind(any)?;
-    socket.connect(target)?;
-    Ok(socket.local_addr()?.ip())
 }

@@ -17,7 +17,7 @@ use everfold_worker::{
     transport::{
         OneSidedRead, ReadError, conformance,
         control::{Address, BoxStream, Listener, connect, encode_batch, read_frame, write_frame},
-        handshake::{self, HandshakeError, Key, Purpose, Seals},
+        handshake::{self, ByteOrder, HandshakeError, Key, Purpose, Seals},
         shm::{self, Shm},
         tcp::Tcp,
     },
@@ -158,7 +158,7 @@ async fn a_forged_proof_is_refused() {
     for (mut client, mut server) in pairs().await {
         let forging = async {
             // A client that skips the check of the server and guesses its own proof.
-            let hello = (JOB, ProcessId::first(1), Purpose::Control, [9u8; 32]);
+            let hello = (JOB, ProcessId::first(1), Purpose::Control, ByteOrder::OURS, [9u8; 32]);
             let seal = Seal::of_strangers;
             write_frame(&mut client, &hello, 1 << 10, &mut seal()).await.unwrap();
             let _: (u32, [u8; 32], [u8; 32]) = read_frame(&mut client, 1 << 10, &mut seal()).await.unwrap();
@@ -182,6 +182,23 @@ async fn a_foreign_job_is_refused_by_both_sides() {
         );
         assert!(
             matches!(accepted, Err(HandshakeError::ForeignJob { theirs: JobId(8), ours: JOB })),
+            "{accepted:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn another_byte_order_is_refused_by_the_server() {
+    let other = match ByteOrder::OURS {
+        ByteOrder::LittleEndian => ByteOrder::BigEndian,
+        ByteOrder::BigEndian => ByteOrder::LittleEndian,
+    };
+    for (mut client, mut server) in pairs().await {
+        let hello = (JOB, ProcessId::first(1), Purpose::Control, other, [9u8; 32]);
+        write_frame(&mut client, &hello, 1 << 10, &mut Seal::of_strangers()).await.unwrap();
+        let accepted = handshake::accept(&mut server, &KEY, JOB).await;
+        assert!(
+            matches!(accepted, Err(HandshakeError::OtherByteOrder { theirs, ours }) if theirs == other && ours == ByteOrder::OURS),
             "{accepted:?}"
         );
     }

@@ -18,7 +18,7 @@ use everfold_protocol::{
 };
 use everfold_worker::transport::{
     control::{self, Address},
-    handshake::{self, HandshakeError, Key, Purpose},
+    handshake::{self, ByteOrder, HandshakeError, Key, Purpose},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::AsyncReadExt;
@@ -44,6 +44,7 @@ struct Hello {
     job: JobId,
     process: ProcessId,
     purpose: Purpose,
+    byte_order: ByteOrder,
     nonce: [u8; 32],
 }
 
@@ -51,6 +52,7 @@ struct Hello {
 enum Challenge {
     Prove { nonce: [u8; 32], proof: [u8; 32] },
     ForeignJob { job: JobId },
+    OtherByteOrder { byte_order: ByteOrder },
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -81,7 +83,8 @@ impl Target {
     }
 
     fn hello(self) -> Hello {
-        Hello { job: self.job, process: ProcessId::first(2), purpose: Purpose::Control, nonce: [7; 32] }
+        let (process, purpose) = (ProcessId::first(2), Purpose::Control);
+        Hello { job: self.job, process, purpose, byte_order: ByteOrder::OURS, nonce: [7; 32] }
     }
 
     fn connect(self) -> TcpStream {
@@ -133,6 +136,14 @@ impl Target {
         stream.write_all(&framed(&Hello { job: JobId(self.job.0 ^ 1), ..self.hello() })).unwrap();
         match receive(&mut stream) {
             Challenge::ForeignJob { job } => assert_eq!(job, self.job),
+            other => panic!("{other:?}"),
+        }
+        assert_hung_up(&mut stream);
+        // A machine of another kind hears that its arrays mean something else here.
+        let mut stream = self.connect();
+        stream.write_all(&framed(&Hello { byte_order: ByteOrder::BigEndian, ..self.hello() })).unwrap();
+        match receive(&mut stream) {
+            Challenge::OtherByteOrder { byte_order } => assert_eq!(byte_order, ByteOrder::OURS),
             other => panic!("{other:?}"),
         }
         assert_hung_up(&mut stream);

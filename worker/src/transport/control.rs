@@ -5,7 +5,7 @@
 
 use std::{
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::{
         fd::OwnedFd,
         linux::net::SocketAddrExt,
@@ -43,6 +43,12 @@ pub trait Connection: Stream {
     /// What the system says.
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd>;
 
+    /// The address of this host as the other side sees it, if it may be on another one.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn own_ip(&self) -> io::Result<Option<IpAddr>>;
+
     /// Breaks the connection once the peer has acknowledged or taken nothing for so long, also if nothing is under way.
     ///
     /// # Errors
@@ -56,6 +62,10 @@ const SILENCE_LEAST: Duration = Duration::from_secs(2);
 impl Connection for TcpStream {
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
         self.into_std().map(OwnedFd::from)
+    }
+
+    fn own_ip(&self) -> io::Result<Option<IpAddr>> {
+        self.local_addr().map(|address| Some(address.ip()))
     }
 
     fn bound_silence(&self, silence_max: Duration) -> io::Result<()> {
@@ -73,6 +83,10 @@ impl Connection for TcpStream {
 impl Connection for UnixStream {
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
         self.into_std().map(OwnedFd::from)
+    }
+
+    fn own_ip(&self) -> io::Result<Option<IpAddr>> {
+        Ok(None)
     }
 
     /// Nothing lies between two processes of one host.
@@ -145,7 +159,7 @@ impl Listener {
     pub async fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(place) => {
-                let address = resolve(place).await?;
+                let address = resolve(place).await?[0];
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 // Whoever started this job may hold the port for it, without listening. If somebody listens there, the
                 // port is not ours, although the system would share it.
@@ -210,9 +224,60 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn resolve(place: &str) -> io::Result<SocketAddr> {
-    let found = lookup_host(place).await?.next();
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}")))
+async fn resolve(place: &str) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<_> = lookup_host(place).await?.collect();
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}"))),
+        false => Ok(found),
+    }
+}
+
+/// How long one of several addresses of a name is tried.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Connects to the first of `addresses` that answers.
+async fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let (last, first) = addresses.split_last().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    for address in first {
+        match tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => tracing::debug!(%address, %error, "trying the next address"),
+            Err(_) => tracing::debug!(%address, "no answer; trying the next address"),
+        }
+    }
+    TcpStream::connect(last).await
+}
+
+/// Says that a name leads back to this host, if it does: there nobody from another host arrives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoopbackName(Option<(String, IpAddr)>);
+
+impl LoopbackName {
+    /// Looks up what `address` means on this host.
+    pub fn of(address: &Address) -> Self {
+        let Address::Tcp(place) = address else { return Self::default() };
+        let found = place.to_socket_addrs().map(Iterator::collect);
+        Self::among(place, found.unwrap_or_default())
+    }
+
+    fn among(place: &str, found: Vec<SocketAddr>) -> Self {
+        let name = place.rsplit_once(':').map_or(place, |(name, _)| name);
+        let is_meant = name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        let leads_back = found.iter().all(|address| address.ip().is_loopback());
+        let first = found.first().filter(|_| leads_back && !is_meant);
+        Self(first.map(|address| (name.to_owned(), address.ip())))
+    }
+}
+
+impl fmt::Display for LoopbackName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((name, address)) = &self.0 else { return Ok(()) };
+        write!(
+            f,
+            "; {name} is {address} on this host, where processes of other hosts cannot reach it: mend /etc/hosts, or give \
+             EVERFOLD_RENDEZVOUS the address that other hosts use"
+        )
+    }
 }
 
 /// Connects once.
@@ -222,7 +287,7 @@ async fn resolve(place: &str) -> io::Result<SocketAddr> {
 pub async fn connect(address: &Address) -> io::Result<BoxStream> {
     match address {
         Address::Tcp(place) => {
-            let stream = TcpStream::connect(resolve(place).await?).await?;
+            let stream = connect_any(resolve(place).await?).await?;
             prepare(&stream)?;
             Ok(Box::new(stream))
         }
@@ -326,6 +391,32 @@ mod tests {
         {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_a_name_are_tried() {
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (open, closed) = (bind(), bind().local_addr().unwrap());
+        let open = open.local_addr().map(|address| (open, address)).unwrap();
+        assert_eq!(connect_any(vec![closed, open.1]).await.unwrap().peer_addr().unwrap(), open.1);
+        assert_eq!(connect_any(vec![open.1, closed]).await.unwrap().peer_addr().unwrap(), open.1);
+        assert!(connect_any(vec![closed, closed]).await.is_err());
+    }
+
+    #[test]
+    fn a_name_that_leads_back_is_told() {
+        let told = |place: &str, found: &[&str]| {
+            let found = found.iter().map(|ip| SocketAddr::from((ip.parse::<IpAddr>().unwrap(), 7000)));
+            LoopbackName::among(place, found.collect()).to_string()
+        };
+        assert!(told("node0:7000", &["127.0.1.1"]).starts_with("; node0 is 127.0.1.1 on this host"));
+        assert!(told("node0:7000", &["::1", "127.0.1.1"]).contains("::1"));
+        assert_eq!(told("node0:7000", &["127.0.1.1", "10.0.0.1"]), "");
+        assert_eq!(told("node0:7000", &["10.0.0.1"]), "");
+        assert_eq!(told("node0:7000", &[]), "");
+        assert_eq!(told("localhost:7000", &["127.0.0.1"]), "", "whoever says that means it");
+        assert_eq!(told("127.0.0.1:7000", &["127.0.0.1"]), "");
+        assert_eq!(told("[::1]:7000", &["::1"]), "");
     }
 
     #[test]

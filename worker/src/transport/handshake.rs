@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client                                server
-//!   │ Hello { job, process, purpose, nonce } │
+//!   │ Hello { job, process, purpose, …, nonce } │
 //!   │ ──────────────────────────────────────▶ │
 //!   │        Challenge { nonce, proof }       │   proof = keyed hash of "server", hello and nonce
 //!   │ ◀────────────────────────────────────── │
@@ -54,6 +54,29 @@ pub enum Purpose {
     Team,
 }
 
+/// In which order a process keeps the bytes of a number. Arrays travel as they lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ByteOrder {
+    /// The lowest first.
+    LittleEndian,
+    /// The highest first.
+    BigEndian,
+}
+
+impl ByteOrder {
+    /// That of this process.
+    pub const OURS: Self = if cfg!(target_endian = "little") { Self::LittleEndian } else { Self::BigEndian };
+}
+
+impl fmt::Display for ByteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LittleEndian => "little-endian",
+            Self::BigEndian => "big-endian",
+        })
+    }
+}
+
 /// Who connects, to what job, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -63,6 +86,8 @@ pub struct Hello {
     pub process: ProcessId,
     /// What it wants.
     pub purpose: Purpose,
+    /// How its arrays are to be read.
+    pub byte_order: ByteOrder,
     nonce: [u8; 32],
 }
 
@@ -70,6 +95,7 @@ pub struct Hello {
 enum Challenge {
     Prove { nonce: [u8; 32], proof: [u8; 32] },
     ForeignJob { job: JobId },
+    OtherByteOrder { byte_order: ByteOrder },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -99,6 +125,17 @@ pub enum HandshakeError {
         theirs: JobId,
         /// Ours.
         ours: JobId,
+    },
+    /// The other side runs on a machine of another kind.
+    #[error(
+        "the other side runs on a {theirs} machine, this process on a {ours} one, and arrays are not converted on the way; \
+         run all ranks of a job on machines of one byte order"
+    )]
+    OtherByteOrder {
+        /// How it keeps numbers.
+        theirs: ByteOrder,
+        /// How this process does.
+        ours: ByteOrder,
     },
     /// The two sides have different secrets.
     #[error("the other side does not know this job's secret; check EVERFOLD_SECRET on both")]
@@ -168,12 +205,15 @@ pub async fn connect(
     purpose: Purpose,
 ) -> Result<Seals, HandshakeError> {
     let conversation = async {
-        let hello = Hello { job, process, purpose, nonce: nonce()? };
+        let hello = Hello { job, process, purpose, byte_order: ByteOrder::OURS, nonce: nonce()? };
         tell(stream, &hello).await?;
         let (nonce, proof) = match hear(stream).await? {
             Challenge::Prove { nonce, proof } => (nonce, proof),
             Challenge::ForeignJob { job: theirs } => {
                 return Err(HandshakeError::ForeignJob { theirs, ours: job });
+            }
+            Challenge::OtherByteOrder { byte_order: theirs } => {
+                return Err(HandshakeError::OtherByteOrder { theirs, ours: hello.byte_order });
             }
         };
         if prove(key, "server", &hello, &nonce)? != blake3::Hash::from(proof) {
@@ -210,6 +250,11 @@ pub async fn accept(
         if hello.job != job {
             tell(stream, &Challenge::ForeignJob { job }).await?;
             return Err(HandshakeError::ForeignJob { theirs: hello.job, ours: job });
+        }
+        if hello.byte_order != ByteOrder::OURS {
+            let (theirs, ours) = (hello.byte_order, ByteOrder::OURS);
+            tell(stream, &Challenge::OtherByteOrder { byte_order: ours }).await?;
+            return Err(HandshakeError::OtherByteOrder { theirs, ours });
         }
         let nonce = nonce()?;
         let proof = prove(key, "server", &hello, &nonce)?.into();
