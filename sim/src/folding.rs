@@ -35,7 +35,10 @@ impl World {
 
     /// Does what `process` has taken its time for.
     pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
-        self.take_back(process, &work);
+        // Whoever is dead takes nothing any more, and gives nothing back.
+        if self.process(process.rank).worker.is_some() {
+            self.take_back(process, &work);
+        }
         match work {
             // What a process was about to do when it died or gave up is not done.
             _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}

@@ -59,11 +59,11 @@ impl Server {
     /// # Errors
     /// See [`ServeError`].
     pub async fn serve(&self, reader: ProcessId, stream: BoxStream, seals: Seals) -> Result<(), ServeError> {
-        let (cut, is_cut) = oneshot::channel();
-        let ticket = self.readers().admit(reader, cut)?;
         if let Some(silence_max) = self.silence_max.get() {
             stream.bound_silence(*silence_max).map_err(HandshakeError::from)?;
         }
+        let (cut, is_cut) = oneshot::channel();
+        let ticket = self.readers().admit(reader, cut)?;
         let served = tokio::select! {
             biased;
             _ = is_cut => Err(HasDeparted(reader).into()),
