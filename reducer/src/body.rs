@@ -2,12 +2,14 @@
 
 use std::any::Any;
 
-use everfold_protocol::{codec, spec::BodyKind};
+use everfold_protocol::spec::BodyKind;
 use everfold_worker::{
     body::{self, BodyError, Object},
     executor::Returned,
 };
 use serde::{Serialize, de::DeserializeOwned};
+
+use crate::encoding;
 
 /// A type of the application's own that can be reduced (DR §1 Fig. 2).
 ///
@@ -33,6 +35,38 @@ use serde::{Serialize, de::DeserializeOwned};
 ///     }
 /// }
 /// ```
+///
+/// # Encoding
+/// Bodies travel in a compact encoding without names, so every field has to be written, always. A call is refused with
+/// [`BodyError::Unfit`](crate::BodyError::Unfit), which names the type and the field, where another value would arrive than the one that was
+/// contributed: with `skip_serializing_if` on a field that is skipped, with `skip_serializing`, `flatten`, enums that are `untagged` or have
+/// a `tag`, and with a `Serialize` that does not match its `Deserialize`. `skip`, which leaves a field out on both sides, is fine.
+/// To find that out, the first body of a type in a process is decoded and encoded again, and so is each that shows a
+/// struct or variant for the first time.
+///
+/// ```
+/// use everfold::ReducerBody;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Stats {
+///     // Not `#[serde(skip_serializing_if = "Option::is_none")]`: whoever reads it would take `count` for the label.
+///     label: Option<u64>,
+///     count: u64,
+///     #[serde(skip)]
+///     cache: Vec<u64>,
+/// }
+///
+/// impl ReducerBody for Stats {
+///     fn combine(&mut self, other: Self) {
+///         self.label = self.label.max(other.label);
+///         self.count += other.count;
+///     }
+/// }
+/// ```
+///
+/// Structs, options, sequences and maps may be nested 256 levels deep, as the threads that encode and decode have small
+/// stacks; a deeper value is refused. A long chain or a tree without balance belongs in a `Vec`, with indices.
 pub trait ReducerBody: Serialize + DeserializeOwned + Send + 'static {
     /// Whether `a∘b` equals `b∘a`.
     const COMMUTATIVE: bool = true;
@@ -84,12 +118,15 @@ struct Boxed<T>(T);
 
 impl<T: ReducerBody> Object for Boxed<T> {
     fn encode(&self) -> Result<Vec<u8>, BodyError> {
-        codec::encode(&self.0).map_err(|error| BodyError(error.to_string()))
+        encoding::encode(&self.0)
+    }
+
+    fn check(&self) -> Result<(), BodyError> {
+        encoding::check(&self.0)
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Box<dyn Object>, BodyError> {
-        let value: T = codec::decode(bytes).map_err(|error| BodyError(error.to_string()))?;
-        Ok(Box::new(Self(value)))
+        Ok(Box::new(Self(encoding::decode(bytes)?)))
     }
 
     fn combine(&mut self, right: Box<dyn Object>) {

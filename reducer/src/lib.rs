@@ -36,6 +36,7 @@ mod array;
 mod body;
 mod config;
 mod deputy;
+mod encoding;
 mod error;
 mod group;
 mod host;
@@ -54,7 +55,11 @@ pub use everfold_protocol::{
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
     spec::{Aspect, Limits, Order, Protection, ProtectionError},
 };
-pub use everfold_worker::kernel::{Element, Located};
+pub use everfold_worker::{
+    body::{BodyError, Unfit},
+    executor::{NoWindow, ShareError},
+    kernel::{Element, Located},
+};
 pub use group::Group;
 pub use launch::{Launch, launch};
 pub use operations::{

@@ -31,10 +31,75 @@ impl Body {
     }
 }
 
-/// Bytes that should be a value of the body's type are not.
+/// A body cannot be encoded, or bytes that should be one are not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the body cannot be encoded or decoded: {0}")]
-pub struct BodyError(pub String);
+pub enum BodyError {
+    /// The type's own `Serialize` or `Deserialize` fails, or the bytes end early.
+    #[error("the body cannot be encoded or decoded: {0}")]
+    Failed(String),
+    /// Others would receive another value than the one that was contributed, or none.
+    #[error("a body of type `{type_name}` cannot be reduced: {unfit}")]
+    Unfit {
+        /// The type of the body.
+        type_name: &'static str,
+        /// What is wrong with it.
+        unfit: Unfit,
+    },
+}
+
+/// What the encoding of bodies cannot express. It is compact and does not describe itself: there are no names in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// A field is left out because of its value.
+    #[error(
+        "`{within}` leaves its field `{field}` out, and the others would take the next field for it; write it always: \
+         remove `skip_serializing_if`"
+    )]
+    SkippedField {
+        /// The struct or variant.
+        within: &'static str,
+        /// Its field.
+        field: &'static str,
+    },
+    /// A sequence or map does not say beforehand how long it is.
+    #[error(
+        "it has a sequence or map of unknown length; say it in `serialize_seq` or `serialize_map`, and remove \
+         `#[serde(flatten)]`"
+    )]
+    UnknownLength,
+    /// Another number of elements or fields is written than was announced.
+    #[error(
+        "`{within}` announces {announced} elements or fields and writes {written}; correct its `Serialize`"
+    )]
+    WrongLength {
+        /// The struct or variant, or what else it is.
+        within: &'static str,
+        /// As `Serialize` says at first.
+        announced: usize,
+        /// As it does.
+        written: usize,
+    },
+    /// Values are nested deeper than the stacks of threads allow.
+    #[error(
+        "it is nested more than {limit} levels deep; keep what is that deep in a `Vec`, with indices instead of boxes"
+    )]
+    TooDeep {
+        /// Most levels.
+        limit: u32,
+    },
+    /// It is encoded, but the encoding is not accepted by the type's own `Deserialize`.
+    #[error(
+        "its own encoding cannot be decoded: {reason}; remove `skip_serializing`, `untagged`, `tag` and `flatten`, or \
+         correct its `Deserialize`"
+    )]
+    Undecodable {
+        /// What went wrong.
+        reason: String,
+    },
+    /// What is decoded from the encoding is another value: encoded again, it is other bytes.
+    #[error("what is decoded is another value than was encoded; make `Serialize` and `Deserialize` match")]
+    Changed,
+}
 
 /// A value of any type.
 pub trait Object: Any + Send {
@@ -43,6 +108,14 @@ pub trait Object: Any + Send {
     /// # Errors
     /// The type refuses to be serialised.
     fn encode(&self) -> Result<Vec<u8>, BodyError>;
+
+    /// Whether values of this type come back from their encoding, for those that are never encoded themselves.
+    ///
+    /// # Errors
+    /// They do not.
+    fn check(&self) -> Result<(), BodyError> {
+        Ok(())
+    }
 
     /// A value of the same type from its encoding.
     ///

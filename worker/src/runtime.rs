@@ -31,6 +31,10 @@ pub use crate::{
     handle::{Call, CallError, Completed, Config, Handle, JoinError, Pending, Transport, Waiting},
 };
 
+/// Stack of a thread that folds. Objects are nested as deep as the stacks of small threads allow, but what `combine` makes of several
+/// may be deeper before it is refused. Pages that are never touched cost nothing.
+const FOLD_STACK_BYTES: usize = 8 << 20;
+
 /// Joins the job and waits until everyone has.
 ///
 /// # Errors
@@ -43,6 +47,7 @@ pub fn start(config: Config) -> Result<Handle, JoinError> {
             .max_blocking_threads(config.threads)
             .thread_keep_alive(Duration::from_secs(60))
             .thread_name("everfold-fold")
+            .thread_stack_size(FOLD_STACK_BYTES)
             .build();
         match runtime {
             Ok(runtime) => runtime.block_on(work(config, ready)),

@@ -32,7 +32,9 @@ impl Object for Text {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Box<dyn Object>, BodyError> {
-        Ok(Box::new(Self(String::from_utf8(bytes.to_vec()).map_err(|error| BodyError(error.to_string()))?)))
+        Ok(Box::new(Self(
+            String::from_utf8(bytes.to_vec()).map_err(|error| BodyError::Failed(error.to_string()))?,
+        )))
     }
 
     fn combine(&mut self, right: Box<dyn Object>) {

@@ -36,6 +36,7 @@ mod strangers;
 mod suite;
 mod survive;
 mod teams;
+mod unfit;
 mod values;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ fn suite() -> Suite {
     disagreements::add_to(&mut suite);
     refusals::add_to(&mut suite);
     broken::add_to(&mut suite);
+    unfit::add_to(&mut suite);
     death::add_to(&mut suite);
     survive::add_to(&mut suite);
     teams::add_to(&mut suite);

@@ -103,7 +103,7 @@ impl Share {
                 let share = self.clone();
                 let replaced = tokio::task::spawn_blocking(move || share.replace(bytes)).await;
                 replaced
-                    .unwrap_or_else(|error| Err(BodyError(format!("decoding panicked: {error}"))))
+                    .unwrap_or_else(|error| Err(BodyError::Failed(format!("decoding panicked: {error}"))))
                     .map_err(|error| ExecutionError::blame(process, error))
             }
         }

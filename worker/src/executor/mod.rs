@@ -142,7 +142,7 @@ impl Array {
 }
 
 fn handed_back() -> BodyError {
-    BodyError("it was handed back to the application".to_owned())
+    BodyError::Failed("it was handed back to the application".to_owned())
 }
 
 impl std::fmt::Debug for Kind {
@@ -221,7 +221,10 @@ impl Share {
                 (Kind::Array(array), data)
             }
             Body::Object(object) => {
-                let data = if private { Data::Private } else { shown.publish_encoded(object.encode()?)? };
+                let data = match private {
+                    true => object.check().map(|()| Data::Private)?,
+                    false => shown.publish_encoded(object.encode()?)?,
+                };
                 (Kind::Object(Mutex::new(Some(object))), data)
             }
         };
