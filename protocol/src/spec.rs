@@ -43,7 +43,7 @@ pub struct ReductionSpec {
 /// result is on its way. Then it may have to be folded anew for those who do not have it yet.
 ///
 /// The same bits in each run, that is, as long as processes compute alike: with one build of the program, on processors of
-/// one kind. Which of several NaNs comes out, and whether 0 or −0 is the smaller, is the processor's choice.
+/// one kind. Which of several NaNs a floating-point sum or product yields is the processor's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Whatever is ready meets.

@@ -2,6 +2,10 @@
 //!
 //! Names and meaning follow the MPI standard (MPI 4.1 §6.9.2 and §6.9.4). All operations combine element by
 //! element; all ranks contribute the same number of elements.
+//!
+//! All operations are commutative and associative, bit by bit and on all values, with one exception: floating-point [`Sum`]
+//! and [`Product`] round, and are not associative. They are commutative, but for which NaN comes out where there are
+//! several; that a NaN comes out is certain.
 
 use std::{any::Any, fmt};
 
@@ -130,15 +134,17 @@ operation!(
     Sum, Arithmetic
 );
 operation!(
-    /// Product of elements. Integers wrap around on overflow.
+    /// Product of elements. Integers wrap around on overflow. Floating-point products round as sums do.
     Product, Arithmetic
 );
 operation!(
-    /// Smaller of two elements. A NaN loses against a number.
+    /// Smaller of two elements. Of floating-point numbers as `minimum` of IEEE 754-2019: a NaN wins against all numbers, so
+    /// that it is not lost, and `-0.0` is smaller than `0.0`. Whatever NaNs there were, the result has all bits set.
     Min, Arithmetic
 );
 operation!(
-    /// Larger of two elements. A NaN loses against a number.
+    /// Larger of two elements. Of floating-point numbers as `maximum` of IEEE 754-2019: a NaN wins against all numbers, so
+    /// that it is not lost, and `0.0` is larger than `-0.0`. Whatever NaNs there were, the result has all bits set.
     Max, Arithmetic
 );
 operation!(
@@ -166,11 +172,11 @@ operation!(
     LogicalXor, Integer
 );
 operation!(
-    /// Smallest value and where it is; of equal values the smallest location.
+    /// Smallest value, as by [`Min`], and where it is; of equal values, or of NaNs, the smallest location.
     MinLoc, Locating
 );
 operation!(
-    /// Largest value and where it is; of equal values the smallest location.
+    /// Largest value, as by [`Max`], and where it is; of equal values, or of NaNs, the smallest location.
     MaxLoc, Locating
 );
 

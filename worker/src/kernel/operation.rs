@@ -13,7 +13,8 @@ pub trait Element: Pod + Send + Sync {
 
 /// A value and where it was found: the element of min-loc and max-loc.
 ///
-/// Of equal values the smaller location wins, as in MPI, which makes the operation commutative.
+/// Of equal values the smaller location wins, as in MPI, which makes the operation commutative. `-0.0` is smaller than
+/// `0.0`, and a NaN goes before all numbers, on either side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 #[repr(C)]
 pub struct Located<T: Value> {
@@ -188,10 +189,88 @@ fn fused_eight<T: Pod>(left: &mut [T], right: [&[T]; 7], combine: &impl Fn(T, T)
     }
 }
 
+/// Runs a loop with the widest vectors that all processors of the last ten years have, if this one has them. They round as the
+/// narrow ones do.
+#[cfg(target_arch = "x86_64")]
+fn widely(pass: impl FnOnce()) {
+    #[target_feature(enable = "avx2")]
+    fn avx2(pass: impl FnOnce()) {
+        pass();
+    }
+    match std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this processor has those instructions.
+        true => unsafe { avx2(pass) },
+        false => pass(),
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn widely(pass: impl FnOnce()) {
+    pass();
+}
+
 macro_rules! kernel {
     ($type:ty, $combine:expr) => {
-        Some(|left: &mut [u8], right: &[&[u8]], pass: Pass| each::<$type>(left, right, pass, $combine))
+        Some(|left: &mut [u8], right: &[&[u8]], pass: Pass| {
+            widely(
+                #[inline(always)]
+                || each::<$type>(left, right, pass, $combine),
+            )
+        })
     };
+}
+
+/// Floating-point numbers have one smallest and one largest, the same bits in whatever order they meet:
+/// −∞ < … < −0 < 0 < … < ∞, and a NaN goes before all of them. All NaNs become one, of which every bit is set. That is
+/// `minimum` and `maximum` of IEEE 754-2019.
+trait Float: Value {
+    /// Larger than any other location, or equal.
+    const LAST: Self::Location;
+
+    fn smallest(self, other: Self) -> Self;
+    fn largest(self, other: Self) -> Self;
+    /// Whether this is what a smallest or largest one was made of.
+    fn is_in(self, extreme: Self) -> bool;
+}
+
+macro_rules! floats {
+    ($($float:ident, $bits:ident);*) => {$(
+        impl Float for $float {
+            const LAST: $bits = $bits::MAX;
+
+            // Equal numbers have equal bits, but for 0 and −0, of which `|` makes −0 and `&` makes 0.
+            #[inline(always)]
+            fn smallest(self, other: Self) -> Self {
+                let one = if self < other { self } else { other };
+                let same = if other < self { other } else { self };
+                let nan = if self.is_nan() | other.is_nan() { !0 } else { 0 };
+                Self::from_bits(one.to_bits() | same.to_bits() | nan)
+            }
+
+            #[inline(always)]
+            fn largest(self, other: Self) -> Self {
+                let one = if self > other { self } else { other };
+                let same = if other > self { other } else { self };
+                let nan = if self.is_nan() | other.is_nan() { !0 } else { 0 };
+                Self::from_bits(one.to_bits() & same.to_bits() | nan)
+            }
+
+            #[inline(always)]
+            fn is_in(self, extreme: Self) -> bool {
+                (self.to_bits() == extreme.to_bits()) | self.is_nan()
+            }
+        }
+    )*};
+}
+
+floats!(f32, u32; f64, u64);
+
+/// The extreme of two values, and the smallest location of those that it was made of.
+#[inline(always)]
+fn located<T: Float>(a: Located<T>, b: Located<T>, extreme: impl Fn(T, T) -> T) -> Located<T> {
+    let value = extreme(a.value, b.value);
+    let at = |it: Located<T>| if it.value.is_in(value) { it.location } else { T::LAST };
+    Located { value, location: at(a).min(at(b)) }
 }
 
 macro_rules! float {
@@ -199,9 +278,8 @@ macro_rules! float {
         match $operation {
             Operation::Sum => kernel!($type, |a, b| a + b),
             Operation::Product => kernel!($type, |a, b| a * b),
-            // As IEEE 754 minNum and maxNum: a NaN loses against a number, on either side.
-            Operation::Min => kernel!($type, |a, b| a.min(b)),
-            Operation::Max => kernel!($type, |a, b| a.max(b)),
+            Operation::Min => kernel!($type, Float::smallest),
+            Operation::Max => kernel!($type, Float::largest),
             _ => None,
         }
     };
@@ -240,6 +318,16 @@ macro_rules! locate {
     };
 }
 
+macro_rules! locate_float {
+    ($type:ty, $operation:expr) => {
+        match $operation {
+            Operation::MinLoc => kernel!(Located<$type>, |a, b| located(a, b, Float::smallest)),
+            Operation::MaxLoc => kernel!(Located<$type>, |a, b| located(a, b, Float::largest)),
+            _ => None,
+        }
+    };
+}
+
 /// A kernel as a plain function.
 pub(super) type Kernel = fn(&mut [u8], &[&[u8]], Pass);
 
@@ -254,8 +342,8 @@ pub(super) fn lookup(element: &ElementType, operation: &Operation) -> Option<Ker
         ElementType::U64 => integer!(u64, operation),
         ElementType::U8 => integer!(u8, operation),
         ElementType::Located(value) => match **value {
-            ElementType::F32 => locate!(f32, operation),
-            ElementType::F64 => locate!(f64, operation),
+            ElementType::F32 => locate_float!(f32, operation),
+            ElementType::F64 => locate_float!(f64, operation),
             ElementType::I32 => locate!(i32, operation),
             ElementType::I64 => locate!(i64, operation),
             ElementType::U32 => locate!(u32, operation),
@@ -282,7 +370,7 @@ mod tests {
         assert_eq!(apply(Operation::Sum, &[1.5f32, -2.0], &[0.25, 2.0]), [1.75, 0.0]);
         assert_eq!(apply(Operation::Product, &[3i64, i64::MAX], &[-2, 2]), [-6, -2]);
         assert_eq!(apply(Operation::Sum, &[250u8], &[10]), [4], "wraps");
-        assert_eq!(apply(Operation::Min, &[1.0f64, f64::NAN], &[f64::NAN, 2.0]), [1.0, 2.0]);
+        assert_eq!(apply(Operation::Min, &[1.0f64, 3.0], &[-1.0, f64::INFINITY]), [-1.0, 3.0]);
         assert_eq!(apply(Operation::Max, &[-1i32, 7], &[-5, 9]), [-1, 9]);
     }
 
@@ -294,6 +382,172 @@ mod tests {
         assert_eq!(apply(Operation::LogicalAnd, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 0, 1, 0]);
         assert_eq!(apply(Operation::LogicalOr, &[0i32, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 1, 1]);
         assert_eq!(apply(Operation::LogicalXor, &[0u8, 2, 3, 0], &[0, 0, 4, 5]), [0, 1, 0, 1]);
+    }
+
+    /// All that is special, and some that is not.
+    trait Special: Element {
+        fn special() -> Vec<Self>;
+        /// As a name for its bits; NaNs are one.
+        fn bits(self) -> u64;
+    }
+
+    macro_rules! special_floats {
+        ($($type:ident, $bits:ident);*) => {$(
+            impl Special for $type {
+                fn special() -> Vec<Self> {
+                    let least = <$type>::from_bits(1);
+                    let exponent = <$type>::INFINITY.to_bits();
+                    // Quiet and signalling, with other payloads.
+                    let nans = [<$type>::NAN.to_bits(), exponent | 1, exponent | 2, exponent | (exponent >> 1), !0 >> 1];
+                    let positive = [0.0, least, 1.0, 1.5, <$type>::MIN_POSITIVE, <$type>::MAX, <$type>::INFINITY];
+                    let positive = positive.into_iter().chain(nans.map(<$type>::from_bits));
+                    positive.flat_map(|it| [it, <$type>::from_bits(it.to_bits() | 1 << ($bits::BITS - 1))]).collect()
+                }
+
+                fn bits(self) -> u64 {
+                    if self.is_nan() { u64::MAX } else { self.to_bits().into() }
+                }
+            }
+        )*};
+    }
+
+    special_floats!(f32, u32; f64, u64);
+
+    macro_rules! special_integers {
+        ($($type:ident),*) => {$(
+            impl Special for $type {
+                fn special() -> Vec<Self> {
+                    let near = [0, 1, 2, 7, <$type>::MAX / 2, <$type>::MAX - 1, <$type>::MAX];
+                    near.into_iter().flat_map(|it| [it, !it]).collect()
+                }
+
+                fn bits(self) -> u64 {
+                    self as u64
+                }
+            }
+        )*};
+    }
+
+    special_integers!(i32, i64, u32, u64, u8);
+
+    macro_rules! special_located {
+        ($($type:ident),*) => {$(
+            impl Special for Located<$type> {
+                fn special() -> Vec<Self> {
+                    let at = [0, 1, 2, <$type as Value>::Location::MAX];
+                    let values = <$type>::special().into_iter().step_by(2).chain([<$type>::special()[1]]);
+                    values.flat_map(|value| at.map(|location| Self { value, location })).collect()
+                }
+
+                fn bits(self) -> u64 {
+                    unreachable!("locations are bits by themselves")
+                }
+            }
+        )*};
+    }
+
+    special_located!(f32, f64, i32, i64, u32, u64);
+
+    /// All triples of what is special, as three columns.
+    fn triples<T: Special>() -> [Vec<T>; 3] {
+        let all = T::special();
+        let mut triples = [Vec::new(), Vec::new(), Vec::new()];
+        for &a in &all {
+            for &b in &all {
+                for &c in &all {
+                    [a, b, c].into_iter().zip(&mut triples).for_each(|(it, column)| column.push(it));
+                }
+            }
+        }
+        triples
+    }
+
+    fn assert_same_bits<T: Special>(one: &[T], other: &[T], what: &str) {
+        let (one, other): (&[u8], &[u8]) = (bytemuck::cast_slice(one), bytemuck::cast_slice(other));
+        let differs = one.chunks(size_of::<T>()).zip(other.chunks(size_of::<T>())).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "{what} of {}", T::element_type());
+    }
+
+    /// The same bits in any order and with any brackets, wherever the operands lie and however many meet at once.
+    fn is_lawful<T: Special>(operation: &Operation) {
+        let [a, b, c] = triples::<T>();
+        let apply = |left: &[T], right: &[T]| apply(operation.clone(), left, right);
+        assert_same_bits(&apply(&a, &b), &apply(&b, &a), &format!("{operation} is not commutative"));
+        let one = apply(&apply(&a, &b), &c);
+        assert_same_bits(&one, &apply(&a, &apply(&b, &c)), &format!("{operation} is not associative"));
+        let kernel = lookup(&T::element_type(), operation).unwrap();
+        for pass in [Pass::InTurn, Pass::InPairs] {
+            for shift in [0, 1] {
+                let shifted = |it: &[T]| [vec![0; shift], bytemuck::cast_slice(it).to_vec()].concat();
+                let (mut left, right) = (shifted(&a), [shifted(&b), shifted(&c), shifted(&b)]);
+                kernel(&mut left[shift..], &right.each_ref().map(|it| &it[shift..]), pass);
+                let two = apply(&one, &b);
+                assert!(
+                    left[shift..] == *bytemuck::cast_slice::<T, u8>(&two),
+                    "{operation} {pass:?} {shift}"
+                );
+            }
+        }
+    }
+
+    /// Commutative, but for which NaN comes out.
+    fn commutes<T: Special>(operation: &Operation) {
+        let [a, b, _] = triples::<T>();
+        let bits = |left: &[T], right: &[T]| -> Vec<u64> {
+            apply(operation.clone(), left, right).into_iter().map(T::bits).collect()
+        };
+        assert_eq!(bits(&a, &b), bits(&b, &a), "{operation}");
+    }
+
+    #[test]
+    fn every_operation_keeps_the_laws_that_it_has() {
+        use Operation::{
+            BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
+        };
+        for operation in [Sum, Product] {
+            commutes::<f32>(&operation);
+            commutes::<f64>(&operation);
+        }
+        for operation in [Min, Max] {
+            is_lawful::<f32>(&operation);
+            is_lawful::<f64>(&operation);
+        }
+        for operation in [MinLoc, MaxLoc] {
+            is_lawful::<Located<f32>>(&operation);
+            is_lawful::<Located<f64>>(&operation);
+            is_lawful::<Located<i32>>(&operation);
+            is_lawful::<Located<i64>>(&operation);
+            is_lawful::<Located<u32>>(&operation);
+            is_lawful::<Located<u64>>(&operation);
+        }
+        let on_integers = [Sum, Product, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, LogicalXor];
+        for operation in on_integers {
+            is_lawful::<i32>(&operation);
+            is_lawful::<i64>(&operation);
+            is_lawful::<u32>(&operation);
+            is_lawful::<u64>(&operation);
+            is_lawful::<u8>(&operation);
+        }
+    }
+
+    #[test]
+    fn a_nan_goes_before_all_numbers_and_zero_has_a_sign() {
+        let nan = f64::from_bits(u64::MAX);
+        let signalling = f64::from_bits(f64::INFINITY.to_bits() | 1);
+        for operation in [Operation::Min, Operation::Max] {
+            let [one, other]: [f64; 2] =
+                apply(operation, &[1.0, signalling], &[f64::NAN, -f64::INFINITY]).try_into().unwrap();
+            assert_eq!([one.to_bits(), other.to_bits()], [nan.to_bits(); 2]);
+        }
+        assert!(apply(Operation::Min, &[0.0f32], &[-0.0])[0].is_sign_negative());
+        assert!(apply(Operation::Max, &[-0.0f32], &[0.0])[0].is_sign_positive());
+        let at = |value: f32, location| Located { value, location };
+        let first = apply(Operation::MinLoc, &[at(f32::NAN, 4), at(0.0, 1)], &[at(f32::NAN, 2), at(-0.0, 7)]);
+        assert!(first[0].value.is_nan() && first[0].location == 2);
+        assert!(first[1].value.is_sign_negative() && first[1].location == 7);
+        let last = apply(Operation::MaxLoc, &[at(1.0, 4), at(0.0, 7)], &[at(f32::NAN, 9), at(-0.0, 1)]);
+        assert!(last[0].value.is_nan() && last[0].location == 9);
+        assert!(last[1].value.is_sign_positive() && last[1].location == 7);
     }
 
     #[test]
