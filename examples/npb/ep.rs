@@ -7,8 +7,8 @@
 //! The counts of the result are whole numbers. A contribution that was lost or counted twice on the way shows
 //! in them at once, whatever happened to the ranks in between.
 //!
-//! With `--kill`, a rank kills itself: before it has contributed, and its share of the work is lost with it, or
-//! afterwards, and its contribution counts. The report of the reduction says whose share is missing. The survivors
+//! With `--kill`, one rank or several (`--kill 3@0.5,5@1`) kill themselves: before they have contributed, and their share of the
+//! work is lost with them, or afterwards, and their contribution counts. The report of the reduction says whose share is missing. The survivors
 //! deal the lost batches among themselves and reduce again, until nothing is missing.
 
 use clap::Parser;
@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, raise};
 use std::time::{Duration, Instant};
 
 /// Counts pairs of Gaussian random deviates and compares the counts with those that NASA published.
-#[derive(Clone, Copy, Parser)]
+#[derive(Clone, Parser)]
 struct Arguments {
     /// Size of the problem.
     #[arg(long, value_enum, ignore_case = true, default_value_t = Class::S)]
@@ -27,9 +27,9 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills a rank when it has done this part of its share; from 1 on, when it has contributed.
-    #[arg(long, value_name = "RANK@FRACTION")]
-    kill: Option<Kill>,
+    /// Kills ranks, each when it has done this part of its share; from 1 on, when it has contributed.
+    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
+    kill: Vec<Kill>,
 }
 
 fn main() -> everfold::Result<()> {
@@ -40,11 +40,11 @@ fn main() -> everfold::Result<()> {
 }
 
 async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    if let Some(kill) = kill.filter(|kill| kill.rank >= session.size()) {
+    if let Some(kill) = kill.iter().find(|kill| kill.rank >= session.size()) {
         let message = format!("rank {} cannot be killed in a job of {}", kill.rank, session.size());
         return Err(everfold::Error::application(message));
     }
-    let kill = kill.filter(|kill| session.rank() == kill.rank);
+    let kill = kill.into_iter().find(|kill| session.rank() == kill.rank);
     let started = Instant::now();
     let mut total = Tally::default();
     // The batches that do not count yet, and who deals them among themselves.
