@@ -17,6 +17,7 @@
 //! | [`placement`] | from whom they get it |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `schedule` | who is given which task, and when |
+//! | `crowd` | which segments wait for whom while many reductions are open |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take, and who is late at them |
@@ -27,6 +28,7 @@
 
 mod admission;
 mod copying;
+mod crowd;
 mod delivery;
 mod ending;
 pub mod event;

@@ -65,6 +65,9 @@ pub struct Policy {
     /// several at a time: much more than the round trip that each level of such a tree costs, and than what a busy
     /// processor adds to a quick one.
     pub slow_fold: Duration,
+    /// Open reductions from which on what waits is listed by who can go on with it. With fewer it is as quick to look through
+    /// all of them.
+    pub crowd_from: usize,
     /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
     /// Bytes of a message with all inlined contributions up to which everyone gets one, to fold them, rather than one rank,
@@ -95,6 +98,7 @@ impl Default for Policy {
             read_time: Duration::from_millis(5),
             folds: 2,
             slow_fold: Duration::from_millis(1),
+            crowd_from: 256,
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             copy_bytes: 4 << 20,

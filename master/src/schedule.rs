@@ -6,10 +6,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp, message::ToWorker};
+use everfold_protocol::{
+    Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp, message::ToWorker, spec::Order,
+};
 use smallvec::SmallVec;
 
 use crate::{
+    crowd::{Crowd, LISTED_MAX, Pairs},
     lane::{Lane, Lanes, Load},
     machine::Master,
     membership::Membership,
@@ -22,9 +25,8 @@ use crate::{
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
 
-/// Before all segments.
-const LEAST: SegmentId =
-    SegmentId { reduction: ReductionId { name: 0, sequence: 0 }, index: SegmentIndex(0) };
+/// Of a crowd, so many for each process that it would read from.
+const CROWD_COMPARED: usize = 2;
 
 /// Behind all segments of a reduction.
 fn beyond(reduction: ReductionId) -> SegmentId {
@@ -38,6 +40,8 @@ pub(crate) struct Schedule {
     changed: BTreeSet<SegmentId>,
     /// Those that wait for somebody to have room; of equal turns the oldest reduction first.
     waiting: BTreeSet<(Turn, Timestamp, SegmentId)>,
+    /// Those of many reductions, by who could go on with them.
+    crowd: Crowd,
     /// Workers that may have got room.
     touched: BTreeSet<Rank>,
 }
@@ -55,7 +59,7 @@ impl Schedule {
 
     /// The reductions that have segments that wait for `turn`, the oldest first.
     fn reductions_waiting(&self, turn: Turn) -> impl Iterator<Item = (Timestamp, ReductionId)> {
-        let mut from = (turn, Timestamp::ZERO, LEAST);
+        let mut from = (turn, Timestamp::ZERO, SegmentId::LEAST);
         std::iter::from_fn(move || {
             let (_, started, id) = self.waiting.range(from..).next().filter(|(whose, ..)| *whose == turn)?;
             from = (turn, *started, beyond(id.reduction));
@@ -143,6 +147,19 @@ impl Master {
                 assert!(will_ask, "{id:?} waits for {turn:?}, but nobody will ask for it");
             }
         }
+        for (pair, started, id) in self.schedule.crowd.iter() {
+            let reduction = self.reductions.get(&id.reduction).expect("only live reductions wait");
+            let segment = &reduction.segments[id.index.0 as usize];
+            assert!(segment.pairs.contains(pair) && reduction.started == *started, "{id:?} of {pair:?}");
+            if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
+                let will_ask = segment.pairs.iter().any(|(reader, owner)| {
+                    let lane = &self.lanes[*reader];
+                    !lane.has_room(&self.policy)
+                        || (reader != owner && !lane.has_room_for(*owner, &self.policy))
+                });
+                assert!(will_ask, "{id:?} waits for {:?}, but nobody will ask for it", segment.pairs);
+            }
+        }
     }
 
     /// Gives the tasks of one segment to whoever has room.
@@ -222,7 +239,7 @@ impl Master {
             let able = |id| Some((access(id)?, id));
             let first = |which| schedule.waiting_of(turn, which).find_map(able);
             let firsts = schedule.reductions_waiting(turn).filter_map(first).take(REDUCTIONS_COMPARED);
-            firsts.min_by_key(|(access, _)| *access).map(|(_, id)| id)
+            firsts.min_by_key(|(access, _)| *access)
         };
         let into_own = |id: SegmentId| {
             let reduction = &reductions[&id.reduction];
@@ -232,9 +249,21 @@ impl Master {
         let afresh = |id: SegmentId| {
             reductions[&id.reduction].can_begin_afresh(id.index, rank).then_some(Access::Near)
         };
+        let of_crowd = || {
+            let has_room = |owner| self.lanes[rank].has_room_for(owner, &self.policy);
+            let mut waiting = schedule.crowd.waiting_for(rank, has_room, CROWD_COMPARED, into_own);
+            waiting.sort_unstable_by_key(|(started, id, _)| (*started, *id));
+            let firsts = waiting.into_iter().take(REDUCTIONS_COMPARED);
+            firsts.map(|(_, id, access)| (access, id)).min_by_key(|(access, _)| *access)
+        };
+        let of_owners = || {
+            let both = best(Turn::Owners, &into_own).into_iter().chain(of_crowd());
+            both.min_by_key(|(access, _)| *access)
+        };
         best(Turn::Root(rank), &into_own)
-            .or_else(|| best(Turn::Owners, &into_own))
+            .or_else(of_owners)
             .or_else(|| best(Turn::Anyone, &afresh))
+            .map(|(_, id)| id)
     }
 
     /// Who can go on with a segment.
@@ -259,13 +288,50 @@ impl Master {
 
     /// Notes who can go on with a segment.
     fn enlist(&mut self, id: SegmentId, turn: Option<Turn>) {
+        let pairs = self.pairs(id, turn);
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let known = &mut reduction.segments[id.index.0 as usize].turn;
-        if *known != turn {
-            known.take().map(|known| self.schedule.waiting.remove(&(known, reduction.started, id)));
-            self.schedule.waiting.extend(turn.map(|turn| (turn, reduction.started, id)));
-            *known = turn;
+        let (started, segment) = (reduction.started, &mut reduction.segments[id.index.0 as usize]);
+        let Schedule { waiting, crowd, .. } = &mut self.schedule;
+        // It is in the crowd, or waits by its turn.
+        let before = segment.turn.filter(|_| segment.pairs.is_empty());
+        let after = turn.filter(|_| pairs.is_empty());
+        if before != after {
+            before.map(|before| waiting.remove(&(before, started, id)));
+            waiting.extend(after.map(|after| (after, started, id)));
         }
+        if segment.pairs != pairs {
+            crowd.strike(&segment.pairs, started, id);
+            crowd.list(&pairs, started, id);
+            segment.pairs = pairs;
+        }
+        segment.turn = turn;
+    }
+
+    /// Under which pairs a segment is listed: none, unless many reductions are open.
+    fn pairs(&self, id: SegmentId, turn: Option<Turn>) -> Pairs {
+        let mut pairs = Pairs::new();
+        let is_crowd = self.reductions.len() > self.policy.crowd_from;
+        let Some(reduction) = self.reductions.get(&id.reduction).filter(|_| is_crowd) else { return pairs };
+        let is_alive = |rank| self.membership.alive(rank).is_some();
+        let executors: SmallVec<[&Arc<Ready>; LISTED_MAX]> = match turn {
+            Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
+            Some(Turn::Owners) => reduction.executors(id.index, &is_alive).take(LISTED_MAX).collect(),
+            Some(Turn::Anyone) | None => return pairs,
+        };
+        let host = |rank| self.membership.alive(rank).map(|peer| peer.host);
+        let is_near = reduction.share_memory || reduction.spec.order == Order::Fixed;
+        for own in executors {
+            let reader = own.process.rank;
+            let others = reduction.segments[id.index.0 as usize].queue.iter().filter(|other| *other != own);
+            for other in others.take(LISTED_MAX) {
+                let owner = other.process.rank;
+                let at_any_time = is_near || other.is_inline() || host(owner) == host(reader);
+                pairs.push((reader, if at_any_time { reader } else { owner }));
+            }
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
     }
 
     /// Forgets the segments of a reduction that is over.

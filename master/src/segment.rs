@@ -6,6 +6,7 @@ use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
 use smallvec::SmallVec;
 
 use crate::{
+    crowd::Pairs,
     lane::Load,
     queue::{Queue, Ready},
     reduction::Turn,
@@ -74,6 +75,8 @@ pub struct Segment {
     pub held_root: Option<Arc<Ready>>,
     /// Who is known to be able to go on with it.
     pub(crate) turn: Option<Turn>,
+    /// Under which pairs it is listed in the crowd.
+    pub(crate) pairs: Pairs,
     /// Whether tasks may have any number of partials.
     pub(crate) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.

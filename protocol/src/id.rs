@@ -187,6 +187,11 @@ pub struct SegmentId {
     pub index: SegmentIndex,
 }
 
+impl SegmentId {
+    /// Comes before all others.
+    pub const LEAST: Self = Self { reduction: ReductionId { name: 0, sequence: 0 }, index: SegmentIndex(0) };
+}
+
 impl fmt::Debug for SegmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}/{:?}", self.reduction, self.index)

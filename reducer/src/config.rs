@@ -15,6 +15,7 @@ use everfold_protocol::spec::Limits;
 /// | [`ping_interval`](Self::ping_interval) | time | 500 ms | 10 ms – 1 min | silence is noticed later | more messages; a busy machine is taken for dead |
 /// | [`inline_bytes_max`](Self::inline_bytes_max) | bytes | 16 KiB | 0 – 1 MiB | memory and time of the master | short bodies pay round trips |
 /// | [`board_bytes_max`](Self::board_bytes_max) | bytes | 512 KiB | 0 (none) – 512 KiB | one rank folds what several could | messages and tasks for short arrays |
+/// | [`reductions_max`](Self::reductions_max) | open calls per rank | 65 536 | 1 – 2²⁴ | a program that forgets to await takes more memory before it is refused | fewer at a time |
 /// | [`teams_from`](Self::teams_from) | ranks | 100 | 0 (never), 3 – 2³² − 1 | the master's messages take longer than the data | a death loses more of what has no protection |
 ///
 /// Silence counts as death after three ping intervals, and up to twenty for a process that has been late before. Slow
@@ -86,6 +87,13 @@ impl Config {
         self
     }
 
+    /// Most reductions that one rank may have called and that have not ended. Each takes about 2 KiB of memory at its rank, and as
+    /// much at rank 0 for all ranks together, besides the bodies.
+    pub fn reductions_max(mut self, reductions: u64) -> Self {
+        self.limits.reductions_max = reductions;
+        self
+    }
+
     /// Ranks from which on a reduction to one root works in teams, each with a deputy of the master; 0 for never. That goes for
     /// arrays between hosts, in the order of arrival, without protection, deadline and trace. The root then keeps a copy of
     /// its array until it has the result.
@@ -123,6 +131,7 @@ impl Config {
         check("body_bytes_max", self.limits.body_bytes_max.into(), 1..=1 << 48)?;
         check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)?;
         check("board_bytes_max", self.limits.board_bytes_max.into(), 0..=512 << 10)?;
+        check("reductions_max", self.limits.reductions_max.into(), 1..=1 << 24)?;
         match self.limits.teams_from {
             0 => Ok(()),
             ranks => check("teams_from", ranks.into(), 3..=u32::MAX.into()),
@@ -167,6 +176,7 @@ mod tests {
         assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
         assert_eq!(knob(good.clone().inline_bytes_max(2 << 20)), "inline_bytes_max");
         assert_eq!(knob(good.clone().board_bytes_max(1 << 20)), "board_bytes_max");
+        assert_eq!(knob(good.clone().reductions_max(0)), "reductions_max");
         assert_eq!(good.clone().teams_from(0).validate(), Ok(()));
         assert_eq!(knob(good.teams_from(2)), "teams_from");
     }

@@ -26,6 +26,7 @@ use self::account::Account;
 pub(crate) use self::turn::Turn;
 use crate::{
     copying::Copying,
+    crowd::Pairs,
     lane::Load,
     machine::Timer,
     policy::Policy,
@@ -119,6 +120,7 @@ impl Reduction {
             queue: Queue::new(spec.order),
             held_root: None,
             turn: None,
+            pairs: Pairs::new(),
             unbounded: false,
             running: BTreeMap::new(),
             result: None,
