@@ -8,6 +8,15 @@
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
 //! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
 //! already has.
+//!
+//! # What may be missing
+//! A result that was copied over contributions is all that is left of them. If the rest of it went with somebody whose
+//! contribution is nowhere else, nothing can be delivered: part of the result holds that contribution, the rest cannot, and a
+//! result has the same contributors in every element. Where the caller allows contributions to be missing, ranks of
+//! several hosts therefore copy the result *beside* their contributions: over their partials, which nobody needs any more, so
+//! that it takes no memory. All of them lend what they have, and put it into their bodies once all have it. Until
+//! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
+//! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
 
 use std::sync::Arc;
 
@@ -39,9 +48,10 @@ impl Reduction {
         matches!(self.spec.delivery, Delivery::All) && !pieces.iter().all(outlives)
     }
 
-    /// Notes that `ranks` copy the result. Their bodies, where arrays have lain so far, change from now on.
+    /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays have lain so far,
+    /// change from now on.
     pub(crate) fn hand_out(&mut self, ranks: Path) {
-        if self.spec.kind.array_bytes().is_some() {
+        if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
             self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
         }
         for (_, half) in self.half_bodies.values_mut() {
@@ -80,7 +90,30 @@ impl Reduction {
 
     fn finished(&self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report(self.last_progress));
-        Finished { reduction: id, lend: self.lends(&result), result, last: None, report }
+        let (lend, beside) = (self.lends(&result), self.copies_beside());
+        Finished { reduction: id, lend, beside, result, last: None, report }
+    }
+
+    /// Whether ranks copy the result beside their contributions, and keep both until all have it.
+    pub(crate) fn copies_beside(&self) -> bool {
+        self.spec.allow_missing && !self.share_memory
+    }
+
+    /// Notes what the body holds of a rank that could not copy the whole result.
+    fn take_back(&mut self, process: ProcessId, mut half: HalfBody) {
+        let rank = process.rank;
+        if self.copies_beside() {
+            // There its partials were.
+            let untouched = std::mem::replace(&mut half.untouched, u64::MAX);
+            for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+                if self.range(index).start < untouched {
+                    let segment = &mut self.segments[index.0 as usize];
+                    segment.held.remove(&rank);
+                    segment.spoil(rank);
+                }
+            }
+        }
+        self.half_bodies.insert(rank, (process, half));
     }
 
     /// Whether a result that was lost is not missed any more: all who still live have it.
@@ -131,7 +164,8 @@ impl Master {
             half.collected == u64::MAX && self.membership.alive(lender.rank).is_some()
         };
         let lenders = reduction.half_bodies.values().filter(lends).count();
-        if lenders < LENDERS || reduction.half_bodies.contains_key(&sender.rank) {
+        let keeps = reduction.copies_beside() || reduction.half_bodies.contains_key(&sender.rank);
+        if lenders < LENDERS || keeps {
             let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
             reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
         } else {
@@ -147,7 +181,7 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
             return self.stale(sender, "missed a piece of a result that is not handed out");
         };
-        reduction.half_bodies.extend(body.map(|half| (sender.rank, (sender, half))));
+        body.into_iter().for_each(|half| reduction.take_back(sender, half));
         reduction.returned = reduction.returned.union(&Path::single(sender.rank)).expect("it was told once");
         if self.membership.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
@@ -216,7 +250,8 @@ impl Master {
             let report = reduction.report(reduction.last_progress).brief();
             for to in self.peers_of(group) {
                 let (result, report) = (Vec::new(), report.clone());
-                let finished = Finished { reduction: id, result, last: None, lend: false, report };
+                let finished =
+                    Finished { reduction: id, result, last: None, lend: false, beside: false, report };
                 self.send(to, ToWorker::Finished(Box::new(finished)));
             }
         }

@@ -35,6 +35,7 @@ impl Master {
         let (group, have_it) = (reduction.spec.group.clone(), reduction.collected.clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let lend = in_windows && reduction.lends(&result);
+        let beside = in_windows && reduction.copies_beside();
         if in_windows {
             let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_) | State::Closing(_)));
             reduction.hand_out(reduction.callers().difference(&gone).difference(&have_it));
@@ -50,7 +51,7 @@ impl Master {
                 true => (report.clone(), last.clone()),
                 false => (brief.clone(), None),
             };
-            let finished = Finished { reduction: id, result: result.clone(), last, lend, report };
+            let finished = Finished { reduction: id, result: result.clone(), last, lend, beside, report };
             self.send(peer, ToWorker::Finished(Box::new(finished)));
         }
         for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {

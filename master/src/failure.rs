@@ -213,7 +213,9 @@ impl Master {
                 // Parts of the result with these contributions lie where others have lain, and some ranks may have all of it.
                 let has_it = reduction.collected.iter().any(|rank| self.membership.alive(rank).is_some());
                 let lost = Refusal::ResultLost { ranks: ranks.clone() };
-                return self.refuse(id, if has_it { lost } else { refusal });
+                if has_it || !reduction.copies_beside() {
+                    return self.refuse(id, if has_it { lost } else { refusal });
+                }
             }
             let callers = reduction.callers();
             let members = &self.membership;

@@ -277,14 +277,15 @@ pub struct NotCollected {
     pub body: Option<HalfBody>,
 }
 
-/// An array into which a part of the result was copied. It is readable until the reduction ends.
+/// An array into which a part of the result was copied: the sender's contribution, or its partial where the result is copied
+/// beside that. It is readable until the reduction ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HalfBody {
     /// Where it is readable.
     pub data: Data,
     /// The bytes before this one are the result.
     pub collected: u64,
-    /// The bytes from this one on are still the sender's own contribution.
+    /// The bytes from this one on are as they were before.
     pub untouched: u64,
 }
 
@@ -582,6 +583,9 @@ pub struct Finished {
     pub last: Option<Task>,
     /// Whether those who have copied it lend it to others until they are told otherwise.
     pub lend: bool,
+    /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are lost before, the
+    /// contributions of those who live can be folded once more, without what is lost.
+    pub beside: bool,
     /// What happened.
     pub report: Report,
 }

@@ -122,6 +122,12 @@ impl<B: Body, D> Reduction<B, D> {
 
     /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had. The report
     /// says who is [missing](Report::missing). All ranks allow it or none does.
+    ///
+    /// Between hosts there is a result as long as rank 0 and a rank live that is to receive it, whoever dies when. It is kept beside
+    /// the contributions until all ranks have it; that takes a copy within memory for bodies other than
+    /// [`Session::array`], and the time until the last has it. On one host the result is put over the contributions
+    /// at once, as memory outlives its process there. Only if a rank freezes at that moment, and is given up, the reduction may end
+    /// in [`Refusal::ContributionLost`] or [`Refusal::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
         self.allow_missing = true;
         self

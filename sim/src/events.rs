@@ -6,6 +6,7 @@ use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, Timestamp,
     message::{Keep, MASTER_RANK, Piece, Task, ToMaster, ToWorker},
 };
+use everfold_worker::machine::Collecting;
 use serde::Serialize;
 
 use crate::{
@@ -66,7 +67,7 @@ pub(crate) enum Happening {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) enum Work {
     Execute(Task),
-    Collect(ReductionId, Vec<Piece>),
+    Collect(ReductionId, Vec<Piece>, #[serde(skip)] Collecting),
     Keep(Keep),
 }
 
@@ -75,7 +76,7 @@ impl Work {
     pub fn reduction(&self) -> ReductionId {
         match self {
             Self::Execute(task) => task.segment.reduction,
-            Self::Collect(reduction, _) => *reduction,
+            Self::Collect(reduction, ..) => *reduction,
             Self::Keep(keep) => keep.reduction,
         }
     }

@@ -43,7 +43,11 @@ impl World {
             // What a process was about to do when it died or gave up is not done.
             _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}
             Work::Execute(task) => self.execute(process, task, spent),
-            Work::Collect(reduction, pieces) => self.collect(process, reduction, pieces, spent),
+            Work::Collect(reduction, pieces, how) => {
+                let share = self.process_mut(process.rank).shares.get_mut(&reduction);
+                share.expect("it was called here").begin_collecting(how);
+                self.collect(process, reduction, pieces, spent);
+            }
             Work::Keep(keep) => self.keep(process, keep, spent),
         }
     }
@@ -177,24 +181,25 @@ impl World {
             at = piece.range.end();
         }
         let share = &self.process(rank).shares[&reduction];
-        let (spec, is_inline) = (share.spec.clone(), share.inline);
+        let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
+        let place = if how.beside { Shown::Partial } else { Shown::Original };
         let done = share.collected.len();
-        if done == 0 && !share.shown && self.process(rank).lends(reduction) {
+        if done == 0 && !share.shown && !how.beside && self.process(rank).lends(reduction) {
             // The result is copied over what somebody still reads.
-            return self.try_again(process, Work::Collect(reduction, pieces), spent);
+            return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
         }
         for (index, range) in self.segments(reduction, &spec).skip(done) {
             let piece = pieces.iter().find(|piece| contains(piece.range, range));
             let piece = piece.expect("each segment has its piece");
             match self.reaches(rank, piece.process, &piece.data, reduction) {
                 Reach::Now => {}
-                Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces), spent),
+                Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
                 Reach::Never => {
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                     let share = self.process_mut(rank).shares.get_mut(&reduction);
                     share.expect("it was called here").shown |= is_array;
                     let body = is_array.then(|| {
-                        let data = self.process_mut(rank).window(reduction, Shown::Original, at);
+                        let data = self.process_mut(rank).window(reduction, place, at);
                         HalfBody { data, collected: range.start, untouched: range.start }
                     });
                     let reason = "its window is closed".to_owned();
@@ -210,10 +215,18 @@ impl World {
                 }
             }
             let value = self.process(piece.process.rank).read(&piece.data, SegmentId { reduction, index });
-            let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
+            let process = self.process_mut(rank);
+            if how.beside {
+                process.torn.remove(&SegmentId { reduction, index });
+                process.partials.insert(SegmentId { reduction, index }, value.clone());
+            }
+            let share = process.shares.get_mut(&reduction).expect("it was called here");
             share.collected.push(value);
         }
-        let body = self.process_mut(rank).window(reduction, Shown::Result, at.max(100_000));
+        let body = match how.beside {
+            true => self.process_mut(rank).window(reduction, Shown::Partial, at),
+            false => self.process_mut(rank).window(reduction, Shown::Result, at.max(100_000)),
+        };
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
     }
 

@@ -28,7 +28,7 @@ impl Work {
     fn purpose(&self) -> Purpose {
         match self {
             Self::Execute(task) => Purpose::Task(task.segment.reduction, task.task),
-            Self::Collect(reduction, _) => Purpose::Result(*reduction),
+            Self::Collect(reduction, ..) => Purpose::Result(*reduction),
             Self::Keep(keep) => Purpose::Copy(keep.reduction, keep.source.process.rank, keep.segments.start),
         }
     }
@@ -37,7 +37,7 @@ impl Work {
     fn reads(&self) -> Vec<(ProcessId, &WindowRef)> {
         let (sources, pieces): (&[Source], &[Piece]) = match self {
             Self::Execute(task) => (&task.sources, &[]),
-            Self::Collect(_, pieces) => (&[], pieces),
+            Self::Collect(_, pieces, _) => (&[], pieces),
             Self::Keep(keep) => (std::slice::from_ref(&keep.source), &[]),
         };
         let sources = sources.iter().map(|source| (source.process, &source.data));

@@ -50,7 +50,7 @@ impl World {
         // Where its partials grew.
         let reduction_id = if share.tried { reduction.in_teams() } else { reduction };
         let value = match end {
-            End::Received(_) if share.collected.is_empty() => {
+            End::Received(_) if share.collected.is_empty() || share.how.beside => {
                 let segments = self.segments(reduction_id, &share.spec);
                 Some(
                     segments

@@ -8,7 +8,7 @@ use everfold_protocol::{
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
 use everfold_worker::{
-    machine::{End, Worker},
+    machine::{Collecting, End, Worker},
     readers::Readers,
     window_table::WindowTable,
 };
@@ -83,6 +83,8 @@ pub(crate) struct Share {
     pub inline: bool,
     /// The segments of the result that were copied here so far.
     pub collected: Vec<Vec<Rank>>,
+    /// How they were copied: an array beside its contribution is where the partials were.
+    pub how: Collecting,
     /// Whether it is tried in teams.
     pub tried: bool,
     /// Whether the body is shown in spite of what was copied into it.
@@ -100,7 +102,16 @@ impl Share {
 
     /// Whether the result lies where the contribution has lain.
     pub fn is_overwritten(&self) -> bool {
-        self.spec.kind.array_bytes().is_some() && !self.collected.is_empty()
+        self.spec.kind.array_bytes().is_some() && !self.collected.is_empty() && !self.how.beside
+    }
+
+    /// Notes that the result is about to be copied.
+    pub fn begin_collecting(&mut self, how: Collecting) {
+        if how.afresh {
+            self.collected.clear();
+        }
+        let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;
+        self.how = Collecting { beside, afresh: false };
     }
 }
 
@@ -186,7 +197,8 @@ impl Process {
             // The result is copied over an array, and goes to the application with it.
             let share = self.shares.get(&segment.reduction.called());
             let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
-            let result = array.and_then(|share| share.collected.get(segment.index.0 as usize));
+            let in_place = array.filter(|share| !share.how.beside);
+            let result = in_place.and_then(|share| share.collected.get(segment.index.0 as usize));
             return match array {
                 Some(share) if share.ended.is_some() => vec![NONSENSE],
                 _ => result.cloned().unwrap_or_else(|| vec![self.id.rank]),

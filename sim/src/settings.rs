@@ -42,6 +42,8 @@ pub struct Settings {
     pub task_time: BTreeMap<Rank, Duration>,
     /// Time that each fold of two partials takes besides, whoever does it, in the reductions of these names.
     pub fold_time: BTreeMap<String, Duration>,
+    /// Longest time that a rank takes to copy a result, besides that of a message.
+    pub collect_time: Duration,
     /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
     /// node of its own.
     pub cluster: Option<Cluster>,
@@ -73,6 +75,7 @@ impl Settings {
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
             fold_time: BTreeMap::new(),
+            collect_time: Duration::ZERO,
             cluster: None,
             keep_failures: 0,
             damage: 0,

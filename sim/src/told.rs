@@ -279,7 +279,7 @@ impl Teller {
     fn work(&self, work: &Work) -> String {
         match work {
             Work::Execute(task) => format!("has done task {} on {}", task.task, self.segment(task.segment)),
-            Work::Collect(reduction, _) => format!("has collected {}", self.name(*reduction)),
+            Work::Collect(reduction, ..) => format!("has collected {}", self.name(*reduction)),
             Work::Keep(keep) => {
                 let name = self.name(keep.reduction);
                 format!("has copied rank {}'s {name}[{:?}]", keep.source.process.rank, keep.segments)

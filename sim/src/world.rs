@@ -10,7 +10,7 @@ use everfold_protocol::{
 };
 use everfold_worker::{
     board::{Clerk, PATIENCE},
-    machine::{Action, Event, Gone},
+    machine::{Action, Collecting, Event, Gone},
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -439,6 +439,7 @@ impl World {
             spec: spec.clone(),
             inline,
             collected: Vec::new(),
+            how: Collecting::default(),
             tried: false,
             shown: false,
             waits: None,
@@ -570,7 +571,9 @@ impl World {
                 process.writing.insert(task.segment);
                 self.begin(id, Work::Execute(task));
             }
-            Action::Collect { reduction, pieces } => self.begin(id, Work::Collect(reduction, pieces)),
+            Action::Collect { reduction, pieces, how } => {
+                self.begin(id, Work::Collect(reduction, pieces, how));
+            }
             Action::Keep(keep) => self.begin(id, Work::Keep(keep)),
             Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
             Action::Closed => {

@@ -474,10 +474,10 @@ impl Driver {
                     share.execute(&peers, task, done).await;
                 })));
             }
-            Action::Collect { reduction, pieces } => {
+            Action::Collect { reduction, pieces, how } => {
                 let (share, driver) = (inner.share(reduction)?, self.clone());
                 return Some(Deed::Begin(Box::pin(async move {
-                    let result = share.collect(&driver.peers, pieces).await;
+                    let result = share.collect(&driver.peers, pieces, how).await;
                     drop(share);
                     driver.take(Event::Collected { reduction, result });
                 })));

@@ -107,6 +107,16 @@ pub enum Collected {
     },
 }
 
+/// How a result is copied here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collecting {
+    /// Whether it is copied over this rank's partial, and its contribution stays as it is until the result goes to the
+    /// application.
+    pub beside: bool,
+    /// Whether what was copied before is of another result.
+    pub afresh: bool,
+}
+
 /// Something is to be done.
 #[derive(Debug, PartialEq)]
 pub enum Action {
@@ -136,12 +146,14 @@ pub enum Action {
     },
     /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
     Execute(Task),
-    /// Copy these pieces into this rank's body; answer with [`Event::Collected`].
+    /// Copy these pieces here; answer with [`Event::Collected`].
     Collect {
         /// Of which reduction.
         reduction: ReductionId,
         /// What lies where.
         pieces: Vec<Piece>,
+        /// How.
+        how: Collecting,
     },
     /// The application's future ends.
     Resolve {
@@ -218,6 +230,10 @@ struct Local {
     held: BTreeMap<SegmentIndex, Path>,
     /// Whether others may have to copy the result from here, too.
     lends: bool,
+    /// Whose contributions are in the result that was told last.
+    contributors: Option<Path>,
+    /// A result that is to be copied over partials on which tasks that were given up still work.
+    awaited: Option<Box<Finished>>,
     way: Way,
     state: State,
 }
@@ -387,7 +403,8 @@ impl Worker {
     }
 
     fn open(&mut self, reduction: ReductionId, name: String, spec: ReductionSpec, way: Way) {
-        let local = Local { name, spec, held: BTreeMap::new(), lends: false, way, state: State::Running };
+        let (held, state) = (BTreeMap::new(), State::Running);
+        let local = Local { name, spec, held, lends: false, contributors: None, awaited: None, way, state };
         let before = self.reductions.insert(reduction, local);
         assert!(before.is_none(), "each call has its own sequence number");
     }
@@ -535,10 +552,25 @@ impl Worker {
                 ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, suspects, fault, reason })
             }
         };
+        let awaited = local.awaited.take();
         self.answer(deputy, message);
+        awaited.into_iter().for_each(|finished| self.finished(*finished));
     }
 
-    fn finished(&mut self, Finished { reduction, result, last, lend, report }: Finished) {
+    fn is_busy(&self, reduction: ReductionId) -> bool {
+        let all = (reduction, SegmentIndex(0))..=(reduction, SegmentIndex(u32::MAX));
+        self.busy.range(all).next().is_some()
+    }
+
+    fn finished(&mut self, finished: Finished) {
+        if finished.beside
+            && self.is_busy(finished.reduction)
+            && let Some(local) = self.reductions.get_mut(&finished.reduction)
+        {
+            local.awaited = Some(Box::new(finished));
+            return;
+        }
+        let Finished { reduction, result, last, lend, beside, report } = finished;
         if reduction.is_in_teams() {
             self.actions.push_back(Action::Over(reduction));
         }
@@ -570,8 +602,14 @@ impl Worker {
             _ => in_windows && local.spec.group.len() > 1,
         };
         local.lends |= lend;
+        let before = local.contributors.replace(report.contributors.clone());
+        let afresh = before.is_some_and(|before| before != report.contributors);
         local.state = State::Collecting { report: Box::new(report), announce };
-        self.actions.push_back(Action::Collect { reduction, pieces: result });
+        self.actions.push_back(Action::Collect {
+            reduction,
+            pieces: result,
+            how: Collecting { beside, afresh },
+        });
     }
 
     fn collected(&mut self, reduction: ReductionId, result: Result<Collected, ExecutionError>) {

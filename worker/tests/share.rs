@@ -18,7 +18,7 @@ use everfold_worker::{
     body::{Body, BodyError, Object},
     executor::{Returned, Share},
     kernel,
-    machine::ExecutionError,
+    machine::{Collected, Collecting, ExecutionError},
     memory::window::Windows,
     peers::Peers,
     transport::{handshake::Key, tcp::Tcp},
@@ -101,7 +101,7 @@ async fn fold_after_the_end(kind: BodyKind, body: Body, result: &'static [u8]) -
     let range = ByteRange { start: 0, len: result.len() as u64 };
     let data = Data::Inline(result.into());
     let piece = Piece { range, process: ProcessId::first(2), data: data.clone() };
-    share.collect(&peers, vec![piece]).await.unwrap();
+    share.collect(&peers, vec![piece], Collecting::default()).await.unwrap();
     let task = task(ReductionId { name: 1, sequence: 0 }, range, data);
     let executed = execute(&share, &peers, task).await;
     assert!(executed.unwrap_err().reason.contains("over"));
@@ -140,6 +140,45 @@ fn bits(bytes: Vec<u8>) -> (BodyKind, Body) {
     let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::BitOr, length };
     let accumulate = kernel::predefined(&ElementType::U8, &Operation::BitOr).unwrap();
     (kind, Body::Array { memory: Box::new(bytes), element_bytes: 1, accumulate })
+}
+
+/// A piece of a result is lost. The contribution is what it was, and another result can take the place of the first.
+#[tokio::test]
+async fn a_contribution_stays_while_a_result_is_copied_beside_it() {
+    let (kind, body) = bits(vec![1; 8]);
+    let windows = Arc::new(Windows::new(None));
+    let peers = peers(&windows);
+    let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
+    let (share, data) = Share::new(ME, &spec(kind), body, &windows, &limits, false).unwrap();
+    let Data::Window(original) = data else { panic!("it lies in a window") };
+    let share = Arc::new(share);
+    let (generation, place) = (Generation(1), Place::Served);
+    let gone = WindowRef { window: WindowId(77), generation, bytes: 8, checksum: None, place };
+    let halves = |second: Data| {
+        [Data::Inline(vec![2; 4].into()), second].into_iter().zip([0, 4]).map(|(data, start)| {
+            let range = ByteRange { start, len: 4 };
+            Piece { range, process: ProcessId::first(2), data }
+        })
+    };
+    let how = Collecting { beside: true, afresh: false };
+    let part = share.collect(&peers, halves(Data::Window(gone)).collect(), how).await.unwrap();
+    let Collected::Part { body: Some(half), .. } = part else { panic!("{part:?}") };
+    assert_eq!((half.collected, half.untouched), (4, 4));
+    let whole = ByteRange { start: 0, len: 8 };
+    let read = async |data: &WindowRef, range| {
+        windows.read(data.window, data.generation, range).await.unwrap().to_vec()
+    };
+    assert_eq!(read(&original, whole).await, [1; 8]);
+    let Data::Window(copied) = half.data else { panic!("it lies in a window") };
+    assert_eq!(read(&copied, ByteRange { start: 0, len: 4 }).await, [2; 4]);
+    let how = Collecting { beside: true, afresh: true };
+    let other = halves(Data::Inline(vec![4; 4].into()))
+        .map(|piece| Piece { data: Data::Inline(vec![4; 4].into()), ..piece });
+    let all = share.collect(&peers, other.collect(), how).await.unwrap();
+    assert!(matches!(all, Collected::Whole(_)), "{all:?}");
+    assert_eq!(read(&original, whole).await, [1; 8]);
+    let Returned::Array(memory) = share.take_body().await.unwrap() else { panic!("it was an array") };
+    assert_eq!(memory.bytes(), [4; 8]);
 }
 
 /// What was folded in an attempt in teams is not there any more when the body is contributed again, whether it is the root's,

@@ -50,6 +50,7 @@ pub fn draw(seed: u64) -> Schedule {
         task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
+        collect_us: 0,
         keep_failures_percent: if foul { pick(&mut random, [0, 0, 30]) } else { 0 },
         damage_percent: if foul { pick(&mut random, [0, 0, 10]) } else { 0 },
         wakes: pick(&mut random, [Wakes::InOrder, Wakes::InOneGo, Wakes::ByItsClock]),
@@ -111,6 +112,8 @@ pub fn draw(seed: u64) -> Schedule {
             apart.set_stream(3);
             if apart.random_bool(0.15) {
                 fold_slowly(&mut schedule, &mut apart);
+            } else if weather != Weather::Fair && apart.random_bool(0.1) {
+                lose_results(&mut schedule, &mut apart);
             }
         }
     }
@@ -211,6 +214,32 @@ fn share_a_board(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             (planned.body, planned.inline, planned.trace) = (Body::Array(1), true, false);
         }
     }
+}
+
+/// Lets results take long to be copied, and processes die meanwhile.
+fn lose_results(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    schedule.collect_us = pick(random, [300, 3000, 20_000]);
+    let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
+    for name in names {
+        let (length, missing) = (pick(random, [8192, 50_000, 50_000]), random.random_bool(0.6));
+        let protection = pick(random, [Protection::None, Protection::None, Protection::Disk]);
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            if matches!(planned.receiver, Receiver::Root(_)) {
+                planned.receiver = Receiver::All;
+            }
+            (planned.body, planned.inline) = (Body::Array(length), false);
+            (planned.protection, planned.allow_missing) = (protection, missing);
+        }
+    }
+    for _ in 0..random.random_range(1..=3) {
+        let at_us = random.random_range(1000..6000 + 2 * schedule.collect_us);
+        let rank = random.random_range(0..schedule.ranks());
+        if rank > 0 {
+            let what = death(schedule, random, rank);
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
 fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {

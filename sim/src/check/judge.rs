@@ -27,6 +27,8 @@ const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
 const LENT: &str = "a result that somebody has survives one death";
+const MISSING: &str =
+    "between hosts, whoever lets contributions be missing receives what those who live have";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
@@ -146,7 +148,14 @@ impl Judgement<'_> {
             true => Ok(None),
             false => Err(case.broken(REASON, format!("{:?}", ended.end))),
         };
+        let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
+        let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
         match &ended.end {
+            End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
+                if case.spec.allow_missing && far_apart && !self.suspects.copies_fail =>
+            {
+                Err(case.broken(MISSING, format!("{:?}", ended.end)))
+            }
             End::Finished(report) => self.judge_report(case, ended, report, false).map(Some),
             End::Received(report) => self.judge_report(case, ended, report, true).map(Some),
             End::Refused(Refusal::ProcessFailed { ranks }) => reason(ranks.is_subset(&gone)),
@@ -161,8 +170,6 @@ impl Judgement<'_> {
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
                 let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
-                let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
-                let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
                 if far_apart && hit == 1 {
                     return Err(case.broken(LENT, format!("{:?}", ended.end)));
                 }

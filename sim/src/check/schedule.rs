@@ -36,6 +36,9 @@ pub struct Schedule {
     pub ping_interval_us: u64,
     /// Shortest and longest time of a message.
     pub latency_us: (u64, u64),
+    /// Longest time that a rank takes to copy a result, besides that of a message.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub collect_us: u64,
     /// How often a process fails to keep a copy.
     #[serde(default, skip_serializing_if = "is_default")]
     pub keep_failures_percent: u32,

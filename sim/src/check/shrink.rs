@@ -215,7 +215,8 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 12] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 15] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 16] = [
+    |schedule| schedule.collect_us = 0,
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,
     |schedule| schedule.wakes = Wakes::InOrder,

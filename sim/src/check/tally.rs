@@ -30,6 +30,7 @@ impl Tally {
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
+        count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds with teams", u64::from(schedule.pacing.teams_from > 0));
         count("early leaves", schedule.leaves.len() as u64);
         for planned in &schedule.reductions {

@@ -19,6 +19,7 @@ pub(crate) struct Drawn {
     task_time: BTreeMap<Rank, Duration>,
     /// By the names of reductions, as their ids have them.
     fold_time: BTreeMap<u64, Duration>,
+    collect_time: Duration,
     /// When the last message on a connection arrives: connections keep their order.
     arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
     limps: BTreeMap<Rank, Limp>,
@@ -26,12 +27,13 @@ pub(crate) struct Drawn {
 
 impl Drawn {
     pub fn new(settings: &Settings) -> Self {
-        let Settings { latency, task_time, fold_time, .. } = settings;
+        let Settings { latency, task_time, fold_time, collect_time, .. } = settings;
         let fold_time = fold_time.iter().map(|(name, time)| (ReductionId::new(name, 0).name, *time));
         Self {
             latency: *latency,
             task_time: task_time.clone(),
             fold_time: fold_time.collect(),
+            collect_time: *collect_time,
             arrivals: BTreeMap::new(),
             limps: BTreeMap::new(),
         }
@@ -63,7 +65,10 @@ impl Drawn {
         let all = match work {
             Work::Execute(task) => self.task_time(process.rank) + self.fold_time(task),
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
-            Work::Collect(..) => self.latency(random),
+            Work::Collect(..) if self.collect_time.is_zero() => self.latency(random),
+            Work::Collect(..) => {
+                self.latency(random) + random.random_range(Duration::ZERO..self.collect_time)
+            }
         };
         // Whoever is slow at tasks is slow to be read from, too.
         let reads = match work {

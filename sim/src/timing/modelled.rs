@@ -324,7 +324,7 @@ fn fetches(process: ProcessId, work: &Work) -> VecDeque<(u32, u64)> {
             .filter(|source| remote(source.process, &source.data))
             .map(|source| (source.process.rank.0, operand_bytes(source, task.range)))
             .collect(),
-        Work::Collect(_, pieces) => pieces
+        Work::Collect(_, pieces, _) => pieces
             .iter()
             .filter(|piece| remote(piece.process, &piece.data))
             .flat_map(|piece| {

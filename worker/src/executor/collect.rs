@@ -15,7 +15,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use super::{Array, Kind, ON_THE_SPOT_BYTES, Progress, Share, handed_back};
 use crate::{
     body::BodyError,
-    machine::{Collected, ExecutionError},
+    machine::{Collected, Collecting, ExecutionError},
     memory::{buffer::Buffer, window::Content},
     peers::Peers,
     transport::{Fetched, ReadError},
@@ -29,8 +29,8 @@ const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_MAX: u64 = 16;
 
 impl Share {
-    /// Copies a finished result into this rank's body. What could not be reached may come with another call; then the body
-    /// stays readable for others meanwhile.
+    /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work on it any more. What
+    /// could not be reached may come with another call; then it stays readable for others meanwhile.
     ///
     /// # Errors
     /// A piece does not fit, or is damaged; the body is then of no use.
@@ -38,12 +38,13 @@ impl Share {
         self: &Arc<Self>,
         peers: &Peers,
         pieces: Vec<Piece>,
+        how: Collecting,
     ) -> Result<Collected, ExecutionError> {
         if self.group.len() == 1 {
             return Ok(Collected::Whole(None));
         }
         let in_windows = pieces.iter().any(|piece| matches!(piece.data, Data::Window(_)));
-        match self.collect_pieces(peers, pieces).await {
+        match self.collect_pieces(peers, pieces, how).await {
             Ok(encoded) if in_windows => {
                 Ok(Collected::Whole(encoded.or_else(|| self.show_half().map(|half| half.data))))
             }
@@ -60,6 +61,9 @@ impl Share {
         let Kind::Array(array) = &self.kind else { return None };
         let original = array.original().ok()?;
         let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.beside {
+            progress.shown = self.partial(array).ok().map(|(_, data)| data);
+        }
         if progress.shown.is_none() {
             progress.shown = self.shown.publish(Content::Buffer(original)).ok();
         }
@@ -71,8 +75,23 @@ impl Share {
         self: &Arc<Self>,
         peers: &Peers,
         pieces: Vec<Piece>,
+        how: Collecting,
     ) -> Result<Option<Data>, ExecutionError> {
         match &self.kind {
+            Kind::Array(array) if how.beside && !array.in_place => {
+                let (partial, _) =
+                    self.partial(array).map_err(|error| ExecutionError::blame(self.me, error))?;
+                let done = {
+                    let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
+                    if how.afresh {
+                        *progress = Progress::default();
+                    }
+                    progress.beside = true;
+                    progress.done
+                };
+                self.collect_parts(peers, array, &partial, array.parts(pieces, done)).await?;
+                Ok(None)
+            }
             Kind::Array(array) => {
                 let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
                 // All originals are folded; nobody reads this one any more, unless it is itself a part of the result.
@@ -129,11 +148,11 @@ impl Share {
         &self,
         peers: &Peers,
         array: &Array,
-        original: &Arc<Buffer>,
+        target: &Arc<Buffer>,
         parts: Vec<Piece>,
     ) -> Result<(), ExecutionError> {
         let is_mine = |data: &Data| match data {
-            Data::Window(window) => self.shown.windows.shows(window, original),
+            Data::Window(window) => self.shown.windows.shows(window, target),
             _ => false,
         };
         let is_here = |part: &Piece| part.process == self.me && (array.in_place || is_mine(&part.data));
@@ -155,8 +174,8 @@ impl Share {
             };
             if let Some(bytes) = bytes {
                 progress(false);
-                let original = original.clone();
-                let copy = move || copy(&bytes, &original, range, process);
+                let target = target.clone();
+                let copy = move || copy(&bytes, &target, range, process);
                 if range.len as usize <= ON_THE_SPOT_BYTES {
                     copy()?;
                 } else {
@@ -187,15 +206,15 @@ impl Array {
     }
 }
 
-/// Copies what `process` has sent to its place in this rank's body.
+/// Copies what `process` has sent to its place in `target`.
 fn copy(
     bytes: &Fetched,
-    original: &Arc<Buffer>,
+    target: &Arc<Buffer>,
     range: ByteRange,
     process: ProcessId,
 ) -> Result<(), ExecutionError> {
     // A peer may still read what is about to be overwritten, for a task that was given up.
-    let mut target = original.write(range.start, range.len).map_err(|error| ExecutionError {
+    let mut target = target.write(range.start, range.len).map_err(|error| ExecutionError {
         fault: Fault::Unreachable,
         ..ExecutionError::blame(process, error)
     })?;

@@ -256,7 +256,7 @@ impl Share {
     }
 
     /// The buffer in which this rank's partials grow, made and published at the first use.
-    fn partial(&self, array: &Array) -> Result<(Arc<Buffer>, Data), NoWindow> {
+    pub(super) fn partial(&self, array: &Array) -> Result<(Arc<Buffer>, Data), NoWindow> {
         let mut partial = array.partial.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(partial) = &*partial {
             return Ok(partial.clone());

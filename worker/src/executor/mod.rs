@@ -37,7 +37,7 @@ use crate::{
     kernel::Accumulate,
     machine::ExecutionError,
     memory::{
-        buffer::{Buffer, Memory},
+        buffer::{Buffer, Memory, Unavailable},
         window::{Content, Windows},
     },
 };
@@ -132,6 +132,8 @@ struct Progress {
     touched: u64,
     /// The window on it, once others may have to read it.
     shown: Option<Data>,
+    /// Whether it is copied into the partial.
+    beside: bool,
 }
 
 impl Array {
@@ -304,6 +306,28 @@ impl Share {
         Ok(data)
     }
 
+    /// Makes the body of a `result` that lies in the partial: takes that, if both are memory of the same kind, or copies it. Nobody
+    /// else needs it any more.
+    async fn put_in_place(
+        &self,
+        result: Arc<Buffer>,
+        original: Arc<Buffer>,
+    ) -> Result<Arc<Buffer>, ExecutionError> {
+        self.shown.release(|window| self.shown.windows.shows(window, &result));
+        result.idle().await;
+        if result.region_offset().is_some() && original.region_offset().is_some() {
+            return Ok(result);
+        }
+        let copy = move || {
+            let bytes = original.len() as u64;
+            original.write(0, bytes)?.copy_from_slice(&result.read(0, bytes)?);
+            Ok::<_, Unavailable>(original)
+        };
+        let copied = tokio::task::spawn_blocking(copy).await;
+        let copied = copied.map_err(|error| ExecutionError::blame(self.me, error))?;
+        copied.map_err(|error| ExecutionError::blame(self.me, error))
+    }
+
     /// Closes all windows of this share.
     pub fn release(&self) {
         self.shown.release(|_| true);
@@ -322,6 +346,10 @@ impl Share {
                 let original = original.ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 self.shown.release(|window| self.shown.windows.shows(window, &original));
                 original.idle().await;
+                if let Some(result) = array.take_beside() {
+                    let result = self.put_in_place(result, original).await?;
+                    return result.into_owner().map(Returned::Array).map_err(|_| busy());
+                }
                 original.into_owner().map(Returned::Array).map_err(|_| busy())
             }
             Kind::Object(object) => {
@@ -329,6 +357,16 @@ impl Share {
                 object.map(Returned::Object).ok_or_else(|| ExecutionError::blame(self.me, handed_back()))
             }
         }
+    }
+}
+
+impl Array {
+    /// Takes the partial, if the whole result was copied there.
+    fn take_beside(&self) -> Option<Arc<Buffer>> {
+        let progress = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = progress.beside && progress.done == self.bytes as u64;
+        let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        partial.take_if(|_| is_there).map(|(partial, _)| partial)
     }
 }
 
