@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use everfold::{Array, Path, Refusal, prelude::*};
+use everfold::{Array, Path, Reduction, Refusal, prelude::*};
 
 use super::{
     failing::Asked,
@@ -35,6 +35,9 @@ pub struct Program {
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value = "disk", help_heading = "Built-in program")]
     pub protection: Protection,
+    /// Prefer a result without lost contributions to an error.
+    #[arg(long, help_heading = "Built-in program")]
+    pub allow_missing: bool,
 }
 
 /// Kinds of bodies.
@@ -60,6 +63,7 @@ impl Program {
         ];
         arguments.extend(self.all.then(|| "--all".to_owned()));
         arguments.push(format!("--protection={}", self.protection));
+        arguments.extend(self.allow_missing.then(|| "--allow-missing".to_owned()));
         arguments
     }
 
@@ -111,7 +115,7 @@ impl Program {
             let body = filled.take().unwrap_or_else(|| B::contribution(session, round, elements));
             let ended = self.reduce(session, &group, round, body).await;
             ended_ns = now_ns();
-            all_told = all_told.and(judge(ended, &group, round));
+            all_told = all_told.and(self.judge(ended, &group, round));
             group = match survivors::go_on(session, group, round).await {
                 Ok(group) => group,
                 Err(ReduceError::MasterLost) => {
@@ -136,10 +140,40 @@ impl Program {
         // Ranks that do not agree on the group do not wait for each other: they mean different reductions.
         let name = format!("round {round} of {}", path(group));
         if self.all {
-            session.allreduce(name, body).group(group.clone()).protection(self.protection).await
+            self.awaited(session.allreduce(name, body), group).await
         } else {
-            session.reduce(name, body).group(group.clone()).protection(self.protection).await
+            self.awaited(session.reduce(name, body), group).await
         }
+    }
+
+    async fn awaited<B: Body, D: 'static>(
+        &self,
+        reduction: Reduction<B, D>,
+        group: &Group,
+    ) -> Result<Outcome<B::Value>, ReduceError> {
+        let reduction = reduction.group(group.clone()).protection(self.protection);
+        if self.allow_missing { reduction.allow_missing().await } else { reduction.await }
+    }
+
+    fn judge<B: Checked>(&self, ended: Result<Outcome<B>, ReduceError>, group: &Group, round: u64) -> Told {
+        let Outcome { value, report } = match ended {
+            Ok(outcome) => outcome,
+            Err(error) => return told(&error),
+        };
+        let missing = if self.allow_missing { report.missing.clone() } else { Path::empty() };
+        let expected = path(group).difference(&missing);
+        if report.contributors != expected {
+            let what = format!("ranks {} contributed, not {expected}", report.contributors);
+            return Told::Wrong { what };
+        }
+        if let Some(Err(what)) = value.map(|value| value.check(&report.contributors, round)) {
+            return Told::Wrong { what };
+        }
+        Told::Ok(Work {
+            folds: report.folds,
+            folds_redone: report.folds_redone,
+            survived: report.survived.len() as u64,
+        })
     }
 }
 
@@ -167,23 +201,4 @@ fn told(error: &ReduceError) -> Told {
         Some(loss) => Told::Lost { loss, why },
         None => Told::Failed { why },
     }
-}
-
-fn judge<B: Checked>(ended: Result<Outcome<B>, ReduceError>, group: &Group, round: u64) -> Told {
-    let Outcome { value, report } = match ended {
-        Ok(outcome) => outcome,
-        Err(error) => return told(&error),
-    };
-    if report.contributors != path(group) {
-        let what = format!("ranks {} contributed, not {}", report.contributors, path(group));
-        return Told::Wrong { what };
-    }
-    if let Some(Err(what)) = value.map(|value| value.check(&report.contributors, round)) {
-        return Told::Wrong { what };
-    }
-    Told::Ok(Work {
-        folds: report.folds,
-        folds_redone: report.folds_redone,
-        survived: report.survived.len() as u64,
-    })
 }
