@@ -167,6 +167,7 @@ impl World {
         let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
         let lived = dead.worker.take().is_some();
         dead.copies.clear();
+        dead.shares.values_mut().for_each(|share| share.waits = None);
         self.calls_ended += if lived { open } else { 0 };
         drop(self.thaw(process.rank));
         self.end_deputy(process);
