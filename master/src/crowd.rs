@@ -101,15 +101,15 @@ mod tests {
             looks.set(looks.get() + 1);
             Some(())
         };
-        let waiting = |reader, full| crowd.waiting_for(Rank(reader), |owner| owner != Rank(full), 2, able);
-        let ids = |waiting: Vec<(Timestamp, SegmentId, ())>| -> Vec<u64> {
+        let waiting = |crowd: &Crowd, reader, full| -> Vec<u64> {
+            let waiting = crowd.waiting_for(Rank(reader), |owner| owner != Rank(full), 2, able);
             waiting.into_iter().map(|(_, id, ())| id.reduction.name).collect()
         };
-        assert_eq!(ids(waiting(0, 9)), [0, 1, 9_000, 9_001]);
-        assert_eq!(ids(waiting(0, 1)), [9_000, 9_001], "it reads enough from rank 1");
-        assert_eq!(ids(waiting(3, 9)), [], "nothing waits for it");
+        assert_eq!(waiting(&crowd, 0, 9), [0, 1, 9_000, 9_001]);
+        assert_eq!(waiting(&crowd, 0, 1), [9_000, 9_001], "it reads enough from rank 1");
+        assert!(waiting(&crowd, 3, 9).is_empty(), "nothing waits for it");
         assert_eq!(looks.get(), 6);
         crowd.strike(&[(Rank(0), Rank(2)), (Rank(2), Rank(0))], at(9_000), id(9_000));
-        assert_eq!(ids(waiting(2, 9)), [9_001, 9_002]);
+        assert_eq!(waiting(&crowd, 2, 9), [9_001, 9_002]);
     }
 }

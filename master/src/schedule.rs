@@ -310,8 +310,10 @@ impl Master {
     /// Under which pairs a segment is listed: none, unless many reductions are open.
     fn pairs(&self, id: SegmentId, turn: Option<Turn>) -> Pairs {
         let mut pairs = Pairs::new();
-        let is_crowd = self.reductions.len() > self.policy.crowd_from;
-        let Some(reduction) = self.reductions.get(&id.reduction).filter(|_| is_crowd) else { return pairs };
+        if turn.is_none() || self.reductions.len() <= self.policy.crowd_from {
+            return pairs;
+        }
+        let Some(reduction) = self.reductions.get(&id.reduction) else { return pairs };
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let executors: SmallVec<[&Arc<Ready>; LISTED_MAX]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),

@@ -85,3 +85,42 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
     counted.sort_unstable();
     assert_eq!(counted, [0, 1, 2].map(Rank));
 }
+
+/// A host goes without a word while its rank reads what others have contributed. They have their bodies back, and with them the
+/// result, once they hear that it is declared failed: at whatever moment it goes.
+#[test]
+fn whoever_is_read_by_a_rank_that_vanishes_goes_on() {
+    let survivors = [0, 1, 3].map(Rank);
+    let spec = ReductionSpec {
+        group: Path::range(0, 4),
+        delivery: Delivery::All,
+        kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 500_000 },
+        order: Order::Arrival,
+        deadline: None,
+        protection: Protection::default(),
+        allow_missing: true,
+        trace: false,
+    };
+    for lost_us in (0..2000).step_by(100) {
+        let mut settings = Settings::new(4, 0);
+        settings.hosts = vec![0, 1, 2, 3];
+        settings.policy.limits.ping_interval = Duration::from_millis(10);
+        let mut world = World::new(settings);
+        while world.met().len() < 4 {
+            assert!(world.step());
+        }
+        for rank in (0..4).map(Rank) {
+            let call = Call { rank, name: "x".into(), sequence: 0, spec: spec.clone(), inline: false };
+            world.call(Duration::ZERO, call);
+        }
+        world.lose_host(Duration::from_micros(lost_us), 2);
+        let lost_at = world.now();
+        while !survivors.iter().all(|rank| world.ended(*rank, "x", 0).is_some()) {
+            assert!(world.step());
+            assert!(
+                world.now().since(lost_at) < Duration::from_secs(5),
+                "lost after {lost_us} µs: they wait for it"
+            );
+        }
+    }
+}

@@ -116,7 +116,6 @@ impl Driver {
     pub(crate) fn new(
         config: Config,
         mut me: Peer,
-        windows: Arc<Windows>,
         server: Arc<Server>,
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
@@ -152,7 +151,7 @@ impl Driver {
             Self {
                 copier: Copier::new(keeper.clone(), peers.clone(), trouble),
                 keeper,
-                windows,
+                windows: server.windows().clone(),
                 server,
                 met: Notify::new(),
                 deputies: Deputies::new(config.deputy.clone(), config.job, config.process, config.key),

@@ -135,7 +135,7 @@ async fn connect(
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, windows, server, keeper, peers, (control.into_socket()?, seals), ready)?)
+    Ok(Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?)
 }
 
 /// Whoever has connected to the deputy here.

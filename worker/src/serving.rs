@@ -44,6 +44,11 @@ impl Server {
         Self { windows, readers: Mutex::default(), silence_max: OnceLock::new() }
     }
 
+    /// What it serves.
+    pub fn windows(&self) -> &Arc<Windows> {
+        &self.windows
+    }
+
     fn readers(&self) -> MutexGuard<'_, Readers<oneshot::Sender<()>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
