@@ -152,7 +152,7 @@ impl Judgement<'_> {
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
         match &ended.end {
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if case.spec.allow_missing && far_apart && !self.suspects.copies_fail =>
+                if case.spec.allow_missing && far_apart =>
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
