@@ -473,7 +473,7 @@ pub enum News {
         /// The part of its folds that had to be done again, 0 if none.
         redone: u64,
     },
-    /// A process is much slower with a task than its counters said; the task is done elsewhere, too.
+    /// A process is much slower with a task than its counters said, or than others with such a task; it is done elsewhere, too.
     Slow {
         /// Which rank.
         rank: Rank,
