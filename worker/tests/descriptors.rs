@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use everfold_protocol::{Epoch, JobId, ProcessId, message::Header};
+use everfold_protocol::{Epoch, JobId, ProcessId, message::Header, seal::Seal};
 use everfold_worker::{descriptors::is_scarcity, transport::line::Outlet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -18,10 +18,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 async fn what_is_blocked_is_sent_without_a_further_descriptor() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    let mut outlet: Outlet<Vec<u64>> = Outlet::new(Arc::new(OwnedFd::from(ours)));
+    let mut outlet: Outlet<Vec<u64>> = Outlet::new(Arc::new(OwnedFd::from(ours)), Seal::of_strangers());
     outlet.prepare().unwrap();
     let (other, _) = UnixStream::pair().unwrap();
-    let mut unprepared: Outlet<Vec<u64>> = Outlet::new(Arc::new(OwnedFd::from(other)));
+    let mut unprepared: Outlet<Vec<u64>> = Outlet::new(Arc::new(OwnedFd::from(other)), Seal::of_strangers());
     // Less than are open.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, 4, hard).unwrap();

@@ -45,7 +45,7 @@ async fn serve(server: &Arc<Server>) -> (String, mpsc::UnboundedReceiver<Result<
     let server = server.clone();
     tokio::spawn(async move {
         loop {
-            let mut stream = listener.accept().await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
             let (server, ended) = (server.clone(), ended.clone());
             tokio::spawn(async move {
                 let (hello, seals) = handshake::accept(&mut stream, &KEY, JOB).await.unwrap();
