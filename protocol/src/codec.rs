@@ -1,7 +1,7 @@
 //! The only place that knows how values become bytes: bincode 2 with serde.
 //!
 //! To replace the format, replace these functions; no other module names bincode. bincode encodes; decoding is done
-//! [here](decoder), because bincode allocates what a length announces before it looks whether it can be true.
+//! in `decoder`, because bincode allocates what a length announces before it looks whether it can be true.
 
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -38,7 +38,7 @@ impl Asked {
     }
 
     /// Waits until this rank is to fail, and tells how.
-    pub async fn to_fail(self) -> Failing {
+    pub async fn wait(self) -> Failing {
         let asked = self.0.map(|(way, mut signals)| {
             Box::pin(async move {
                 signals.recv().await;

@@ -81,7 +81,7 @@ impl Program {
             let asked = Asked::listen()?;
             let (at_ns, told) = tokio::select! {
                 told = all_rounds => told,
-                way = asked.to_fail() => return way.fail(&session, self.bytes),
+                way = asked.wait() => return way.fail(&session, self.bytes),
             };
             code = match &told {
                 Told::Ok(_) => ExitCode::SUCCESS,
