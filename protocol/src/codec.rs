@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 mod decoder;
 
-pub use decoder::{DecodeError, EMPTY_ELEMENTS_MAX};
+pub use decoder::{DEPTH_MAX, DecodeError, EMPTY_ELEMENTS_MAX};
 
 /// Why bytes are not the value they should be.
 #[derive(Debug, thiserror::Error)]

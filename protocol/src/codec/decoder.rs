@@ -34,6 +34,9 @@ pub enum DecodeError {
     /// A byte that stands for false or true, absent or present, is neither.
     #[error("the byte {0} stands for neither no nor yes")]
     Flag(u8),
+    /// Values are nested deeper than any that is encoded.
+    #[error("it is nested more than {DEPTH_MAX} levels deep")]
+    TooDeep,
     /// Text is not UTF-8.
     #[error("text is not UTF-8")]
     Text,
@@ -51,6 +54,12 @@ impl Error for DecodeError {
     }
 }
 
+/// Values in values in values: so many levels one may have at most. Every struct, enum, option, sequence and map is one.
+///
+/// Encoding, decoding, combining and dropping recurse. A level takes up to 4 KiB of stack in programs without optimisation,
+/// and threads of the application have 2 MiB.
+pub const DEPTH_MAX: u32 = 256;
+
 /// Elements of collections in one value that may take no bytes, such as `()`: nothing else bounds their number.
 pub const EMPTY_ELEMENTS_MAX: usize = 1 << 20;
 
@@ -59,17 +68,29 @@ pub const EMPTY_ELEMENTS_MAX: usize = 1 << 20;
 pub struct Decoder<'de> {
     rest: &'de [u8],
     empty_elements: usize,
+    depth: u32,
 }
 
 impl<'de> Decoder<'de> {
     /// Begins at the first of `bytes`.
     pub fn new(bytes: &'de [u8]) -> Self {
-        Self { rest: bytes, empty_elements: 0 }
+        Self { rest: bytes, empty_elements: 0, depth: 0 }
     }
 
     /// Number of bytes that are left.
     pub fn left(&self) -> usize {
         self.rest.len()
+    }
+
+    /// Reads what lies one level deeper.
+    fn level<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+        if self.depth == DEPTH_MAX {
+            return Err(DecodeError::TooDeep);
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
     }
 
     fn take(&mut self, len: usize) -> Result<&'de [u8], DecodeError> {
@@ -264,7 +285,10 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        if self.flag()? { visitor.visit_some(self) } else { visitor.visit_none() }
+        self.level(|decoder| match decoder.flag()? {
+            true => visitor.visit_some(decoder),
+            false => visitor.visit_none(),
+        })
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -284,19 +308,19 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
         _: &'static str,
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        visitor.visit_newtype_struct(self)
+        self.level(|decoder| visitor.visit_newtype_struct(decoder))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_seq(self.collection()?)
+        self.level(|decoder| visitor.visit_seq(decoder.collection()?))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_map(self.collection()?)
+        self.level(|decoder| visitor.visit_map(decoder.collection()?))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_seq(self.elements(len))
+        self.level(|decoder| visitor.visit_seq(decoder.elements(len)))
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -305,7 +329,7 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        visitor.visit_seq(self.elements(len))
+        self.level(|decoder| visitor.visit_seq(decoder.elements(len)))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -314,7 +338,7 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        visitor.visit_seq(self.elements(fields.len()))
+        self.level(|decoder| visitor.visit_seq(decoder.elements(fields.len())))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -323,7 +347,7 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        visitor.visit_enum(self)
+        self.level(|decoder| visitor.visit_enum(decoder))
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DecodeError> {
@@ -374,5 +398,27 @@ impl<'de> VariantAccess<'de> for &mut Decoder<'de> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         visitor.visit_seq(self.elements(fields.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Chain(#[allow(dead_code)] Option<Box<Chain>>);
+
+    #[test]
+    fn depth_is_bounded_before_the_stack_is() {
+        let nested = |links: u32| {
+            let bytes: Vec<u8> = (0..links).map(|_| 1).chain([0]).collect();
+            Chain::deserialize(&mut Decoder::new(&bytes)).map(drop)
+        };
+        // Each link is a struct and an option.
+        assert_eq!(nested(DEPTH_MAX / 2 - 1), Ok(()));
+        assert_eq!(nested(DEPTH_MAX / 2), Err(DecodeError::TooDeep));
+        assert_eq!(nested(1 << 20), Err(DecodeError::TooDeep));
     }
 }

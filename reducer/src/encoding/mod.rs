@@ -7,7 +7,6 @@
 //! two fields that are read in the other order, shows when the value is decoded and encoded again. That is done with the
 //! first body of a type in a process, and again with each that shows a struct or variant not seen before.
 
-mod deserializer;
 mod serializer;
 mod watch;
 
@@ -22,16 +21,9 @@ use everfold_worker::body::{BodyError, Unfit};
 use serde::{Serialize, de::DeserializeOwned};
 
 use self::{
-    deserializer::Bounded,
     serializer::Watched,
     watch::{Parts, Watch},
 };
-
-/// Values in values in values: so many levels a body may have at most. Every struct, option, sequence and map is one.
-///
-/// Encoding, decoding, combining and dropping recurse. A level takes up to 4 KiB of stack in programs without optimisation,
-/// and threads of the application have 2 MiB.
-pub(crate) const DEPTH_MAX: u32 = 256;
 
 /// What has been seen of each type, and comes back.
 static KNOWN: LazyLock<RwLock<HashMap<TypeId, Parts>>> = LazyLock::new(RwLock::default);
@@ -55,8 +47,7 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned + 'static>(value: &T) -> Re
 /// # Errors
 /// [`BodyError::Failed`] if `bytes` are no encoding of a `T`, or of one that is too deep.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BodyError> {
-    let decoded = codec::decode::<Bounded<T>>(bytes).map_err(|error| BodyError::Failed(error.to_string()));
-    decoded.map(|Bounded(value)| value)
+    codec::decode(bytes).map_err(|error| BodyError::Failed(error.to_string()))
 }
 
 /// Makes sure of a type whose values come back, if none was encoded in this process yet.

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use everfold_protocol::codec::DEPTH_MAX;
 use serde::{
     Deserialize, Serializer,
     ser::{SerializeSeq, SerializeStruct},

@@ -1,11 +1,10 @@
-//! What is noticed while a value is encoded or decoded.
+//! What is noticed while a value is encoded.
 
 use std::cell::Cell;
 
+use everfold_protocol::codec::DEPTH_MAX;
 use everfold_worker::body::Unfit;
 use serde::ser::Error;
-
-use super::DEPTH_MAX;
 
 /// Structs and variants that have been seen, each as one of 64 bits by its hash: two that share one are seen as one.
 #[derive(Clone, Copy, Debug, Default)]
