@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     events::Happening,
-    process::{is_copy, shows_copy},
+    process::{is_copy, is_in_region, shows_copy},
     world::{MASTER, World},
 };
 
@@ -226,7 +226,7 @@ impl World {
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()
             || process.lives_on
-            || (window.place.outlives_its_process() && !self.process(reader).forgotten.contains(&owner.rank));
+            || (is_in_region(window) && !self.process(reader).forgotten.contains(&owner.rank));
         match () {
             () if [reduction, reduction.called()].iter().any(|id| process.released.contains(id)) => {
                 Reach::Never

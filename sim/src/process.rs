@@ -184,7 +184,7 @@ impl Process {
             let there = self.copies.contains(&(owner, segment));
             return vec![if there { owner } else { NONSENSE }];
         }
-        if self.lives_on && !window.place.outlives_its_process() {
+        if self.lives_on && !is_in_region(window) {
             return vec![NONSENSE];
         }
         let Some((_, shown)) = self.windows.find(window.window, window.generation) else {
@@ -272,6 +272,11 @@ pub(crate) enum Shown {
     /// An object as it was after one of its folds: it is encoded anew each time.
     Encoded(usize),
     Result,
+}
+
+/// Whether what a window shows is there when its process is not. What the machines make of that is theirs.
+pub(crate) fn is_in_region(window: &WindowRef) -> bool {
+    matches!(window.place, Place::Region(_))
 }
 
 /// Whether a window shows the second copy of an original.
