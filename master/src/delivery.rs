@@ -94,9 +94,11 @@ impl Reduction {
         Finished { reduction: id, lend, beside, result, last: None, report }
     }
 
-    /// Whether ranks copy the result beside their contributions, and keep both until all have it.
+    /// Whether ranks copy the result beside their contributions, and keep both until all have it. Where memory is shared, arrays
+    /// that were folded outlive their processes; encoded objects do not.
     pub(crate) fn copies_beside(&self) -> bool {
-        self.spec.allow_missing && !self.share_memory
+        let is_object = self.spec.kind.array_bytes().is_none();
+        self.spec.allow_missing && (is_object || !self.share_memory)
     }
 
     /// Notes what the body holds of a rank that could not copy the whole result.

@@ -120,6 +120,8 @@ impl Master {
             self.send(sender, ToWorker::Farewell);
         }
         self.end_what_cannot_complete(now);
+        // What it had to do with has ended.
+        self.let_be_forgotten(vec![sender]);
         self.end_if_empty();
     }
 

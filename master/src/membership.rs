@@ -108,6 +108,11 @@ impl Membership {
         }
     }
 
+    /// The host of a rank, once it has joined, whatever has become of it.
+    pub fn host(&self, rank: Rank) -> Option<u64> {
+        self.hosts.get(&rank).copied()
+    }
+
     /// Whether every rank takes part: none is missing yet, none has failed, left or closed its session.
     pub fn everyone_here(&self) -> bool {
         self.open == self.size()

@@ -28,6 +28,10 @@ use crate::{
 /// How many times longer than usual a task may take before others do it, too.
 pub(crate) const LATE_FACTOR: u32 = 8;
 
+/// Tasks that a worker may have ahead of one that it was given: it is late once it has taken as many times longer, however many
+/// others it has answered meanwhile.
+const AHEAD_MAX: u32 = 16;
+
 /// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was taken away from, does
 /// not count.
 const TASKS_MAX: usize = 8;
@@ -137,7 +141,9 @@ impl Reduction {
         if running.late > now || self.spec.kind.folds_surely() {
             return running.late <= now;
         }
-        let elapsed = now.since(running.load.since.max(answered));
+        // Its task may have waited behind others, but not behind any number of them.
+        let waited = now.since(running.load.since);
+        let elapsed = now.since(running.load.since.max(answered)).max(waited / AHEAD_MAX);
         let is_another = |rank: Rank| rank != running.executor.rank;
         let takes_as_long =
             |other: &Running| is_another(other.executor.rank) && now.since(other.load.since) * 2 >= elapsed;

@@ -56,10 +56,13 @@ impl Master {
         self.let_be_forgotten(unneeded);
     }
 
-    fn let_be_forgotten(&mut self, unneeded: Vec<ProcessId>) {
-        let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
+    /// Tells those who have mapped it that nobody needs the memory of these processes any more.
+    pub(crate) fn let_be_forgotten(&mut self, unneeded: Vec<ProcessId>) {
         for process in unneeded {
-            survivors.iter().for_each(|to| self.send(*to, ToWorker::Forget { process }));
+            let host = self.membership.host(process.rank);
+            let here = self.membership.peers().filter(|peer| Some(peer.host) == host);
+            let here: Vec<_> = here.map(|peer| peer.process).collect();
+            here.into_iter().for_each(|to| self.send(to, ToWorker::Forget { process }));
         }
     }
 }

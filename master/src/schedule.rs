@@ -22,6 +22,9 @@ use crate::{
     reduction::{Reduction, Turn},
 };
 
+/// Owners that are compared at least for a segment that waits: the latest may all have no room.
+const OWNERS_COMPARED: usize = 16;
+
 /// Reductions that are compared for a worker that has room.
 const REDUCTIONS_COMPARED: usize = 8;
 
@@ -352,7 +355,10 @@ impl Master {
         let reduction = self.reductions.get(&id.reduction)?;
         let able: SmallVec<[&Arc<Ready>; 16]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
-            _ => reduction.executors(id.index, &is_alive).take(*reduction.fan_in.end() + 1).collect(),
+            _ => {
+                let compared = OWNERS_COMPARED.max(*reduction.fan_in.end() + 1);
+                reduction.executors(id.index, &is_alive).take(compared).collect()
+            }
         };
         let able =
             able.into_iter().filter(has_room).filter(|own| self.access(reduction, id.index, own).is_some());

@@ -229,7 +229,7 @@ impl ElementType {
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 | Self::I64 | Self::U64 => 8,
             // The location is as wide as the value.
-            Self::Located(value) => 2 * value.size_bytes(),
+            Self::Located(value) => value.size_bytes().saturating_mul(2),
             Self::Custom { size_bytes, .. } => u64::from(*size_bytes),
         }
     }

@@ -221,7 +221,8 @@ impl Deputies {
         let address = Address::Tcp(deputy.address.clone());
         let connect = || connect(&address);
         let connected = async {
-            let (stream, seals) = lobby::knock(connect, &self.key, self.job, self.me, Purpose::Team).await?;
+            let purpose = Purpose::Team(deputy.process);
+            let (stream, seals) = lobby::knock(connect, &self.key, self.job, self.me, purpose).await?;
             stream.bound_silence(limits.silence_max())?;
             Ok::<_, HandshakeError>((stream, seals))
         };

@@ -601,7 +601,8 @@ impl Worker {
             Delivery::FirstOf(_) => true,
             _ => in_windows && local.spec.group.len() > 1,
         };
-        local.lends |= lend;
+        // Of what came in messages nothing is read here, and nobody would release it.
+        local.lends = announce && (local.lends || lend);
         let before = local.contributors.replace(report.contributors.clone());
         let afresh = before.is_some_and(|before| before != report.contributors);
         local.state = State::Collecting { report: Box::new(report), announce };

@@ -122,7 +122,7 @@ async fn connect(
     let windows = Arc::new(Windows::new(region));
     let lobby = Lobby::for_job(config.size);
     let server = Arc::new(Server::new(windows.clone()));
-    tokio::spawn(serve(listener, lobby, key, job, server.clone(), members));
+    tokio::spawn(serve(listener, lobby, (key, job, process), server.clone(), members));
     let me = Peer {
         process,
         host,
@@ -145,8 +145,7 @@ type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream, Seals)>
 async fn serve(
     listener: Listener,
     lobby: Lobby,
-    key: Key,
-    job: JobId,
+    (key, job, me): (Key, JobId, ProcessId),
     server: Arc<Server>,
     members: Members,
 ) {
@@ -154,17 +153,19 @@ async fn serve(
         let (mut stream, guest) = lobby.next(&listener).await;
         let (server, members) = (server.clone(), members.clone());
         tokio::spawn(async move {
-            let served = match guest.prove(&mut stream, &key, job).await {
-                Ok((hello, seals)) if hello.purpose == Purpose::Team => {
-                    // Nobody hears it when this process is about to end.
-                    drop(members.send((hello.process, stream, seals)));
-                    Ok(())
-                }
-                Ok((hello, seals)) => server.serve(hello.process, stream, seals).await,
-                Err(error) => Err(error.into()),
+            let (hello, seals) = match guest.prove(&mut stream, &key, job).await {
+                Ok(proved) => proved,
+                Err(error) => return tracing::debug!(%error, "dropped a connection"),
             };
-            if let Err(error) = served {
-                tracing::debug!(%error, "dropped a connection");
+            match hello.purpose {
+                // Nobody hears it when this process is about to end.
+                Purpose::Team(to) if to == me => drop(members.send((hello.process, stream, seals))),
+                Purpose::Data(to) if to == me => {
+                    if let Err(error) = server.serve(hello.process, stream, seals).await {
+                        tracing::debug!(%error, "dropped a connection");
+                    }
+                }
+                purpose => tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray"),
             }
         });
     }

@@ -116,7 +116,9 @@ async fn what_a_departed_reader_holds_is_given_back_and_it_is_not_served_again()
     let mut stream = everfold_worker::transport::control::connect(&format!("tcp:{address}").parse().unwrap())
         .await
         .unwrap();
-    handshake::connect(&mut stream, &KEY, JOB, READER, handshake::Purpose::Data).await.unwrap();
+    handshake::connect(&mut stream, &KEY, JOB, READER, handshake::Purpose::Data(ProcessId::first(0)))
+        .await
+        .unwrap();
     assert!(matches!(ends.recv().await, Some(Err(ServeError::Departed(_)))));
 }
 

@@ -181,6 +181,32 @@ async fn a_contribution_stays_while_a_result_is_copied_beside_it() {
     assert_eq!(memory.bytes(), [4; 8]);
 }
 
+/// A part of a result was copied, and then its segment was folded anew where that lies: it is copied again.
+#[tokio::test]
+async fn what_was_folded_anew_is_no_part_of_a_result_that_is_copied_beside() {
+    let (kind, body) = bits(vec![1; 8]);
+    let windows = Arc::new(Windows::new(None));
+    let peers = peers(&windows);
+    let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
+    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, false).unwrap();
+    let share = Arc::new(share);
+    let how = Collecting { beside: true, afresh: false };
+    let (generation, place) = (Generation(1), Place::Served);
+    let gone = WindowRef { window: WindowId(77), generation, bytes: 8, checksum: None, place };
+    let piece =
+        |start, len, data| Piece { range: ByteRange { start, len }, process: ProcessId::first(2), data };
+    let result = |len| Data::Inline(vec![7; len].into());
+    let pieces = vec![piece(0, 4, result(4)), piece(4, 4, Data::Window(gone))];
+    let part = share.collect(&peers, pieces, how).await.unwrap();
+    assert!(matches!(part, Collected::Part { .. }), "{part:?}");
+    let whole = ByteRange { start: 0, len: 8 };
+    let again = task(ReductionId { name: 1, sequence: 0 }, whole, Data::Inline(vec![2; 8].into()));
+    execute(&share, &peers, again).await.unwrap();
+    share.collect(&peers, vec![piece(0, 8, result(8))], how).await.unwrap();
+    let Returned::Array(memory) = share.take_body().await.unwrap() else { panic!("it was an array") };
+    assert_eq!(memory.bytes(), [7; 8]);
+}
+
 /// What was folded in an attempt in teams is not there any more when the body is contributed again, whether it is the root's,
 /// travels in messages, or lies in a window.
 #[tokio::test]

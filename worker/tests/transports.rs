@@ -125,12 +125,12 @@ async fn those_who_know_the_secret_are_let_in() {
     for (mut client, mut server) in pairs().await {
         let process = ProcessId::first(5);
         let (connected, accepted) = tokio::join!(
-            handshake::connect(&mut client, &KEY, JOB, process, Purpose::Data),
+            handshake::connect(&mut client, &KEY, JOB, process, Purpose::Data(ProcessId::first(0))),
             handshake::accept(&mut server, &KEY, JOB),
         );
         connected.unwrap();
         let (hello, _) = accepted.unwrap();
-        assert_eq!((hello.process, hello.purpose), (process, Purpose::Data));
+        assert_eq!((hello.process, hello.purpose), (process, Purpose::Data(ProcessId::first(0))));
     }
 }
 

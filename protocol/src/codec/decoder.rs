@@ -285,10 +285,10 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        self.level(|decoder| match decoder.flag()? {
-            true => visitor.visit_some(decoder),
+        match self.flag()? {
+            true => self.level(|decoder| visitor.visit_some(decoder)),
             false => visitor.visit_none(),
-        })
+        }
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {

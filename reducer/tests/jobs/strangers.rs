@@ -254,7 +254,7 @@ async fn at_the_master(session: Session) -> everfold::Result<()> {
             target.has_no_business(ProcessId::first(rank), Purpose::Control).await;
         }
         target.has_no_business(ProcessId::first(4), Purpose::Control).await;
-        target.has_no_business(ProcessId::first(2), Purpose::Data).await;
+        target.has_no_business(ProcessId::first(2), Purpose::Data(ProcessId::first(0))).await;
         let later = ProcessId { rank: 2.into(), incarnation: 1.into() };
         target.claims_a_life(later).await;
     })
@@ -350,11 +350,19 @@ async fn at_a_worker(session: Session) -> everfold::Result<()> {
         let silent: Vec<_> = (0..50).map(|_| target.connect()).collect();
         tokio::task::spawn_blocking(move || target.attack_without_the_secret()).await.unwrap();
         target.refuses_the_handshake().await;
+        // Led astray on its way: it was to read from another rank.
+        let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+        let (me, purpose) = (ProcessId::first(3), Purpose::Data(ProcessId::first(2)));
+        handshake::connect(&mut stream, &target.key, target.job, me, purpose).await.unwrap();
+        let read = stream.read(&mut [0]).await;
+        assert!(matches!(read, Ok(0)) || read.is_err(), "{read:?}");
         // With the secret, but then nonsense, or a window that never was.
         for nonsense in [&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &framed(&"nonsense"), &[0; 100]] {
             let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
             let me = ProcessId::first(3);
-            handshake::connect(&mut stream, &target.key, target.job, me, Purpose::Data).await.unwrap();
+            handshake::connect(&mut stream, &target.key, target.job, me, Purpose::Data(ProcessId::first(1)))
+                .await
+                .unwrap();
             tokio::io::AsyncWriteExt::write_all(&mut stream, nonsense).await.unwrap();
             let read = stream.read(&mut [0]).await;
             assert!(matches!(read, Ok(0)) || read.is_err(), "{read:?}");

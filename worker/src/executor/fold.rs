@@ -210,7 +210,12 @@ impl Share {
             _ => (Own::InPlace, &sources[..]),
         };
         let mut target = target.write(start, len).map_err(busy)?;
+        // Lent ranges hold their buffers: whoever sees that nothing is lent has them to itself.
+        drop(original);
         self.check_open()?;
+        if !array.in_place {
+            array.forget_result(start);
+        }
         progress.combine_elements();
         match self.order {
             Order::Arrival => kernel::fold(&mut target, own, sources, array.element_bytes, &array.accumulate),

@@ -339,7 +339,6 @@ impl Share {
     /// # Errors
     /// It was taken before.
     pub async fn take_body(&self) -> Result<Returned, ExecutionError> {
-        let busy = || ExecutionError::blame(self.me, "the body is still in use");
         match &self.kind {
             Kind::Array(array) => {
                 let original = array.original.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -348,9 +347,9 @@ impl Share {
                 original.idle().await;
                 if let Some(result) = array.take_beside() {
                     let result = self.put_in_place(result, original).await?;
-                    return result.into_owner().map(Returned::Array).map_err(|_| busy());
+                    return Ok(Returned::Array(alone(result).await));
                 }
-                original.into_owner().map(Returned::Array).map_err(|_| busy())
+                Ok(Returned::Array(alone(original).await))
             }
             Kind::Object(object) => {
                 let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -361,12 +360,33 @@ impl Share {
 }
 
 impl Array {
+    /// Takes in that the partial is folded anew from this byte on: what was copied there of a result is no more.
+    fn forget_result(&self, start: u64) {
+        let mut progress = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.beside {
+            progress.done = progress.done.min(start);
+        }
+    }
+
     /// Takes the partial, if the whole result was copied there.
     fn take_beside(&self) -> Option<Arc<Buffer>> {
         let progress = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = progress.beside && progress.done == self.bytes as u64;
         let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         partial.take_if(|_| is_there).map(|(partial, _)| partial)
+    }
+}
+
+/// Gives a buffer back to its owner, of which nothing is shown any more, once nobody reads it.
+async fn alone(mut buffer: Arc<Buffer>) -> Box<dyn Memory> {
+    loop {
+        buffer.idle().await;
+        match buffer.into_owner() {
+            Ok(owner) => return owner,
+            // Somebody is about to see that it is not there for it any more.
+            Err(held) => buffer = held,
+        }
+        tokio::task::yield_now().await;
     }
 }
 

@@ -14,7 +14,7 @@
 pub mod board;
 pub mod buffer;
 pub mod lifeline;
-mod mapping;
+pub(crate) mod mapping;
 pub mod peer_region;
 pub mod region;
 pub mod seqlock;

@@ -43,15 +43,15 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a connection is for.
+/// What a connection is for, and with which process: one that is led elsewhere on its way is refused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Messages between worker and master.
     Control,
-    /// Reads of windows.
-    Data,
-    /// Messages between a member of a team and its deputy.
-    Team,
+    /// Reads of the windows of this process.
+    Data(ProcessId),
+    /// Messages between a member of a team and its deputy, which this process hosts.
+    Team(ProcessId),
 }
 
 /// In which order a process keeps the bytes of a number. Arrays travel as they lie in memory.

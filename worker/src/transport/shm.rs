@@ -17,7 +17,10 @@ use nix::{
 };
 
 use super::{Fetched, Mapped, OneSidedRead, ReadError, check_range, staging::Pool};
-use crate::{ancestry::common_ancestor, memory::peer_region::PeerRegion};
+use crate::{
+    ancestry::common_ancestor,
+    memory::{mapping::GENERATIONS, peer_region::PeerRegion},
+};
 
 /// Reads windows of processes on this host.
 #[derive(Debug, Default)]
@@ -69,7 +72,7 @@ impl OneSidedRead for Shm {
             let region = self.region(peer)?;
             let slot = window.window.0 as usize;
             let generation = window.generation.0;
-            if !region.is_open(slot, generation) {
+            if slot >= GENERATIONS || !region.is_open(slot, generation) {
                 return Err(ReadError::Released);
             }
             match window.place {
@@ -82,7 +85,9 @@ impl OneSidedRead for Shm {
                 Place::Memory(address) => {
                     let mut staging = self.pool.take(range.len as usize);
                     let memory = PrivateMemory::of(peer)?;
-                    let copy = move || memory.copy(address + range.start, &mut staging).map(|()| staging);
+                    let copy = move || {
+                        memory.copy(address.saturating_add(range.start), &mut staging).map(|()| staging)
+                    };
                     let staging = tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)??;
                     if !region.is_still_open(slot, generation) {
                         return Err(ReadError::Released);

@@ -137,12 +137,12 @@ impl Tcp {
         let (asked, requests) = mpsc::unbounded_channel();
         let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
         let silence_max = self.silence_max.get().copied();
-        let address = Address::Tcp(peer.address.clone());
+        let (owner, address) = (peer.process, Address::Tcp(peer.address.clone()));
         let task = tokio::spawn(async move {
             let mut requests = requests;
             let connected = async {
                 let (stream, seals) =
-                    lobby::knock(|| connect(&address), &key, job, me, Purpose::Data).await?;
+                    lobby::knock(|| connect(&address), &key, job, me, Purpose::Data(owner)).await?;
                 silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
                 Ok((stream, seals))
             };
