@@ -1,0 +1,87 @@
+//! The worker's bookkeeping, driven by hand.
+
+#![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
+
+use everfold_protocol::{
+    Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
+    message::{
+        ByteRange, Contribution, Data, Fault, Finished, Header, Peer, Piece, Place, ToWorker, WindowRef,
+    },
+    report::Report,
+    spec::{BodyKind, Delivery, Limits, Order, Protection},
+};
+use everfold_worker::machine::{Action, Collected, End, Event, ExecutionError, Worker};
+
+const ME: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
+
+fn contribution(reduction: ReductionId) -> Contribution {
+    let spec = ReductionSpec {
+        group: Path::range(0, 3),
+        delivery: Delivery::All,
+        order: Order::Arrival,
+        kind: BodyKind::Object { type_name: "words".to_owned() },
+        deadline: None,
+        protection: Protection::None,
+        allow_missing: true,
+        trace: false,
+    };
+    Contribution { reduction, name: "sum".to_owned(), spec, data: Data::Inline(vec![1].into()) }
+}
+
+/// A worker that has called `reduction`.
+fn worker(reduction: ReductionId) -> Worker {
+    let peer = |rank| Peer {
+        process: ProcessId::first(Rank(rank)),
+        host: u64::from(rank),
+        pid: 1,
+        region: None,
+        bell: None,
+        board: None,
+        address: String::new(),
+        domain: None,
+    };
+    let mut worker = Worker::new(peer(1), 3);
+    let welcome = ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits: Limits::default() };
+    hear(&mut worker, welcome);
+    worker.handle_event(Timestamp::ZERO, Event::Call(contribution(reduction)));
+    worker
+}
+
+fn hear(worker: &mut Worker, message: ToWorker) {
+    let header = Header { job: JobId(1), epoch: Epoch(0), sender: ProcessId::first(Rank(0)) };
+    worker.handle_event(Timestamp::ZERO, Event::Master { header, message });
+}
+
+fn finished(reduction: ReductionId, data: Data, lend: bool) -> ToWorker {
+    let range = ByteRange { start: 0, len: data.len() };
+    let result = vec![Piece { range, process: ProcessId::first(Rank(2)), data }];
+    let report = Report::default();
+    ToWorker::Finished(Box::new(Finished { reduction, result, last: None, lend, beside: true, report }))
+}
+
+/// A long result is lost with who holds it, and the next is so short that it comes in a message: nobody reads that here, and
+/// nobody releases it.
+#[test]
+fn a_result_that_came_in_a_message_is_lent_to_nobody() {
+    let reduction = ReductionId::new("sum", 0);
+    let mut worker = worker(reduction);
+    let (window, generation, place) = (WindowId(1), Generation(1), Place::Served);
+    let long = WindowRef { window, generation, bytes: 20_000, checksum: None, place };
+    hear(&mut worker, finished(reduction, Data::Window(long), true));
+    let error = ExecutionError {
+        culprit: ProcessId::first(Rank(2)),
+        suspects: Path::empty(),
+        fault: Fault::Unreachable,
+        reason: "it is dead".to_owned(),
+    };
+    let result = Ok(Collected::Part { body: None, error });
+    worker.handle_event(Timestamp::ZERO, Event::Collected { reduction, result });
+    hear(&mut worker, finished(reduction, Data::Inline(vec![1, 2].into()), false));
+    let result = Ok(Collected::Whole(None));
+    worker.handle_event(Timestamp::ZERO, Event::Collected { reduction, result });
+    let actions: Vec<_> = std::iter::from_fn(|| worker.poll_action()).collect();
+    let ends = |action: &Action| matches!(action, Action::Resolve { end: End::Received(_), .. });
+    assert!(actions.iter().any(ends), "the future ends: {actions:?}");
+    assert_eq!(actions.last(), Some(&Action::Release(reduction)));
+    assert_eq!(worker.gone(), None, "{ME} takes part");
+}
