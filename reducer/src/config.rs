@@ -87,8 +87,8 @@ impl Config {
         self
     }
 
-    /// Most reductions that one rank may have called and that have not ended. Each takes about 2 KiB of memory at its rank, and as
-    /// much at rank 0 for all ranks together, besides the bodies.
+    /// Most reductions that one rank may have called and that have not ended. Each takes memory at its rank, and at
+    /// rank 0 for all ranks together, besides the bodies.
     pub fn reductions_max(mut self, reductions: u64) -> Self {
         self.limits.reductions_max = reductions;
         self
