@@ -96,16 +96,21 @@ impl Host {
     }
 }
 
+/// The number of a connection. A process that was turned away may be followed by another in its place, of which it must not
+/// say or end anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticket(u64);
+
 /// Something a connection has to say.
 enum Input {
     Connected {
         process: ProcessId,
         outlet: Outlet<ToWorker>,
         /// Gets the outlet back if the process is not taken in.
-        answer: oneshot::Sender<Option<Outlet<ToWorker>>>,
+        answer: oneshot::Sender<Result<Ticket, Outlet<ToWorker>>>,
     },
-    Messages(Header, Vec<ToMaster>),
-    Disconnected(ProcessId),
+    Messages(Ticket, Header, Vec<ToMaster>),
+    Disconnected(Ticket, ProcessId),
     Abandon,
 }
 
@@ -142,6 +147,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The way to one worker.
 #[derive(Clone)]
 struct Connection {
+    ticket: Ticket,
     outlet: Arc<Mutex<Outlet<ToWorker>>>,
     /// Held by the one that waits for the worker to take more.
     flushing: Arc<tokio::sync::Mutex<()>>,
@@ -195,6 +201,8 @@ struct Driver {
     machine: Master,
     board: Option<(Arc<OwnBoard>, Clerk<SharedWords>)>,
     connections: BTreeMap<ProcessId, Connection>,
+    /// Of the latest connection.
+    ticket: Ticket,
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
@@ -216,6 +224,7 @@ impl Driver {
             machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
             board: config.board.clone().map(|own| (own.clone(), Clerk::new(own.board().clone()))),
             connections: BTreeMap::new(),
+            ticket: Ticket::default(),
             patience: Patience::default(),
             short_call: None,
             heard: 0,
@@ -300,20 +309,26 @@ impl Driver {
     async fn take(&mut self, input: Input) {
         match input {
             Input::Connected { process, outlet, answer } => {
-                let refused = match self.connections.entry(process) {
-                    Entry::Occupied(_) => Some(outlet),
+                let taken_in = match self.connections.entry(process) {
+                    Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
-                        let outlet = Arc::new(Mutex::new(outlet));
-                        entry.insert(Connection { outlet, flushing: Arc::default() });
-                        None
+                        self.ticket.0 += 1;
+                        let (ticket, outlet) = (self.ticket, Arc::new(Mutex::new(outlet)));
+                        entry.insert(Connection { ticket, outlet, flushing: Arc::default() });
+                        Ok(ticket)
                     }
                 };
-                let _ = answer.send(refused);
+                let _ = answer.send(taken_in);
             }
-            Input::Messages(header, messages) => {
+            Input::Messages(ticket, Header { sender: process, .. }, _) | Input::Disconnected(ticket, process)
+                if self.is_followed(ticket, process) =>
+            {
+                tracing::debug!(%process, "dropped what a connection says whose place another has taken");
+            }
+            Input::Messages(ticket, header, messages) => {
                 for message in messages {
                     match &message {
-                        ToMaster::Join { peer, .. } => self.watch_life(peer),
+                        ToMaster::Join { peer, .. } => self.watch_life(ticket, peer),
                         ToMaster::Contribute(call) if is_short(&call.spec) => {
                             self.short_call = Some(call.reduction);
                         }
@@ -330,7 +345,7 @@ impl Driver {
                     }
                 }
             }
-            Input::Disconnected(process) => {
+            Input::Disconnected(_, process) => {
                 self.hang_up(process);
                 // What it has put on the board was there before.
                 self.look(Clerk::clear);
@@ -340,12 +355,17 @@ impl Driver {
         }
     }
 
+    /// Whether another connection speaks for `process` by now.
+    fn is_followed(&self, ticket: Ticket, process: ProcessId) -> bool {
+        self.connections.get(&process).is_some_and(|connection| connection.ticket != ticket)
+    }
+
     /// Hears of the death of a process on this host before its connection breaks.
-    fn watch_life(&self, peer: &Peer) {
+    fn watch_life(&self, ticket: Ticket, peer: &Peer) {
         let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
         let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
         let watch = move || match lifeline::outlive(pid, &region) {
-            Ok(Ending::Death) => drop(input.send(Input::Disconnected(process))),
+            Ok(Ending::Death) => drop(input.send(Input::Disconnected(ticket, process))),
             Ok(Ending::Good) => {}
             Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
         };
@@ -469,9 +489,9 @@ async fn connection(
         return;
     }
     // What the driver does not take in it gives back.
-    match accepted.await {
-        Ok(None) => {}
-        Ok(Some(outlet)) => {
+    let ticket = match accepted.await {
+        Ok(Ok(ticket)) => ticket,
+        Ok(Err(outlet)) => {
             return turn_away(
                 outlet,
                 &config,
@@ -483,10 +503,10 @@ async fn connection(
             );
         }
         Err(_) => return,
-    }
-    let error = hear(Inlet::new(socket, seals.inward), process, &config, &input).await;
+    };
+    let error = hear(Inlet::new(socket, seals.inward), (ticket, process), &config, &input).await;
     tracing::debug!(%process, %error, "connection ended");
-    let _ = input.send(Input::Disconnected(process));
+    let _ = input.send(Input::Disconnected(ticket, process));
 }
 
 /// Says why a process is not taken in, and hangs up.
@@ -502,7 +522,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &HostConfig, reason: String) 
 /// Passes a worker's messages on until the connection ends; tells why.
 async fn hear(
     inlet: Inlet,
-    process: ProcessId,
+    (ticket, process): (Ticket, ProcessId),
     config: &HostConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> HandshakeError {
@@ -521,7 +541,7 @@ async fn hear(
                 stranger = Some(header.sender);
             } else {
                 // A driver that has ended ends this task, too.
-                let _ = input.send(Input::Messages(header, messages));
+                let _ = input.send(Input::Messages(ticket, header, messages));
             }
         });
         if let Some(stranger) = stranger {

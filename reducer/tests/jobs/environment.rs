@@ -13,11 +13,11 @@ use std::{
 use everfold::{Config, Launch, Session, Sum, launch::environment::detect};
 use everfold_protocol::{
     Epoch, JobId, ProcessId,
-    message::{Header, Peer, ToMaster},
+    message::{Header, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::transport::{
-    control::{self, Address},
-    handshake::{self, Key, Purpose},
+    control::{self, Address, BoxStream},
+    handshake::{self, Key, Purpose, Seals},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -46,6 +46,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("environment::one_rank_twice", one_rank_twice);
     suite.test("environment::different_sizes::tcp", || different_sizes("tcp"));
     suite.test("environment::different_sizes::unix", || different_sizes("unix"));
+    suite.program("environment::until_told", until_told);
+    suite.test("environment::who_was_refused_goes_later", who_was_refused_goes_later);
     suite.test("environment::launch_inside_a_runtime", launch_inside_a_runtime);
     for masked in ["mount -t tmpfs none /proc", "mount --bind /dev/null /proc/sys/kernel/random/boot_id"] {
         suite.test(format!("environment::a_host_that_cannot_be_told::{masked}"), move || {
@@ -321,6 +323,48 @@ fn different_sizes(scheme: &str) {
     job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
 }
 
+/// Exists once the ranks may end.
+const TOLD: &str = "EVERFOLD_TEST_TOLD";
+
+/// Reduces until all ranks are told to end, and a little longer.
+async fn until_told(session: Session) -> everfold::Result<()> {
+    let told = std::env::var_os(TOLD).unwrap();
+    for number in 0u64.. {
+        let is_told = std::path::Path::new(&told).exists();
+        let seen = session.allreduce("told", Sum(vec![u8::from(is_told)])).await?.value;
+        if number == 0 {
+            println!("it runs");
+        }
+        if seen == Some(Sum(vec![RANKS as u8])) {
+            break;
+        }
+    }
+    sums(session).await
+}
+
+/// A process that was refused and stays connected says nothing for the one that took its place, and its end is not that one's.
+fn who_was_refused_goes_later() {
+    let job = Job::new("tcp", "environment::until_told");
+    let told = std::env::temp_dir().join(format!("everfold-told-{}", std::process::id()));
+    let start = |rank| job.spawn(job.command(rank).env("EVERFOLD_SECRET", Job::secret()).env(TOLD, &told));
+    let first = start(0);
+    job.wait_for_master();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let refused = runtime.block_on(async {
+        let (mut stream, mut seals) = join(&job.target(), ProcessId::first(1), 2).await;
+        let told = control::read_frame::<(Header, Vec<ToWorker>)>(&mut stream, 1 << 10, &mut seals.inward);
+        let (_, messages) = told.await.unwrap();
+        assert!(matches!(messages[..], [ToWorker::Unwelcome { .. }]), "{messages:?}");
+        stream
+    });
+    let mut processes = [first, start(1), start(2)];
+    processes.iter_mut().for_each(|process| process.wait_for(1, "it runs"));
+    drop(refused);
+    std::fs::write(&told, "").unwrap();
+    job.assert_done((0..).zip(processes).collect());
+    std::fs::remove_file(told).unwrap();
+}
+
 /// Calls `launch` where it would block a runtime, and `Session::join` where there is a job.
 pub(crate) fn inside_a_runtime() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -459,6 +503,13 @@ fn the_first_rank_never_comes(scheme: &str) {
 
 /// Joins as a rank would, and hangs up; returns when the master has noticed.
 async fn join_and_die(target: &Target, process: ProcessId) {
+    let (mut stream, _) = join(target, process, RANKS).await;
+    stream.shutdown().await.unwrap();
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");
+}
+
+/// Joins as a rank of a job of `size` would.
+async fn join(target: &Target, process: ProcessId, size: u32) -> (BoxStream, Seals) {
     let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
     let mut seals =
         handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
@@ -474,9 +525,8 @@ async fn join_and_die(target: &Target, process: ProcessId) {
         domain: None,
     };
     let mut bytes = Vec::new();
-    let join = ToMaster::Join { peer, size: 3 };
+    let join = ToMaster::Join { peer, size };
     control::encode_batch(&header, &[join], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
-    stream.shutdown().await.unwrap();
-    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");
+    (stream, seals)
 }
