@@ -320,7 +320,8 @@ impl Driver {
                 };
                 let _ = answer.send(taken_in);
             }
-            Input::Messages(ticket, Header { sender: process, .. }, _) | Input::Disconnected(ticket, process)
+            Input::Messages(ticket, Header { sender: process, .. }, _)
+            | Input::Disconnected(ticket, process)
                 if self.is_followed(ticket, process) =>
             {
                 tracing::debug!(%process, "dropped what a connection says whose place another has taken");

@@ -8,9 +8,39 @@ use std::{
 /// Buffers kept for the next read.
 const KEPT_MAX: usize = 64;
 
+/// Most bytes of all buffers kept: far more than the segments that are read at a time, and little beside one long object.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
 /// Buffers for reads.
 #[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<Mutex<Vec<Vec<u64>>>>);
+pub struct Pool(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    buffers: Vec<Vec<u64>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn take(&mut self) -> Vec<u64> {
+        let words = self.buffers.pop().unwrap_or_default();
+        self.bytes -= bytes_of(&words);
+        words
+    }
+
+    /// Keeps a buffer, unless that would be too many, or too much.
+    fn keep(&mut self, words: Vec<u64>) {
+        let bytes = self.bytes + bytes_of(&words);
+        if self.buffers.len() < KEPT_MAX && bytes <= KEPT_BYTES_MAX {
+            self.buffers.push(words);
+            self.bytes = bytes;
+        }
+    }
+}
+
+fn bytes_of(words: &Vec<u64>) -> usize {
+    words.capacity() * size_of::<u64>()
+}
 
 /// Bytes on loan from a [`Pool`], aligned for every element type.
 #[derive(Debug)]
@@ -23,7 +53,7 @@ pub struct Staging {
 impl Pool {
     /// A buffer of `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Staging {
-        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         words.resize(len.div_ceil(8), 0);
         Staging { words, len, pool: self.clone() }
     }
@@ -45,9 +75,28 @@ impl DerefMut for Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let mut kept = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT_MAX {
-            kept.push(std::mem::take(&mut self.words));
-        }
+        let words = std::mem::take(&mut self.words);
+        self.pool.0.lock().unwrap_or_else(PoisonError::into_inner).keep(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_for_the_next_reads_is_bounded() {
+        let pool = Pool::default();
+        let kept = || pool.0.lock().unwrap().bytes;
+        drop(pool.take(1 << 20));
+        assert_eq!(kept(), 1 << 20);
+        drop(pool.take(KEPT_BYTES_MAX + 8));
+        assert_eq!(kept(), 0, "the short buffer has grown, and is too long now");
+        drop((0..100).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
+        assert_eq!(kept(), KEPT_BYTES_MAX);
+        drop((0..100).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
+        assert_eq!(kept(), KEPT_BYTES_MAX, "taken and given back");
+        drop((0..100).map(|_| pool.take(8)).collect::<Vec<_>>());
+        assert!(pool.0.lock().unwrap().buffers.len() <= KEPT_MAX);
     }
 }
