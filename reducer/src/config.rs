@@ -109,7 +109,7 @@ impl Config {
     }
 
     /// Directory on a local disk below which copies of contributions are kept while a job needs them. Without it,
-    /// `$EVERFOLD_DIR`, or `everfold` in the user's cache directory.
+    /// `$EVERFOLD_DIR`, or `everfold` in the user's cache directory. Without the feature `disk` nothing is written there.
     pub fn storage(mut self, directory: impl Into<PathBuf>) -> Self {
         self.storage = Some(directory.into());
         self

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use everfold_protocol::report::Refusal;
+use everfold_protocol::{report::Refusal, spec::Protection};
 use everfold_worker::{
     executor::ShareError,
     runtime::{CallError, JoinError},
@@ -57,6 +57,16 @@ pub enum ReduceError {
     /// The body cannot be serialised, or there is no window left for it. Nobody else has heard of the call.
     #[error(transparent)]
     Body(ShareError),
+    /// The level of protection keeps copies on disk, and this program was built without the feature `disk`. Nobody else has
+    /// heard of the call.
+    #[error(
+        "protection {protection} keeps copies on disk, but this program was built without everfold's feature `disk`: add the \
+         feature, or choose none or memory"
+    )]
+    NoDisk {
+        /// The level that was asked for.
+        protection: Protection,
+    },
     /// The process that hosts the master is gone: what was under way is lost.
     #[error("the process that hosts the master (rank 0) is gone")]
     MasterLost,

@@ -66,7 +66,7 @@ pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,
     LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
 };
-pub use reduction::{Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
+pub use reduction::{DEFAULT_PROTECTION, Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
 pub use session::Session;
 
 /// What most programs need: `use everfold::prelude::*;`

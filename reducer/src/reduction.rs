@@ -76,7 +76,7 @@ impl<B: Body, D> Reduction<B, D> {
             group: None,
             order: Order::default(),
             deadline: None,
-            protection: Protection::default(),
+            protection: DEFAULT_PROTECTION,
             allow_missing: false,
             trace: false,
             to: PhantomData,
@@ -114,7 +114,7 @@ impl<B: Body, D> Reduction<B, D> {
     }
 
     /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost. All
-    /// ranks give the same level; without one it is [`Protection::Disk`].
+    /// ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;
         self
@@ -145,8 +145,8 @@ impl<B: Body, D> Reduction<B, D> {
     /// Every rank of the group calls it with the same name, as often as the others; arrays have the same length on
     /// all ranks.
     /// # Errors
-    /// [`ReduceError::Refused`] if the arguments make no sense by themselves, or [`ReduceError::Body`]. The call then
-    /// does not count: nobody else has heard of it.
+    /// [`ReduceError::Refused`] if the arguments make no sense by themselves, [`ReduceError::NoDisk`], or
+    /// [`ReduceError::Body`]. The call then does not count: nobody else has heard of it.
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
@@ -185,6 +185,7 @@ impl<B: Body, D> Reduction<B, D> {
             allow_missing,
             trace,
         };
+        can_protect(protection)?;
         check(&session, &spec)?;
         let pending = session.numbered(name, |reduction, name| {
             session.handle().call(Call { reduction, name, spec, body: contribution.body })
@@ -204,6 +205,21 @@ fn on_one_host(session: &Session, group: &Path) -> bool {
     let mut hosts = group.iter().filter_map(|rank| peers.get(rank.index())).map(|peer| peer.host);
     let first = hosts.next();
     hosts.all(|host| Some(host) == first)
+}
+
+/// The level of protection of reductions that give none: [`Protection::Disk`], or [`Protection::Memory`] in a program that was
+/// built without the feature `disk`.
+pub const DEFAULT_PROTECTION: Protection =
+    if everfold_storage::HAS_DISK { Protection::Disk } else { Protection::Memory };
+
+/// Refuses a level of protection that this build has not got.
+fn can_protect(protection: Protection) -> Result<(), ReduceError> {
+    match protection {
+        Protection::Disk | Protection::CommitFirst if !everfold_storage::HAS_DISK => {
+            Err(ReduceError::NoDisk { protection })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what makes no sense whatever the other ranks say.
@@ -309,4 +325,25 @@ pub struct Outcome<V> {
     pub value: Option<V>,
     /// What happened.
     pub report: Report,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_need_a_disk_are_refused_where_there_is_none() {
+        for (level, needs_disk) in [
+            (Protection::None, false),
+            (Protection::Memory, false),
+            (DEFAULT_PROTECTION, false),
+            (Protection::Disk, true),
+            (Protection::CommitFirst, true),
+        ] {
+            let allowed = can_protect(level);
+            assert_eq!(allowed.is_ok(), !needs_disk || cfg!(feature = "disk"), "{level}");
+            let says = |error: ReduceError| error.to_string().contains(&format!("protection {level}"));
+            assert!(allowed.err().is_none_or(says), "{level}");
+        }
+    }
 }

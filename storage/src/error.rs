@@ -26,6 +26,9 @@ pub struct Subject {
 /// here is a reason to stop a reduction: what could not be stored is merely not protected.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// This program was built without the feature `disk`.
+    #[error("this program keeps nothing on disk: everfold was built without its feature `disk`")]
+    NoDisk,
     /// The disk, or this user's share of it, is full. What was stored before stays readable, but nothing can be released
     /// either. The store looks for room every few seconds and works again when it finds some; what its own records take
     /// is only free if it is closed and its directory removed.
@@ -112,6 +115,7 @@ pub enum Damage {
 
 impl StoreError {
     /// Sorts what the operating system says.
+    #[cfg(feature = "disk")]
     pub(crate) fn from_system(error: &io::Error, path: &Path) -> Self {
         let (path, subject, message) = (path.to_owned(), None, error.to_string());
         match error.kind() {
@@ -125,6 +129,7 @@ impl StoreError {
 
     /// Sorts what the database says. It has only one kind of error for all the operating system's, so that the words
     /// must tell them apart.
+    #[cfg(feature = "disk")]
     pub(crate) fn from_database(error: rocksdb::Error, path: &Path, subject: Option<Subject>) -> Self {
         let path = path.to_owned();
         let kind = error.kind();

@@ -5,7 +5,8 @@
 //! | [`key`] | under which name a record is kept |
 //! | [`record`] | how a record looks on disk, and how damage is told |
 //! | [`store`] | one RocksDB database per process: put, get, release |
-//! | [`ending`] | what an exit does to calls under way |
+//! | [`durability`] | what an acknowledgement means |
+//! | `ending` | what an exit does to calls under way |
 //! | [`error`] | why a store could not do it |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
 //! | `own_directory` | directories that no other user can change |
@@ -13,18 +14,30 @@
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
 //! [`Durability`] says and nothing more; files of a living job are never removed.
 //!
+//! Without the feature `disk` there is no RocksDB: job directories are found and removed as ever, and no store can be opened.
+//!
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
 //! do without. Also absent are checkpoints, which will bring their own columns.
 
+pub mod durability;
+#[cfg(feature = "disk")]
 pub mod ending;
 pub mod error;
 pub mod job_directory;
 pub mod key;
 mod own_directory;
 pub mod record;
+#[cfg(feature = "disk")]
+pub mod store;
+#[cfg(not(feature = "disk"))]
+#[path = "no_store.rs"]
 pub mod store;
 
+pub use durability::Durability;
 pub use error::StoreError;
 pub use job_directory::JobDirectory;
 pub use key::{Kind, RecordKey};
-pub use store::{Durability, Store};
+pub use store::Store;
+
+/// Whether this build keeps records on disk: the feature `disk`.
+pub const HAS_DISK: bool = cfg!(feature = "disk");

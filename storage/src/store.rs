@@ -22,6 +22,7 @@ use rocksdb::{
 };
 
 use crate::{
+    durability::Durability,
     ending,
     error::{StoreError, Subject},
     job_directory::create_directory,
@@ -45,23 +46,6 @@ const OPEN_FILES_MAX: i32 = 64;
 const STALL_WAIT: Duration = Duration::from_secs(30);
 const STALL_POLL: Duration = Duration::from_millis(1);
 
-/// What the acknowledgement of a [`Store::put`] means (I5): which failure of *this* process the record outlives. The
-/// failure of the record's owner is outlived by every one of them, if the store is another process's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Durability {
-    /// The record is in the memory of this process, and lost when it dies. The call itself does not write; records
-    /// that take more than the memory set aside for them go to disk later, and a put then waits if the disk is slow.
-    #[default]
-    Memory,
-    /// The operating system has taken the record for the log on disk. It outlives this process, also if that is
-    /// killed, but not a crash or power failure of the host. Costs one `write` of the whole record, and the disk
-    /// writes it twice.
-    Stored,
-    /// The log on disk was synced with the record in it. It outlives the host's crash, as far as the disk keeps its
-    /// promises and is found again. Costs, on top of `Stored`, waiting for the disk.
-    Synced,
-}
-
 /// The store of one process. Dropping it closes the database and keeps its files.
 #[derive(Debug)]
 pub struct Store {
@@ -74,6 +58,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Lets an exit of the process from now on wait for calls that are under way. Call it before another thread opens a store.
+    pub fn prepare() {
+        ending::prepare();
+    }
+
     /// Opens the store in the directory `path`, or creates it, readable for this user alone. What an earlier process
     /// left there is there again, as far as its [`Durability`] goes.
     ///

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
-use everfold::{Protection, launch::Local};
+use everfold::{DEFAULT_PROTECTION, Protection, launch::Local};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub struct Reduce {
     #[arg(long)]
     fixed: bool,
     /// How contributions are protected: none, memory, disk or commit-first.
-    #[arg(long, value_name = "LEVEL", default_value = "disk")]
+    #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION)]
     protection: Protection,
     /// Measure in turns at this other level of protection, too, and print the ratio. What protection costs:
     /// `--against none`.

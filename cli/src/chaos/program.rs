@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use everfold::{Array, Path, Reduction, Refusal, prelude::*};
+use everfold::{Array, DEFAULT_PROTECTION, Path, Reduction, Refusal, prelude::*};
 
 use super::{
     failing::Asked,
@@ -33,7 +33,7 @@ pub struct Program {
     #[arg(long, help_heading = "Built-in program")]
     pub all: bool,
     /// How contributions are protected: none, memory, disk or commit-first.
-    #[arg(long, value_name = "LEVEL", default_value = "disk", help_heading = "Built-in program")]
+    #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION, help_heading = "Built-in program")]
     pub protection: Protection,
     /// Prefer a result without lost contributions to an error.
     #[arg(long, help_heading = "Built-in program")]

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use everfold_protocol::ReductionId;
-use everfold_storage::{JobDirectory, Kind, RecordKey, Store, StoreError, ending, job_directory};
+use everfold_storage::{HAS_DISK, JobDirectory, Kind, RecordKey, Store, StoreError, job_directory};
 
 use super::{
     error::{DiskError, KeepError},
@@ -29,7 +29,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(config: KeeperConfig) -> Self {
-        ending::prepare();
+        Store::prepare();
         Self { config, orphans: Once::new(), directory: Mutex::default(), store: RwLock::default() }
     }
 
@@ -37,6 +37,9 @@ impl Disk {
     pub(super) fn open(&self) -> Result<(), DiskError> {
         if self.is_open() {
             return Ok(());
+        }
+        if !HAS_DISK {
+            return Err(StoreError::NoDisk.into());
         }
         // First of all, because they may be what fills the disk.
         self.orphans.call_once(|| self.remove_orphans());

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use everfold::Protection;
+use everfold::{DEFAULT_PROTECTION, Protection};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
@@ -85,7 +85,7 @@ pub struct Compare {
     #[arg(long)]
     simulated: bool,
     /// How everfold protects contributions: none, memory, disk or commit-first.
-    #[arg(long, value_name = "LEVEL", default_value = "disk")]
+    #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION)]
     protection: Protection,
     /// Width of the interval of a ratio at which it is known well enough, in per cent to each side.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
