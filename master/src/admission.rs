@@ -63,13 +63,17 @@ impl Master {
             return;
         }
         let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
-        if reduction.wants_copies() {
+        let at_once = reduction.wants_copies() && reduction.copies_at_once();
+        if reduction.wants_copies() && !at_once {
             let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
             self.timers.insert((now + wait, Timer::Copy(id)));
         }
         match self.absent(&group, &arrived) {
             Some(refusal) => self.do_without(now, id, refusal),
             None => self.proceed(now, id),
+        }
+        if at_once {
+            self.order_copies_for(now, id, sender.rank);
         }
     }
 

@@ -11,14 +11,10 @@
 //! first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts when all of it is
 //! acknowledged.
 //!
-//! Keepers are processes of the group that have contributed themselves: they hear when the reduction ends. A copy counts
-//! from its acknowledgement on (I5). If its keeper dies, the next keeper begins anew.
+//! A copy counts from its acknowledgement on (I5). Who keeps it, and who does if that one cannot, says `keepers`. All that an
+//! acknowledgement asks for takes as long however large the group is.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
@@ -27,32 +23,40 @@ use everfold_protocol::{
 };
 
 use crate::{
-    machine::RETRY_PAUSE, membership::Membership, placement::Placement, policy::Policy, queue::Ready,
+    keepers::{Candidates, Found, Keepers},
+    machine::RETRY_PAUSE,
+    membership::Membership,
+    policy::{COPY_WAIT, Policy},
+    queue::Ready,
     reduction::Reduction,
+    segment::Segment,
 };
-
-/// The part of a ping interval that a reduction lasts before its originals are copied.
-const COPY_WAIT: u32 = 20;
 
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copying {
     /// Whether it is time for copies.
     begun: bool,
-    /// Who keeps whose copies among those who had arrived when it was made.
-    placement: Option<(Path, Placement)>,
-    owners: BTreeMap<Rank, Progress>,
-    /// Owners whose originals nobody can keep.
-    given_up: Path,
+    pub keepers: Keepers,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Progress {
-    keeper: ProcessId,
-    /// Segments that may have to be ordered yet: those before this one.
-    left: u32,
-    /// Segments ordered and not yet acknowledged.
-    ordered: u32,
+/// What the orders for one reduction's copies depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct Desk<'a> {
+    pub id: ReductionId,
+    pub policy: &'a Policy,
+    pub members: &'a Membership,
+}
+
+/// What is to be done about copies.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    /// What keepers are told.
+    pub keeps: Vec<(ProcessId, Keep)>,
+    /// When to look after whose copies.
+    pub looks: Vec<(Timestamp, Rank)>,
+    /// Owners whose originals nobody can keep, and why.
+    pub unprotectable: Vec<(Rank, String)>,
 }
 
 impl Reduction {
@@ -116,95 +120,131 @@ impl Reduction {
         self.arrived == self.group && self.spec.protection != Protection::CommitFirst
     }
 
+    /// Whether copies are ordered as soon as somebody has contributed.
+    pub(crate) fn copies_at_once(&self) -> bool {
+        self.spec.protection == Protection::CommitFirst
+    }
+
     /// The orders that are due now.
-    pub(crate) fn order_copies(
-        &mut self,
-        id: ReductionId,
-        policy: &Policy,
-        members: &Membership,
-    ) -> Vec<(ProcessId, Keep)> {
-        let mut orders = Vec::new();
-        if !self.copying.begun || !self.wants_copies() || self.unfinished == 0 {
-            return orders;
-        }
-        let made = self.copying.placement.take().filter(|(arrived, _)| *arrived == self.arrived);
-        let (_, placement) = made.unwrap_or_else(|| (Path::empty(), members.placement(&self.arrived)));
-        let count = self.segments.len() as u32;
-        let how = self.keep_as();
-        let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
-        for original in self.originals.values() {
-            let owner = original.process;
-            if !matches!(original.data, Data::Window(_))
-                || self.copying.given_up.contains(owner.rank)
-                || !members.readable(original, self.share_memory)
-            {
-                continue;
-            }
-            let progress = match self.copying.owners.entry(owner.rank) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => {
-                    let keeper = placement.replica_of(owner.rank).and_then(|rank| members.alive(rank));
-                    let Some(keeper) = keeper.map(|peer| peer.process) else { continue };
-                    entry.insert(Progress { keeper, left: count, ordered: 0 })
-                }
-            };
-            let is_kept = |index: u32| self.segments[index as usize].is_safe(owner.rank);
-            while progress.left > 0 && progress.ordered < per_order {
-                let end = progress.left;
-                if is_kept(end - 1) {
-                    progress.left -= 1;
-                    continue;
-                }
-                let first = end.saturating_sub(per_order - progress.ordered);
-                let first = (first..end).rev().take_while(|index| !is_kept(*index)).last().unwrap_or(first);
-                progress.ordered += end - first;
-                progress.left = first;
-                let Ready { process, path, data } = Ready::clone(original);
-                let keep =
-                    Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
-                orders.push((progress.keeper, keep));
-            }
-        }
-        self.copying.placement = Some((self.arrived.clone(), placement));
+    pub(crate) fn order_copies(&mut self, now: Timestamp, desk: &Desk) -> Orders {
+        let mut orders = Orders::default();
+        let owners: Vec<Rank> = self.originals.keys().copied().collect();
+        owners.into_iter().for_each(|owner| self.order_copies_of(now, owner, desk, &mut orders));
         orders
     }
 
+    /// The orders that are due now because `rank` has called.
+    pub(crate) fn order_copies_for(&mut self, now: Timestamp, rank: Rank, desk: &Desk) -> Orders {
+        let mut orders = Orders::default();
+        let (group, arrived, members) = (&self.group, &self.arrived, desk.members);
+        let concerned = self.copying.keepers.concerned(rank, &Candidates { group, arrived, members });
+        concerned.into_iter().for_each(|owner| self.order_copies_of(now, owner, desk, &mut orders));
+        orders
+    }
+
+    /// The orders that are due now for the original of `owner`.
+    pub(crate) fn order_copies_of(&mut self, now: Timestamp, owner: Rank, desk: &Desk, orders: &mut Orders) {
+        let has_begun = self.copying.begun || self.copies_at_once();
+        if !has_begun || !self.wants_copies() || self.unfinished == 0 {
+            return;
+        }
+        let Desk { id, policy, members } = *desk;
+        let how = self.keep_as();
+        let Self { segments, originals, uncommitted, copying, group, arrived, .. } = self;
+        let Some(original) =
+            originals.get(&owner).filter(|original| matches!(original.data, Data::Window(_)))
+        else {
+            return;
+        };
+        let Some(charge) = copying.keepers.get_mut(owner).filter(|_| members.alive(owner).is_some()) else {
+            return;
+        };
+        let is_uncommitted = uncommitted.contains_key(&owner);
+        // What does not count yet is in no partial.
+        let is_kept = |index: u32| match &segments[index as usize] {
+            segment if is_uncommitted => segment.replicas.contains_key(&owner),
+            segment => segment.is_safe(owner),
+        };
+        while charge.left > 0 && is_kept(charge.left - 1) {
+            charge.left -= 1;
+        }
+        if charge.left == 0 {
+            return;
+        }
+        let patience = policy.copy_patience();
+        let keeper =
+            match copying.keepers.find(now, owner, &Candidates { group, arrived, members }, &patience) {
+                Found::Keeper(keeper) => keeper,
+                found => {
+                    let waits = matches!(found, Found::Later(_)) && self.copies_at_once();
+                    let reason = self.copying.keepers.refusal(owner).map(str::to_owned);
+                    match (found, reason) {
+                        (Found::Later(Some(at)), _) => {
+                            orders
+                                .looks
+                                .extend(self.copying.keepers.look_at(at, owner).then_some((at, owner)));
+                        }
+                        (Found::GivenUp, _) => {}
+                        (_, Some(reason)) if !waits => orders.unprotectable.push((owner, reason)),
+                        (Found::Nobody, _) if is_uncommitted => {
+                            let reason = "there is no other process to keep it".to_owned();
+                            orders.unprotectable.push((owner, reason));
+                        }
+                        _ => {}
+                    }
+                    return;
+                }
+            };
+        let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
+        let charge = copying.keepers.get_mut(owner).expect("it has a keeper");
+        while charge.left > 0 && charge.ordered < per_order {
+            let end = charge.left;
+            if is_kept(end - 1) {
+                charge.left -= 1;
+                continue;
+            }
+            // One portion is read while another is written.
+            let most = per_order.div_ceil(2).min(per_order - charge.ordered);
+            let first = end.saturating_sub(most);
+            let first = (first..end).rev().take_while(|index| !is_kept(*index)).last().unwrap_or(first);
+            charge.order(now, end - first);
+            charge.left = first;
+            let Ready { process, path, data } = Ready::clone(original);
+            let keep =
+                Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
+            orders.keeps.push((keeper, keep));
+        }
+        let watched = copying.keepers.watch(owner, &patience);
+        orders.looks.extend(watched.map(|at| (at, owner)));
+    }
+
     /// Takes in that `keeper` has copies. Returns whether the owner's contribution takes part from now on.
-    pub(crate) fn kept(&mut self, keeper: ProcessId, kept: &Kept, data: &Data) -> bool {
+    pub(crate) fn kept(&mut self, now: Timestamp, keeper: ProcessId, kept: &Kept, data: &Data) -> bool {
         let rank = kept.owner.rank;
         let copy = Arc::new(Ready { process: keeper, path: Path::single(rank), data: data.clone() });
+        let mut new = 0;
         for index in kept.segments.clone() {
             if let Some(segment) = self.segments.get_mut(index as usize) {
-                segment.replicas.insert(rank, copy.clone());
+                new += u32::from(segment.replicas.insert(rank, copy.clone()).is_none());
             }
         }
-        self.answered(keeper, kept);
-        self.segments.iter().all(|segment| segment.replicas.contains_key(&rank)) && self.commit(rank)
-    }
-
-    /// Takes in that `keeper` could not reach the owner: these copies are to be ordered again.
-    pub(crate) fn not_reached(&mut self, keeper: ProcessId, kept: &Kept) {
-        self.answered(keeper, kept);
-        if let Some(progress) = self.copying.owners.get_mut(&kept.owner.rank) {
-            progress.left = progress.left.max(kept.segments.end);
+        self.copying.keepers.kept(now, keeper, rank, (kept.segments.len() as u32, new));
+        // Counted one by one, as the others are not looked through each time.
+        let Some(charge) = self.copying.keepers.get_mut(rank) else { return false };
+        if (charge.kept as usize) < self.segments.len() {
+            return false;
         }
+        charge.kept =
+            self.segments.iter().filter(|segment| segment.replicas.contains_key(&rank)).count() as u32;
+        charge.kept as usize == self.segments.len() && self.commit(rank)
     }
 
-    /// Takes in that `keeper` cannot keep copies. Returns whether that is news.
-    pub(crate) fn not_kept(&mut self, keeper: ProcessId, kept: &Kept) -> bool {
-        self.answered(keeper, kept);
+    /// Whether `keeper` has acknowledged all these copies before.
+    pub(crate) fn has_kept(&self, keeper: ProcessId, kept: &Kept) -> bool {
+        let segments = || kept.segments.clone().map(|index| self.segments.get(index as usize));
         let rank = kept.owner.rank;
-        let is_news = !self.copying.given_up.contains(rank) && self.group.contains(rank);
-        self.copying.given_up = self.copying.given_up.union(&Path::single(rank)).unwrap_or_default();
-        is_news
-    }
-
-    fn answered(&mut self, keeper: ProcessId, kept: &Kept) {
-        if let Some(progress) = self.copying.owners.get_mut(&kept.owner.rank)
-            && progress.keeper == keeper
-        {
-            progress.ordered = progress.ordered.saturating_sub(kept.segments.len() as u32);
-        }
+        let has = |segment: &Segment| segment.replicas.get(&rank).is_some_and(|copy| copy.process == keeper);
+        segments().len() > 0 && segments().all(|segment| segment.is_some_and(has))
     }
 
     /// Lets a contribution take part that waited for its copy. Returns whether it did wait.
@@ -212,22 +252,6 @@ impl Reduction {
         let Some(original) = self.uncommitted.remove(&rank) else { return false };
         self.enter(&original);
         true
-    }
-
-    /// Contributions that wait for copies which nobody can make.
-    pub(crate) fn unprotectable(&self, members: &Membership) -> Vec<Rank> {
-        let alone = |rank: Rank| {
-            let others = self.group.iter().filter(|other| *other != rank);
-            self.arrived == self.group && others.filter(|other| members.alive(*other).is_some()).count() == 0
-        };
-        let hopeless = |rank: &Rank| self.copying.given_up.contains(*rank) || alone(*rank);
-        self.uncommitted.keys().copied().filter(hopeless).collect()
-    }
-
-    /// Starts copying anew from other keepers where a keeper has died.
-    pub(crate) fn lose_keeper(&mut self, dead: ProcessId) {
-        self.copying.placement = None;
-        self.copying.owners.retain(|_, progress| progress.keeper != dead);
     }
 
     fn is_protected(&self, rank: Rank) -> bool {

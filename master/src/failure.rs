@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Evidence, Kept, MASTER_RANK, News, NotKept, ToWorker},
+    message::{Evidence, MASTER_RANK, News, ToWorker},
     report::Refusal,
     watch::{Alarm, Watch},
 };
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::{
     event::{Action, Notice},
-    machine::{Master, RETRY_PAUSE, Timer},
+    machine::{Master, Timer},
     membership::State,
 };
 
@@ -175,7 +175,7 @@ impl Master {
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
             let counts = reduction.group.contains(dead.rank);
-            reduction.lose_keeper(dead);
+            reduction.copying.keepers.lose(dead);
             if reduction.all_have_it(members) {
                 reduction.collecting = Some(Path::empty());
             }
@@ -267,67 +267,8 @@ impl Master {
         }
     }
 
-    /// Orders the copies of originals that are due.
-    pub(crate) fn order_copies(&mut self, now: Timestamp, id: ReductionId) {
-        let Some(reduction) = self.reductions.get_mut(&id).filter(|reduction| reduction.collecting.is_none())
-        else {
-            return;
-        };
-        let orders = reduction.order_copies(id, &self.policy, &self.membership);
-        let unprotectable = reduction.unprotectable(&self.membership);
-        for (to, keep) in orders {
-            self.send(to, ToWorker::Keep(keep));
-        }
-        for rank in unprotectable {
-            self.unprotected(now, id, rank, "there is no other process to keep it".to_owned());
-        }
-    }
-
-    /// Takes in that a process has copies, or cannot make them.
-    pub(crate) fn kept(&mut self, now: Timestamp, sender: ProcessId, kept: Kept) {
-        let id = kept.reduction;
-        let Some(reduction) = self.reductions.get_mut(&id).filter(|reduction| reduction.collecting.is_none())
-        else {
-            return;
-        };
-        match &kept.result {
-            Ok(data) => {
-                if reduction.kept(sender, &kept, data) {
-                    self.proceed(now, id);
-                }
-                self.order_copies(now, id);
-            }
-            Err(NotKept::Unreachable) if self.membership.alive(kept.owner.rank).is_none() => {
-                // Its memory is not there any more: it did not just die.
-                if reduction.not_kept(sender, &kept) {
-                    self.unprotected(now, id, kept.owner.rank, "its process is gone".to_owned());
-                }
-            }
-            Err(NotKept::Unreachable) => {
-                reduction.not_reached(sender, &kept);
-                self.timers.insert((now + RETRY_PAUSE, Timer::Copy(id)));
-            }
-            Err(NotKept::Impossible(reason)) => {
-                if reduction.not_kept(sender, &kept) {
-                    self.unprotected(now, id, kept.owner.rank, format!("rank {}: {reason}", sender.rank));
-                }
-            }
-        }
-    }
-
-    /// Lets a contribution count without a second copy, and says so.
-    fn unprotected(&mut self, now: Timestamp, id: ReductionId, rank: Rank, reason: String) {
-        let Some(reduction) = self.reductions.get_mut(&id) else { return };
-        let waited = reduction.commit(rank);
-        let name = reduction.name.clone();
-        self.tell(id, News::Unprotected { rank, name, reason });
-        if waited {
-            self.proceed(now, id);
-        }
-    }
-
     /// Tells the processes of a reduction's group.
-    fn tell(&mut self, id: ReductionId, news: News) {
+    pub(crate) fn tell(&mut self, id: ReductionId, news: News) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let group = reduction.spec.group.clone();
         for to in self.peers_of(&group) {

@@ -14,7 +14,9 @@
 //! | [`recovery`] | what a failure does to a reduction |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | `copying` | which originals get their second copy when |
-//! | [`placement`] | from whom they get it |
+//! | `keeping` | what keepers of copies are told, and what comes of their answers |
+//! | `keepers` | who keeps whose copy, and who does if that fails |
+//! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `schedule` | who is given which task, and when |
 //! | `crowd` | which segments wait for whom while many reductions are open |
@@ -33,6 +35,8 @@ mod delivery;
 mod ending;
 pub mod event;
 mod failure;
+mod keepers;
+mod keeping;
 pub mod lane;
 pub mod machine;
 pub mod membership;

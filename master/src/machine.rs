@@ -49,6 +49,8 @@ pub(crate) enum Timer {
     Collect(ReductionId),
     /// A reduction has lasted so long that its originals are worth a copy.
     Copy(ReductionId),
+    /// The copy of this rank's original is looked after: nobody may keep it, or its keeper may be silent.
+    Keeper(ReductionId, Rank),
     /// Nothing may have come of an attempt in teams for long.
     Dissolve(ReductionId),
     /// Pings are sent, silence and late tasks are looked for.
@@ -225,6 +227,7 @@ impl Master {
                         None => self.order_copies(now, id),
                     }
                 }
+                Timer::Keeper(id, owner) => self.look_after(now, id, owner),
                 Timer::Dissolve(id) => self.lose_patience(now, id),
                 Timer::Alarm => self.ring(now),
             }

@@ -9,10 +9,17 @@ use everfold_protocol::{
     watch::INTERVALS_MOST,
 };
 
-use crate::machine::RETRY_PAUSE;
+use crate::{keepers::Patience, machine::RETRY_PAUSE};
 
 /// Attempts to reach a process that lives before a reduction gives up, however soon its silence would be noticed.
 const ATTEMPTS_MIN: u32 = 1000;
+
+/// The part of a ping interval that a reduction lasts before its originals are copied, and that an original waits for its
+/// placed keeper to call.
+pub(crate) const COPY_WAIT: u32 = 20;
+
+/// How long an owner that lives may be out of reach for its keepers at least before it is given up.
+const REACH_PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 /// Segments that teams need so that one folds while the other is read.
 const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
@@ -167,6 +174,16 @@ impl Policy {
     pub(crate) fn attempts_max(&self) -> u32 {
         let silence = self.limits.ping_interval * (INTERVALS_MOST + 2);
         ATTEMPTS_MIN.max((silence.as_millis() / RETRY_PAUSE.as_millis()) as u32)
+    }
+
+    /// How long keepers of copies are waited for. Whoever dies is noticed before its contribution is given up.
+    pub(crate) fn copy_patience(&self) -> Patience {
+        let interval = self.limits.ping_interval;
+        Patience {
+            call: (interval / COPY_WAIT).max(RETRY_PAUSE),
+            answer: Some(interval).filter(|interval| !interval.is_zero()),
+            reach: (interval * (INTERVALS_MOST + 2)).max(REACH_PATIENCE_MIN),
+        }
     }
 
     /// How many partials meet in a task of a reduction of `ranks` ranks, whose body has so many segments of `segment_bytes`

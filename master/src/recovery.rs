@@ -96,6 +96,7 @@ impl Reduction {
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
         self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
+        self.copying.keepers.place_anew();
         // What was copied of a result with them is none any more.
         self.half_bodies.clear();
         for segment in &mut self.segments {

@@ -152,6 +152,27 @@ fn whoever_dies_late_is_survived_and_short_reductions_make_no_copies() {
     assert_eq!(short.run().load.sent, unprotected.run().load.sent, "nobody is told to copy");
 }
 
+/// Every rank reads one other's contribution and writes it to its disk, whichever calls first: then all count at about the same
+/// time, and the reduction itself takes little longer than the link does for a body.
+#[test]
+fn contributions_that_are_copied_first_take_what_link_and_disk_take() {
+    let cluster = Cluster::new(Preset::TenGbe.link());
+    let bytes = 32u64 << 20;
+    let bound_s = bytes as f64 * (cluster.link.ns_per_byte + cluster.disk_ns_per_byte) * 1e-9;
+    for ranks in [20, 200] {
+        let mut experiment = Experiment::new(ranks, bytes, cluster.clone());
+        experiment.protection = Protection::CommitFirst;
+        // At once, and in an order in which most are called long before those that keep their copies.
+        let strewn =
+            (0..ranks).map(|rank| Duration::from_micros(u64::from(rank * 77 % ranks * 15_000 / ranks)));
+        for after in [Vec::new(), strewn.collect()] {
+            experiment.arrivals.after = after;
+            let time = experiment.run().time().unwrap();
+            assert!(time.as_secs_f64() < 1.2 * bound_s, "{ranks} ranks: {time:?}, {bound_s} s at least");
+        }
+    }
+}
+
 #[test]
 fn concurrent_reductions_share_the_cluster() {
     let one = Experiment::new(8, 4 << 20, Cluster::new(Preset::HundredGbe.link()));

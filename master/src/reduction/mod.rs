@@ -196,7 +196,8 @@ impl Reduction {
     ) -> impl Iterator<Item = (Timestamp, Timer)> {
         let deadline = self.due().map(|due| (due, Timer::Deadline(id)));
         let gathered = self.gathers_until(policy).map(|end| (end, Timer::Gathered(id)));
-        deadline.into_iter().chain(gathered)
+        let keepers = self.copying.keepers.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
+        deadline.into_iter().chain(gathered).chain(keepers)
     }
 
     /// Where segment `index` lies in the body.
@@ -271,6 +272,9 @@ impl Reduction {
             self.account.close();
         }
         let ready = Arc::new(Ready { process, path, data });
+        if self.spec.protection > Protection::None && matches!(ready.data, Data::Window(_)) {
+            self.copying.keepers.add(now, process.rank, self.segments.len() as u32);
+        }
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
             self.uncommitted.insert(process.rank, ready);
