@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`machine`] | which event means what |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
+//! | [`intake`] | how much is taken in before a look at the timers |
 //! | `admission` | whether a contribution may take part, and in what |
 //! | `ending` | how a reduction ends |
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
@@ -35,6 +36,7 @@ mod delivery;
 mod ending;
 pub mod event;
 mod failure;
+pub mod intake;
 mod keepers;
 mod keeping;
 pub mod lane;
@@ -52,5 +54,6 @@ pub mod segment;
 mod teams;
 
 pub use event::{Action, Event, Notice};
+pub use intake::Intake;
 pub use machine::Master;
 pub use policy::Policy;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use everfold_master::{Action, Event, Master, Notice, Policy};
+use everfold_master::{Action, Event, Intake, Master, Notice, Policy};
 use everfold_protocol::{
     Epoch, JobId, ProcessId, ReductionId, ReductionSpec,
     frame::FrameError,
@@ -135,9 +135,6 @@ async fn host(
     }
 }
 
-/// Messages after which the master says what it has decided so far, however many more there are.
-const TURN_MESSAGES: u64 = 2048;
-
 /// Arrays up to this length come in messages that are not cut up on their way.
 const SHORT_BYTES: u64 = 4 << 10;
 
@@ -206,8 +203,8 @@ struct Driver {
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
-    /// Messages so far.
-    heard: u64,
+    /// What was taken in, or said, since the latest look at the timers.
+    intake: Intake,
     /// Whether the machine wants nothing more, ever.
     done: bool,
 }
@@ -227,7 +224,7 @@ impl Driver {
             ticket: Ticket::default(),
             patience: Patience::default(),
             short_call: None,
-            heard: 0,
+            intake: Intake::default(),
             done: false,
         }
     }
@@ -286,6 +283,7 @@ impl Driver {
             self.look(Clerk::look);
             self.machine.handle_timeout(timestamp(self.origin));
         }
+        self.intake.begin(now);
     }
 
     /// Looks at the board, if there is one.
@@ -337,9 +335,9 @@ impl Driver {
                     }
                     let taken = self.board.as_mut().map(|(_, clerk)| clerk.hear(&message));
                     self.take_over(taken.unwrap_or_default());
-                    self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
-                    self.heard += 1;
-                    if self.heard.is_multiple_of(TURN_MESSAGES) {
+                    let now = timestamp(self.origin);
+                    self.machine.handle_event(now, Event::Message { header, message });
+                    if self.intake.take(now) {
                         self.let_time_pass();
                         self.act();
                         tokio::task::yield_now().await;
@@ -379,9 +377,19 @@ impl Driver {
 
     /// Does what the machine wants done. Returns true when it wants nothing more, ever.
     fn act(&mut self) -> bool {
+        while self.act_for_a_while() {
+            self.let_time_pass();
+        }
+        self.done
+    }
+
+    /// Does some of it. Returns whether there may be more.
+    fn act_for_a_while(&mut self) -> bool {
         let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
-        let mut refused = Vec::new();
-        while let Some(action) = self.machine.poll_action() {
+        let (mut refused, mut more) = (Vec::new(), false);
+        self.intake.begin(timestamp(self.origin));
+        while !more && let Some(action) = self.machine.poll_action() {
+            more = self.intake.take(timestamp(self.origin));
             match action {
                 Action::Send { to, message } => {
                     if let ToWorker::Welcome { peers, .. } = &message {
@@ -420,7 +428,8 @@ impl Driver {
         for process in refused {
             self.hang_up(process);
         }
-        self.done
+        self.intake.begin(timestamp(self.origin));
+        more
     }
 
     /// Talks no more to `process` once it has heard what was said.
