@@ -9,7 +9,6 @@ use everfold_protocol::{
 
 use crate::{
     machine::{Master, Timer},
-    membership::State,
     reduction::Reduction,
 };
 
@@ -62,13 +61,13 @@ impl Master {
             self.refuse(id, refusal);
             return;
         }
-        let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
             let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
             self.timers.insert((now + wait, Timer::Copy(id)));
         }
-        match self.absent(&group, &arrived) {
+        let reduction = &self.reductions[&id];
+        match self.absent(&reduction.group, &reduction.arrived) {
             Some(refusal) => self.do_without(now, id, refusal),
             None => self.proceed(now, id),
         }
@@ -114,16 +113,15 @@ impl Master {
         if self.membership.everyone_here() {
             return None;
         }
-        let of_group = |which: fn(&State) -> bool| {
-            let ranks = self.membership.ranks(which);
-            let others = ranks.difference(group);
-            ranks.difference(&others).difference(arrived)
+        // Few are gone, many may have arrived.
+        let of_group = |gone: &Path| -> Path {
+            gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
         };
-        let failed = of_group(|state| matches!(state, State::Failed(_)));
+        let failed = of_group(self.membership.failed());
         if !failed.is_empty() {
             return Some(Refusal::ProcessFailed { ranks: failed });
         }
-        let left = of_group(|state| matches!(state, State::Left | State::Closing(_)));
+        let left = of_group(self.membership.leaving());
         (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 

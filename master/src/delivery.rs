@@ -67,12 +67,11 @@ impl Reduction {
 
     /// Notes that `rank` copies nothing more. Returns whether it did.
     pub(crate) fn stop_collecting(&mut self, rank: Rank) -> bool {
-        let Some(waiting) = self.collecting.as_mut().filter(|waiting| waiting.contains(rank)) else {
-            return false;
-        };
-        *waiting = waiting.difference(&Path::single(rank));
-        self.returned = self.returned.difference(&Path::single(rank));
-        true
+        let waited = self.collecting.as_mut().is_some_and(|waiting| waiting.remove(rank));
+        if waited {
+            self.returned.remove(rank);
+        }
+        waited
     }
 
     /// The half-filled bodies that hold this segment: of the result, or of their owner's contribution.
@@ -161,13 +160,12 @@ impl Master {
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
             return self.stale(sender, "collected a result that nobody waits for");
         };
-        reduction.collected = reduction.collected.union(&Path::single(sender.rank)).expect("it has waited");
+        reduction.collected.insert(sender.rank).expect("it has waited");
         let lends = |(lender, half): &&(ProcessId, HalfBody)| {
             half.collected == u64::MAX && self.membership.alive(lender.rank).is_some()
         };
-        let lenders = reduction.half_bodies.values().filter(lends).count();
         let keeps = reduction.copies_beside() || reduction.half_bodies.contains_key(&sender.rank);
-        if lenders < LENDERS || keeps {
+        if keeps || reduction.half_bodies.values().filter(lends).take(LENDERS).count() < LENDERS {
             let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
             reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
         } else {
@@ -184,7 +182,7 @@ impl Master {
             return self.stale(sender, "missed a piece of a result that is not handed out");
         };
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
-        reduction.returned = reduction.returned.union(&Path::single(sender.rank)).expect("it was told once");
+        reduction.returned.insert(sender.rank).expect("it was told once");
         if self.membership.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();

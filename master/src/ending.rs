@@ -1,13 +1,17 @@
 //! How a reduction ends: well, or refused.
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Data, Finished, Task, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
 
-use crate::{event::Notice, machine::Master, membership::State, segment::Running};
+use crate::{event::Notice, machine::Master, segment::Running};
+
+/// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
+/// these lists together would grow with the square of the group.
+const TASKS_TOLD_MAX: usize = 64;
 
 /// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
 const REFUSALS_MAX: usize = 4096;
@@ -31,14 +35,14 @@ impl Master {
         let root = reduction.spec.delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
         last.iter().for_each(|last| reduction.count_last(last));
-        let report = reduction.report(now);
+        let mut report = reduction.report(now);
         let (group, have_it) = (reduction.spec.group.clone(), reduction.collected.clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let lend = in_windows && reduction.lends(&result);
         let beside = in_windows && reduction.copies_beside();
         if in_windows {
-            let gone = self.membership.ranks(|state| !matches!(state, State::Alive(_) | State::Closing(_)));
-            reduction.hand_out(reduction.callers().difference(&gone).difference(&have_it));
+            let is_alive = |rank: &Rank| self.membership.alive(*rank).is_some();
+            reduction.hand_out(reduction.callers().difference(&have_it).iter().filter(is_alive).collect());
         } else {
             self.let_go(id);
             self.reductions.remove(&id);
@@ -46,12 +50,18 @@ impl Master {
         self.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        for peer in self.peers_of(&group.difference(&have_it)) {
-            let (report, last) = match receives(peer) {
+        let peers = self.peers_of(&group.difference(&have_it));
+        let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
+        for peer in peers {
+            let (told, last) = match receives(peer) {
                 true => (report.clone(), last.clone()),
                 false => (brief.clone(), None),
             };
-            let finished = Finished { reduction: id, result: result.clone(), last, lend, beside, report };
+            if to_many {
+                report.tasks_per_worker = Vec::new();
+            }
+            let finished =
+                Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
             self.send(peer, ToWorker::Finished(Box::new(finished)));
         }
         for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {

@@ -160,7 +160,7 @@ impl Master {
 
     /// Takes in that `dead` works on nothing any more.
     pub(crate) fn empty_lane(&mut self, dead: ProcessId) {
-        self.lanes[dead.rank].clear();
+        self.lanes.clear(dead.rank);
         let tasks = self.reductions.values().flat_map(|reduction| reduction.tasks());
         for running in tasks.filter(|running| running.executor == dead) {
             running.load.from.iter().for_each(|owner| self.lanes[*owner].end_to_serve());

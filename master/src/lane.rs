@@ -47,18 +47,29 @@ impl Load {
 
 /// Everyone's share of the schedule: whoever was never given anything has an empty one.
 #[derive(Clone, Debug, Default)]
-pub struct Lanes(BTreeMap<Rank, Lane>);
+pub struct Lanes {
+    by_rank: BTreeMap<Rank, Lane>,
+    /// How many lanes have each [`Lane::read_ns`], of those that were observed: what is compared for each answer is only the
+    /// shortest and the longest.
+    read_ns: BTreeMap<u64, u32>,
+    /// How many were observed.
+    observed: usize,
+}
 
 impl Lanes {
     /// Whether nobody works on anything.
     pub fn are_empty(&self) -> bool {
-        self.0.values().all(Lane::is_empty)
+        self.by_rank.values().all(Lane::is_empty)
     }
 
     /// Whether partials of some take much longer to be read than those of others.
     pub fn differ(&self, policy: &Policy) -> bool {
-        let times = || self.0.values().map(|lane| lane.read_ns(policy));
-        times().min().is_some_and(|quickest_ns| times().any(|ns| is_slow(ns, quickest_ns)))
+        let usual = policy.read_time.as_nanos() as u64;
+        let known = || self.read_ns.keys().copied();
+        let quickest = if self.observed < self.by_rank.len() { None } else { known().next() };
+        known()
+            .next_back()
+            .is_some_and(|slowest| is_slow(slowest.max(usual), quickest.unwrap_or(0).max(usual)))
     }
 
     /// Learns from a task that is answered `now`.
@@ -66,7 +77,34 @@ impl Lanes {
         self[executor].observe(now, load, counters);
         for owner in load.from.iter().filter(|_| counters.last.is_some()) {
             let is_last = counters.last == Some(*owner);
+            self.uncount(*owner);
             self[*owner].observe_read(if is_last { counters.fetch_ns } else { counters.others_ns });
+            self.count(*owner);
+        }
+    }
+
+    /// Forgets what `dead` was given: its process has died. Others may still read from what that has left.
+    pub fn clear(&mut self, dead: Rank) {
+        self.uncount(dead);
+        self[dead].clear();
+    }
+
+    fn count(&mut self, rank: Rank) {
+        let ns = self[rank].read_ns;
+        if ns > 0 {
+            *self.read_ns.entry(ns).or_default() += 1;
+            self.observed += 1;
+        }
+    }
+
+    fn uncount(&mut self, rank: Rank) {
+        let ns = self[rank].read_ns;
+        if let Some(lanes) = self.read_ns.get_mut(&ns) {
+            *lanes -= 1;
+            if *lanes == 0 {
+                self.read_ns.remove(&ns);
+            }
+            self.observed -= 1;
         }
     }
 }
@@ -75,13 +113,13 @@ impl Index<Rank> for Lanes {
     type Output = Lane;
 
     fn index(&self, rank: Rank) -> &Lane {
-        self.0.get(&rank).unwrap_or(&EMPTY)
+        self.by_rank.get(&rank).unwrap_or(&EMPTY)
     }
 }
 
 impl IndexMut<Rank> for Lanes {
     fn index_mut(&mut self, rank: Rank) -> &mut Lane {
-        self.0.entry(rank).or_default()
+        self.by_rank.entry(rank).or_default()
     }
 }
 
@@ -198,8 +236,8 @@ impl Lane {
         }
     }
 
-    /// Forgets what it was given: its process has died. Others may still read from what that has left.
-    pub fn clear(&mut self) {
+    /// Forgets what it was given.
+    fn clear(&mut self) {
         *self = Self { serves: self.serves, ..Self::default() };
     }
 
@@ -215,7 +253,7 @@ impl Lane {
 
     /// Learns from a partial that another worker has read from this one. The load may move on at any time: what was longer ago
     /// counts for little.
-    pub fn observe_read(&mut self, ns: u64) {
+    fn observe_read(&mut self, ns: u64) {
         self.read_ns = if self.read_ns == 0 { ns } else { self.read_ns.midpoint(ns) };
     }
 

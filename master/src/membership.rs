@@ -50,6 +50,10 @@ pub struct Membership {
     hosts: BTreeMap<Rank, u64>,
     /// How many are in [`State::Alive`].
     open: u32,
+    /// Who is in [`State::Failed`].
+    failed: Path,
+    /// Who is in [`State::Left`] or [`State::Closing`].
+    leaving: Path,
 }
 
 impl Membership {
@@ -61,7 +65,16 @@ impl Membership {
 
     /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
     pub fn elsewhere(job: JobId, size: u32) -> Self {
-        Self { job, epoch: Epoch(0), size, states: BTreeMap::new(), hosts: BTreeMap::new(), open: 0 }
+        Self {
+            job,
+            epoch: Epoch(0),
+            size,
+            states: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            open: 0,
+            failed: Path::empty(),
+            leaving: Path::empty(),
+        }
     }
 
     /// Number of the current view.
@@ -152,7 +165,26 @@ impl Membership {
         self.change(rank, State::Left);
     }
 
+    /// Declared failed.
+    pub fn failed(&self) -> &Path {
+        &self.failed
+    }
+
+    /// Left in good order, or about to.
+    pub fn leaving(&self) -> &Path {
+        &self.leaving
+    }
+
     fn change(&mut self, rank: Rank, state: State) {
+        self.leaving.remove(rank);
+        let now_in = match &state {
+            State::Failed(_) => Some(&mut self.failed),
+            State::Left | State::Closing(_) => Some(&mut self.leaving),
+            State::Expected | State::Alive(_) => None,
+        };
+        if let Some(ranks) = now_in {
+            ranks.insert(rank).expect("nobody fails twice");
+        }
         let before = self.states.insert(rank, state);
         self.open -= u32::from(matches!(before, Some(State::Alive(_))));
     }

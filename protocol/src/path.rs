@@ -77,7 +77,12 @@ impl Path {
 
     /// Whether `rank` is in the set.
     pub fn contains(&self, rank: Rank) -> bool {
-        self.position(rank).is_some()
+        self.intervals.get(self.behind(rank.0)).is_some_and(|interval| interval.start <= rank.0)
+    }
+
+    /// Number of intervals that end before `rank` or with the one before it.
+    fn behind(&self, rank: u32) -> usize {
+        self.intervals.partition_point(|interval| interval.end <= rank)
     }
 
     /// How many smaller ranks the set has, if it holds `rank`: the rank's index within the group.
@@ -130,6 +135,63 @@ impl Path {
         Ok(Self { intervals: merged })
     }
 
+    /// Adds a rank, in place.
+    ///
+    /// # Errors
+    /// [`Overlap`] if it is there already; then nothing changes.
+    pub fn insert(&mut self, rank: Rank) -> Result<(), Overlap> {
+        let (start, end) = (rank.0, rank.0 + 1);
+        let at = self.behind(start);
+        let follows = at > 0 && self.intervals[at - 1].end == start;
+        match self.intervals.get_mut(at) {
+            Some(next) if next.start <= start => return Err(Overlap(rank)),
+            Some(next) if next.start == end && follows => {
+                self.intervals[at - 1].end = self.intervals[at].end;
+                self.intervals.remove(at);
+            }
+            Some(next) if next.start == end => next.start = start,
+            _ if follows => self.intervals[at - 1].end = end,
+            _ => self.intervals.insert(at, Interval { start, end }),
+        }
+        Ok(())
+    }
+
+    /// Takes a rank away, in place. Returns whether it was there.
+    pub fn remove(&mut self, rank: Rank) -> bool {
+        let at = self.behind(rank.0);
+        let Some(interval) = self.intervals.get_mut(at).filter(|interval| interval.start <= rank.0) else {
+            return false;
+        };
+        let (left, right) = (interval.start..rank.0, rank.0 + 1..interval.end);
+        match (left.is_empty(), right.is_empty()) {
+            (true, true) => {
+                self.intervals.remove(at);
+            }
+            (true, false) => interval.start = right.start,
+            (false, true) => interval.end = left.end,
+            (false, false) => {
+                interval.end = left.end;
+                self.intervals.insert(at + 1, Interval { start: right.start, end: right.end });
+            }
+        }
+        true
+    }
+
+    /// The ranks that are in both sets. Takes as long as the set with fewer intervals is long, or the result.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let (few, many) =
+            if self.intervals.len() < other.intervals.len() { (self, other) } else { (other, self) };
+        let mut both = Self::default();
+        for interval in &few.intervals {
+            let overlapping = many.intervals[many.behind(interval.start)..].iter();
+            for other in overlapping.take_while(|other| other.start < interval.end) {
+                let (start, end) = (interval.start.max(other.start), interval.end.min(other.end));
+                both.intervals.push(Interval { start, end });
+            }
+        }
+        both
+    }
+
     /// The ranks of `self` that `other` does not hold.
     pub fn difference(&self, other: &Self) -> Self {
         let mut rest = Self::default();
@@ -161,12 +223,20 @@ impl Path {
 
     /// Whether no rank is in both sets.
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.union(other).is_ok()
+        let (few, many) =
+            if self.intervals.len() < other.intervals.len() { (self, other) } else { (other, self) };
+        few.intervals.iter().all(|interval| {
+            let next = many.intervals.get(many.behind(interval.start));
+            next.is_none_or(|next| interval.end <= next.start)
+        })
     }
 
     /// Whether every rank of `self` is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.difference(other).is_empty()
+        self.intervals.iter().all(|interval| {
+            let whole = other.intervals.get(other.behind(interval.start));
+            whole.is_some_and(|whole| whole.start <= interval.start && interval.end <= whole.end)
+        })
     }
 }
 
@@ -257,6 +327,7 @@ mod tests {
             prop_assert_eq!(p.len(), a.len());
             for r in 0..60 {
                 prop_assert_eq!(p.position(Rank(r)), a.contains(&r).then(|| a.range(..r).count()));
+                prop_assert_eq!(p.contains(Rank(r)), a.contains(&r));
                 prop_assert_eq!(p.before(Rank(r)), a.range(..r).next_back().copied().map(Rank));
                 prop_assert_eq!(p.after(Rank(r)), a.range(r + 1..).next().copied().map(Rank));
             }
@@ -269,6 +340,23 @@ mod tests {
                 Some(_) => prop_assert!(matches!(union, Err(Overlap(r)) if a.contains(&r.0) && b.contains(&r.0))),
                 None => prop_assert_eq!(union, Ok(path(&a.union(&b).copied().collect()))),
             }
+        }
+
+        #[test]
+        fn ranks_come_and_go_in_place(a in ranks(), rank in 0u32..60) {
+            let (mut more, mut less) = (path(&a), path(&a));
+            let (mut with, mut without) = (a.clone(), a.clone());
+            prop_assert_eq!(more.insert(Rank(rank)).is_ok(), with.insert(rank));
+            prop_assert_eq!(less.remove(Rank(rank)), without.remove(&rank));
+            prop_assert_eq!(more, path(&with));
+            prop_assert_eq!(less, path(&without));
+        }
+
+        #[test]
+        fn intersection_is_set_intersection(a in ranks(), b in ranks()) {
+            let both: BTreeSet<u32> = a.intersection(&b).copied().collect();
+            prop_assert_eq!(path(&a).is_disjoint(&path(&b)), both.is_empty());
+            prop_assert_eq!(path(&a).intersection(&path(&b)), path(&both));
         }
 
         #[test]

@@ -16,7 +16,8 @@ use crate::{
 pub struct Report {
     /// Whose originals are in the result.
     pub contributors: Path,
-    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the result.
+    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the result. If that are
+    /// more than 64, only the first of them is told.
     pub tasks_per_worker: Vec<(Rank, u64)>,
     /// Ranks that died after they had contributed, and whose contributions count nevertheless.
     pub survived: Path,

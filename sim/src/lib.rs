@@ -18,6 +18,7 @@
 //! | [`model`] | a cluster: network, nodes, interference |
 //! | [`collective`] | static algorithms in the same cluster |
 //! | [`experiment`] | reductions in a modelled cluster, timed |
+//! | [`costs`] | what a message costs the master, alone |
 //! | `process` | one process: its machine and the data behind it |
 //! | [`evidence`] | what bodies are made of |
 //! | `folding` | what workers do with data |
@@ -31,6 +32,7 @@
 mod board;
 pub mod check;
 pub mod collective;
+pub mod costs;
 mod deputies;
 mod events;
 pub mod evidence;

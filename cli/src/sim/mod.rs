@@ -1,6 +1,7 @@
 //! `everfold sim`: the machines in worlds of virtual time.
 
 mod check;
+mod costs;
 mod figure;
 mod paper;
 mod parallel;
@@ -16,6 +17,7 @@ use crate::Failure;
 #[derive(Subcommand)]
 pub enum Sim {
     Check(check::Check),
+    Costs(costs::PerMessage),
     Paper(paper::Paper),
     Scale(scale::Scale),
     WhatIf(what_if::WhatIf),
@@ -25,6 +27,7 @@ impl Sim {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Check(check) => check.run(),
+            Self::Costs(costs) => costs.run(),
             Self::Paper(paper) => paper.run(),
             Self::Scale(scale) => scale.run(),
             Self::WhatIf(what_if) => what_if.run(),

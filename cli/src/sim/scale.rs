@@ -6,6 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{
+    Failure,
+    bench::machine::Machine,
+    clock::{cpu_ns, now_ns},
+    size,
+};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use everfold::Protection;
@@ -14,9 +20,6 @@ use everfold_sim::{
     experiment::Experiment,
     model::{Cluster, Preset},
 };
-use nix::time::{ClockId, clock_gettime};
-
-use crate::{Failure, bench::machine::Machine, clock::now_ns, size};
 
 /// Simulate one reduction on up to a hundred thousand nodes.
 ///
@@ -209,12 +212,6 @@ fn allocated_bytes() -> u64 {
     (counts.uordblks + counts.hblkhd) as u64
 }
 
-/// Processor time of this thread in nanoseconds.
-fn cpu_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock");
-    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
-}
-
 /// Most memory that this process ever had.
 fn peak_bytes() -> Result<u64, Failure> {
     let status = fs::read_to_string("/proc/self/status")?;
@@ -225,7 +222,7 @@ fn peak_bytes() -> Result<u64, Failure> {
 }
 
 /// Reads `200` or `10k`: numbers of ranks in powers of 1000.
-fn thousands(text: &str) -> Result<u32, String> {
+pub fn thousands(text: &str) -> Result<u32, String> {
     let lower = text.to_ascii_lowercase();
     let (digits, factor) = match lower.strip_suffix('k') {
         Some(digits) => (digits, 1000),

@@ -260,7 +260,7 @@ impl Reduction {
     /// If that rank has arrived before; the caller has refused it.
     pub fn arrive(&mut self, now: Timestamp, process: ProcessId, data: Data, trace: bool) {
         let path = Path::single(process.rank);
-        self.arrived = self.arrived.union(&path).expect("I1: a rank arrives once");
+        self.arrived.insert(process.rank).expect("I1: a rank arrives once");
         self.last_progress = now;
         self.account.arrive(now, process.rank, trace);
         self.pause_copies();
