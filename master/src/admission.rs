@@ -64,7 +64,7 @@ impl Master {
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
             let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
-            self.timers.insert((now + wait, Timer::Copy(id)));
+            self.look_for_copies(now + wait, id);
         }
         let reduction = &self.reductions[&id];
         match self.absent(&reduction.group, &reduction.arrived) {

@@ -37,6 +37,8 @@ use crate::{
 pub(crate) struct Copying {
     /// Whether it is time for copies.
     begun: bool,
+    /// When it is looked next whether copies are to be ordered: once for all who contribute meanwhile.
+    look: Option<Timestamp>,
     pub keepers: Keepers,
 }
 
@@ -92,18 +94,28 @@ impl Reduction {
         }
     }
 
+    /// Lets it be looked `at` that time whether copies are to be ordered. Returns whether that is not to be done before anyway:
+    /// each look takes as long as there are originals.
+    pub(crate) fn look_for_copies(&mut self, at: Timestamp) -> bool {
+        let is_new = self.copying.look.is_none_or(|look| at < look);
+        self.copying.look = self.copying.look.filter(|_| !is_new).or(Some(at));
+        is_new
+    }
+
     /// Looks whether it is time for copies. Returns when to look again if it is not: something may come of it meanwhile, or
     /// it may wait until its workers, if they are `busy`, are done with older reductions.
     pub(crate) fn begin_copies(
         &mut self,
         now: Timestamp,
         ping_interval: Duration,
-        busy: bool,
+        busy: impl FnOnce(&Path) -> bool,
     ) -> Option<Timestamp> {
+        self.copying.look.take_if(|look| *look <= now);
         let later = self.last_progress + ping_interval;
-        let is_queued = busy
+        let is_queued = self.is_folding()
             && self.tasks().next().is_none()
-            && self.segments.iter().all(|segment| segment.suspended.is_empty());
+            && self.segments.iter().all(|segment| segment.suspended.is_empty())
+            && busy(&self.group);
         self.copying.begun = !self.is_folding() || (now >= later && !is_queued);
         (!self.copying.begun).then(|| if now < later { later } else { now + ping_interval.max(RETRY_PAUSE) })
     }
@@ -303,14 +315,14 @@ mod tests {
         for rank in [0, 1] {
             reduction.arrive(at(0), ProcessId::first(rank), window(), false);
         }
-        assert_eq!(reduction.begin_copies(at(100), interval, false), Some(at(500)));
-        assert_eq!(reduction.begin_copies(at(500), interval, true), Some(at(1000)), "others go on");
+        assert_eq!(reduction.begin_copies(at(100), interval, |_| false), Some(at(500)));
+        assert_eq!(reduction.begin_copies(at(500), interval, |_| true), Some(at(1000)), "others go on");
         assert_eq!(
-            reduction.begin_copies(at(500), Duration::ZERO, true),
+            reduction.begin_copies(at(500), Duration::ZERO, |_| true),
             Some(at(520)),
             "without pings, too"
         );
-        assert_eq!(reduction.begin_copies(at(500), interval, false), None, "it has stood still");
+        assert_eq!(reduction.begin_copies(at(500), interval, |_| false), None, "it has stood still");
         let (index, task) = (SegmentIndex(0), TaskId(0));
         let partials = reduction.take_partners(index, None, |_| crate::queue::Access::Near).unwrap();
         let executor = partials[0].process;
@@ -322,7 +334,7 @@ mod tests {
         assert!(reduction.complete(at(600), executor, done).is_some());
         assert!(reduction.pause_copies());
         assert!(!reduction.pause_copies(), "it pauses once");
-        assert_eq!(reduction.begin_copies(at(700), interval, false), Some(at(1100)));
-        assert_eq!(reduction.begin_copies(at(1100), interval, false), None, "it stands still again");
+        assert_eq!(reduction.begin_copies(at(700), interval, |_| false), Some(at(1100)));
+        assert_eq!(reduction.begin_copies(at(1100), interval, |_| false), None, "it stands still again");
     }
 }

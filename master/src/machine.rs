@@ -218,12 +218,10 @@ impl Master {
                 Timer::Collect(id) => self.collect_again(now, id),
                 Timer::Copy(id) => {
                     let interval = self.policy.limits.ping_interval;
-                    let look = |reduction: &mut Reduction| {
-                        let busy = reduction.group.iter().any(|rank| !self.lanes[rank].is_empty());
-                        reduction.begin_copies(now, interval, busy)
-                    };
+                    let busy = |group: &Path| group.iter().any(|rank| !self.lanes[rank].is_empty());
+                    let look = |reduction: &mut Reduction| reduction.begin_copies(now, interval, busy);
                     match self.reductions.get_mut(&id).and_then(look) {
-                        Some(later) => drop(self.timers.insert((later, Timer::Copy(id)))),
+                        Some(later) => self.look_for_copies(later, id),
                         None => self.order_copies(now, id),
                     }
                 }
@@ -322,7 +320,7 @@ impl Master {
             return self.finish(now, id, None);
         }
         if counts && reduction.pause_copies() {
-            self.timers.insert((now + self.policy.limits.ping_interval, Timer::Copy(id)));
+            self.look_for_copies(now + self.policy.limits.ping_interval, id);
         }
         self.schedule.change(segment);
     }
@@ -386,6 +384,13 @@ impl Master {
         let indices = (0..reduction.segments.len() as u32).map(SegmentIndex);
         for index in indices.filter(|index| !reduction.rests(*index)) {
             self.schedule.change(SegmentId { reduction: id, index });
+        }
+    }
+
+    /// Looks `at` that time whether originals of a reduction are to be copied.
+    pub(crate) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
+        if self.reductions.get_mut(&id).is_some_and(|reduction| reduction.look_for_copies(at)) {
+            self.timers.insert((at, Timer::Copy(id)));
         }
     }
 
