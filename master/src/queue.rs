@@ -97,6 +97,8 @@ pub struct Arrivals {
     partials: VecDeque<(u64, Option<Arc<Ready>>)>,
     /// Number of those that wait.
     waiting: usize,
+    /// Number of contributions in all of them.
+    contributions: usize,
     /// The same by whose they are.
     places: BTreeSet<(Rank, u64)>,
     next: u64,
@@ -168,7 +170,7 @@ impl Queue {
     /// Number of contributions in all waiting partials.
     pub fn contributions(&self) -> usize {
         match self {
-            Self::Arrival(queue) => queue.iter().map(|(_, ready)| ready.path.len()).sum(),
+            Self::Arrival(queue) => queue.contributions,
             Self::Fixed(queue) => queue.contributions,
         }
     }
@@ -240,12 +242,16 @@ impl Queue {
     /// How well the best partner of `ready` can be read; nothing if all are to be read later.
     pub fn access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> Option<Access> {
         match self {
-            Self::Arrival(queue) => {
-                let oldest = queue.iter().take(AMONG);
-                let others = oldest.filter(|(_, other)| *other != ready).map(|(_, other)| access(other));
-                others.min().filter(|best| *best != Access::Later)
-            }
+            Self::Arrival(queue) => queue.others(ready).map(access).min().filter(|it| *it != Access::Later),
             Self::Fixed(_) => Some(Access::Near),
+        }
+    }
+
+    /// Whether some partner of `ready` can be read now: what [`access`](Self::access) tells, but mostly one look is enough.
+    pub fn has_access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> bool {
+        match self {
+            Self::Arrival(queue) => queue.others(ready).any(|other| access(other) != Access::Later),
+            Self::Fixed(_) => true,
         }
     }
 
@@ -280,6 +286,7 @@ impl Queue {
 impl Arrivals {
     fn push(&mut self, ready: Arc<Ready>) {
         self.places.insert((ready.process.rank, self.next));
+        self.contributions += ready.path.len();
         self.partials.push_back((self.next, Some(ready)));
         self.waiting += 1;
         self.next += 1;
@@ -288,6 +295,12 @@ impl Arrivals {
     /// Those that wait, and their numbers.
     fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Arc<Ready>)> {
         self.partials.iter().filter_map(|(at, ready)| Some((*at, ready.as_ref()?)))
+    }
+
+    /// Those among which partners of `ready` are looked for.
+    fn others(&self, ready: &Arc<Ready>) -> impl Iterator<Item = &Ready> {
+        let is_it = |other: &Ready| other.process == ready.process && other.path == ready.path;
+        self.iter().take(AMONG).map(|(_, other)| &**other).filter(move |other| !is_it(other))
     }
 
     /// Those that wait at `rank`.
@@ -304,6 +317,7 @@ impl Arrivals {
         let index = self.index(at)?;
         let ready = self.partials[index].1.take()?;
         self.places.remove(&(ready.process.rank, at));
+        self.contributions -= ready.path.len();
         self.waiting -= 1;
         // Gaps are closed once they are the larger part.
         if self.partials.len() > 2 * self.waiting {

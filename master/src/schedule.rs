@@ -84,20 +84,26 @@ impl Schedule {
 
 /// Who is to read partials, and what that depends on.
 struct Reader<'a> {
-    rank: Rank,
+    host: Option<u64>,
+    lane: &'a Lane,
     membership: &'a Membership,
     lanes: &'a Lanes,
     policy: &'a Policy,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(rank: Rank, membership: &'a Membership, lanes: &'a Lanes, policy: &'a Policy) -> Self {
+        let host = membership.alive(rank).map(|peer| peer.host);
+        Self { host, lane: &lanes[rank], membership, lanes, policy }
+    }
+
     /// How well it can read a partial.
     fn access(&self, ready: &Ready, share_memory: bool) -> Access {
         let owner = ready.process.rank;
         let host = |rank| self.membership.alive(rank).map(|peer| peer.host);
-        match share_memory || ready.is_inline() || host(owner) == host(self.rank) {
+        match share_memory || ready.is_inline() || host(owner) == self.host {
             true => Access::Near,
-            false if !self.lanes[self.rank].has_room_for(owner, self.policy) => Access::Later,
+            false if !self.lane.has_room_for(owner, self.policy) => Access::Later,
             false => {
                 let lane = &self.lanes[owner];
                 Access::Far { serves: lane.serves(), read_ns: lane.read_ns(self.policy) }
@@ -135,7 +141,7 @@ impl Master {
                 let is_alive = |rank| self.membership.alive(rank).is_some();
                 let is_busy = |rank: Rank| !self.lanes[rank].has_room(&self.policy);
                 let waits = |own: &Arc<Ready>| {
-                    is_busy(own.process.rank) || self.access(reduction, id.index, own).is_none()
+                    is_busy(own.process.rank) || !self.has_access(reduction, id.index, own)
                 };
                 let will_ask = match *turn {
                     Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
@@ -205,7 +211,7 @@ impl Master {
         if membership.alive(root).is_none() || !lanes[root].has_room(policy) || !lanes.differ(policy) {
             return;
         }
-        let reader = Reader { rank: root, membership, lanes, policy };
+        let reader = Reader::new(root, membership, lanes, policy);
         let can_read = |ready: &Ready| reader.access(ready, false) != Access::Later;
         let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
         let is_its = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.delivery.root() == Some(root);
@@ -228,9 +234,17 @@ impl Master {
     /// How well the process of `own` can read what there is to be folded into that; nothing if it cannot now.
     fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
         let Self { membership, lanes, policy, .. } = self;
-        let reader = Reader { rank: own.process.rank, membership, lanes, policy };
+        let reader = Reader::new(own.process.rank, membership, lanes, policy);
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
         reduction.segments[index.0 as usize].queue.access(own, access)
+    }
+
+    /// Whether the process of `own` can read something now that is to be folded into that.
+    fn has_access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
+        let Self { membership, lanes, policy, .. } = self;
+        let reader = Reader::new(own.process.rank, membership, lanes, policy);
+        let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
+        reduction.segments[index.0 as usize].queue.has_access(own, access)
     }
 
     /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
@@ -240,8 +254,10 @@ impl Master {
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let best = |turn, access: &dyn Fn(SegmentId) -> Option<Access>| {
             let able = |id| Some((access(id)?, id));
+            let takes_part = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.group.contains(rank);
             let first = |which| schedule.waiting_of(turn, which).find_map(able);
-            let firsts = schedule.reductions_waiting(turn).filter_map(first).take(REDUCTIONS_COMPARED);
+            let its = schedule.reductions_waiting(turn).filter(takes_part);
+            let firsts = its.filter_map(first).take(REDUCTIONS_COMPARED);
             firsts.min_by_key(|(access, _)| *access)
         };
         let into_own = |id: SegmentId| {
@@ -360,8 +376,7 @@ impl Master {
                 reduction.executors(id.index, &is_alive).take(compared).collect()
             }
         };
-        let able =
-            able.into_iter().filter(has_room).filter(|own| self.access(reduction, id.index, own).is_some());
+        let able = able.into_iter().filter(has_room).filter(|own| self.has_access(reduction, id.index, own));
         self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
     }
 
@@ -399,7 +414,7 @@ impl Master {
         if own.is_none() && reduction.segments[id.index.0 as usize].turn != Some(Turn::Anyone) {
             return false;
         }
-        let reader = Reader { rank, membership: members, lanes: &self.lanes, policy: &self.policy };
+        let reader = Reader::new(rank, members, &self.lanes, &self.policy);
         let share_memory = reduction.share_memory;
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
             // Who begins afresh does so because nobody else can.
