@@ -417,7 +417,16 @@ pub struct Limits {
     pub teams_from: u32,
 }
 
+/// Ping intervals for which a read may bring nothing.
+const READ_INTERVALS: u32 = 6;
+
 impl Limits {
+    /// How long a read of another process's memory may bring nothing before it is given up: longer than a process that runs
+    /// is silent, so that its end is mostly noticed before. Zero, without pings: for ever.
+    pub fn read_patience(&self) -> Duration {
+        self.ping_interval * READ_INTERVALS
+    }
+
     /// Longest silence of a process before it is declared failed, however irregularly it was heard before.
     pub fn silence_max(&self) -> Duration {
         self.ping_interval * INTERVALS_MOST

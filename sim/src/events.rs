@@ -10,7 +10,7 @@ use everfold_worker::machine::Collecting;
 use serde::Serialize;
 
 use crate::{
-    faults::{Cut, Disk, Limp},
+    faults::{Cut, Disk, Gap, Limp},
     timing::{Spent, Tick},
     world::Call,
 };
@@ -46,6 +46,10 @@ pub(crate) enum Happening {
     Thaw(Rank),
     Cut(Box<Cut>),
     Heal(Box<Cut>),
+    /// Two hosts do not reach each other's memory any more.
+    Part(Gap),
+    /// They do again.
+    Meet(Gap),
     Limp(Rank, Limp),
     Disk(Rank, Disk),
     Disconnected(ProcessId),
@@ -108,6 +112,7 @@ impl Happening {
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look => Some(MASTER_RANK),
             Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
+            Self::Part(_) | Self::Meet(_) => None,
         }
     }
 

@@ -46,6 +46,21 @@ impl Cut {
     }
 }
 
+/// Two hosts that do not reach each other's memory. Messages get through, and both reach all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// The two.
+    pub hosts: [u64; 2],
+    /// Whether a read fails at once. If not, nothing answers it.
+    pub at_once: bool,
+}
+
+impl Gap {
+    fn parts(&self, reader: u64, owner: u64) -> bool {
+        self.hosts == [reader, owner] || self.hosts == [owner, reader]
+    }
+}
+
 /// How slow a rank is, where it is slower than usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Limp {
@@ -94,6 +109,14 @@ impl World {
     pub fn cut(&mut self, after: Duration, cut: Cut, time: Duration) {
         self.schedule(self.now + after, Happening::Cut(Box::new(cut.clone())));
         self.schedule(self.now + after + time, Happening::Heal(Box::new(cut)));
+    }
+
+    /// Lets two hosts not reach each other's memory any more `after` now, for `time` if that is given.
+    pub fn part(&mut self, after: Duration, gap: Gap, time: Option<Duration>) {
+        self.schedule(self.now + after, Happening::Part(gap));
+        if let Some(time) = time {
+            self.schedule(self.now + after + time, Happening::Meet(gap));
+        }
     }
 
     /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every` and only for
@@ -197,6 +220,19 @@ impl World {
         self.cuts.iter().any(|cut| cut.severs(from, to))
     }
 
+    /// What keeps `reader` from the memory of `owner`, although messages get through.
+    pub(crate) fn gap(&self, reader: Rank, owner: Rank) -> Option<&Gap> {
+        let mut gaps = self.gaps.iter();
+        gaps.find(|gap| gap.parts(self.settings.host(reader), self.settings.host(owner)))
+    }
+
+    /// Lets two hosts reach each other's memory again.
+    pub(crate) fn meet(&mut self, gap: &Gap) {
+        if let Some(position) = self.gaps.iter().position(|other| other == gap) {
+            self.gaps.swap_remove(position);
+        }
+    }
+
     /// Ends a cut; tells what gets through now.
     pub(crate) fn heal(&mut self, cut: &Cut) -> Vec<Happening> {
         if let Some(position) = self.cuts.iter().position(|other| other == cut) {
@@ -237,6 +273,13 @@ impl World {
             () if shares && is_there => Reach::Now,
             () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
             () if self.is_severed(reader, owner.rank) || self.is_severed(owner.rank, reader) => Reach::Later,
+            () if let Some(gap) = self.gap(reader, owner.rank) => {
+                if gap.at_once {
+                    Reach::Never
+                } else {
+                    Reach::Later
+                }
+            }
             // Whether it is only slow to answer shows when it is declared failed.
             () if process.vanished => Reach::Later,
             () if process.worker.is_none() => Reach::Never,

@@ -2,6 +2,8 @@
 //!
 //! Data is [`evidence`].
 
+use std::time::Duration;
+
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
     bracketing::{self, Span},
@@ -62,7 +64,20 @@ impl World {
         self.schedule(at, Happening::Done(process, Box::new((work, spent))));
     }
 
-    fn execute(&mut self, process: ProcessId, task: Task, spent: Spent) {
+    /// As long as nothing answers a read, that waits; but not for ever.
+    fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
+        let patience = self.settings.policy.limits.read_patience();
+        match reach {
+            Reach::Later if !patience.is_zero() && spent.unanswered >= patience => Reach::Never,
+            Reach::Later => {
+                spent.unanswered += RETRY;
+                Reach::Later
+            }
+            reach => reach,
+        }
+    }
+
+    fn execute(&mut self, process: ProcessId, task: Task, mut spent: Spent) {
         let (rank, id) = (process.rank, task.segment);
         let Some(spec) =
             self.process(rank).shares.get(&id.reduction.called()).map(|share| share.spec.clone())
@@ -74,6 +89,7 @@ impl World {
             .iter()
             .map(|source| (self.reaches(rank, source.process, &source.data, id.reduction), source.process));
         let reach = reach.max();
+        let reach = reach.map(|(reach, culprit)| (self.with_patience(reach, &mut spent), culprit));
         let is_over = self.process(rank).given_back.contains(&id.reduction);
         match reach {
             Some((Reach::Later, culprit)) if is_over => {
@@ -85,7 +101,7 @@ impl World {
             }
             Some((Reach::Never, culprit)) => {
                 self.process_mut(rank).end_task(id);
-                let reason = "it is dead".to_owned();
+                let reason = "it does not answer".to_owned();
                 let result = Err(ExecutionError {
                     culprit,
                     suspects: Path::empty(),
@@ -150,11 +166,12 @@ impl World {
     }
 
     /// Makes a copy of an original, or fails to.
-    fn keep(&mut self, process: ProcessId, keep: Keep, spent: Spent) {
+    fn keep(&mut self, process: ProcessId, keep: Keep, mut spent: Spent) {
         let (rank, owner) = (process.rank, keep.source.process);
         let full = self.process(rank).disk_full && keep.how.writing != Writing::Never;
         let fails = full || self.random.random_ratio(self.settings.keep_failures, 100);
-        let result = match self.reaches(rank, owner, &keep.source.data, keep.reduction) {
+        let reach = self.reaches(rank, owner, &keep.source.data, keep.reduction);
+        let result = match self.with_patience(reach, &mut spent) {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
             Reach::Never => Err(NotKept::Unreachable),
             Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
@@ -173,7 +190,7 @@ impl World {
         self.tell_worker(rank, Event::Kept(Kept { reduction, owner, segments, result }));
     }
 
-    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: Vec<Piece>, spent: Spent) {
+    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: Vec<Piece>, mut spent: Spent) {
         let rank = process.rank;
         let mut at = 0;
         for piece in &pieces {
@@ -191,8 +208,9 @@ impl World {
         for (index, range) in self.segments(reduction, &spec).skip(done) {
             let piece = pieces.iter().find(|piece| contains(piece.range, range));
             let piece = piece.expect("each segment has its piece");
-            match self.reaches(rank, piece.process, &piece.data, reduction) {
-                Reach::Now => {}
+            let reach = self.reaches(rank, piece.process, &piece.data, reduction);
+            match self.with_patience(reach, &mut spent) {
+                Reach::Now => spent.unanswered = Duration::ZERO,
                 Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
                 Reach::Never => {
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;

@@ -91,6 +91,7 @@ impl World {
         for (owner, window) in work.reads() {
             let is_far = self.settings.host(owner.rank) != self.settings.host(reader.rank);
             let cut = self.is_severed(reader.rank, owner.rank) || self.is_severed(owner.rank, reader.rank);
+            let cut = cut || self.gap(reader.rank, owner.rank).is_some();
             let process = self.process_mut(owner.rank);
             let is_there = process.worker.is_some() && process.frozen.is_none();
             // Partials keep nobody waiting.

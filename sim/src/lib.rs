@@ -50,7 +50,7 @@ mod trace;
 mod world;
 
 pub use everfold_master::Policy;
-pub use faults::Cut;
+pub use faults::{Cut, Gap};
 pub use oracle::Ended;
 pub use settings::{Settings, Wakes};
 pub use timing::Load;

@@ -167,6 +167,13 @@ impl Teller {
             Happening::Heal(cut) => {
                 (NETWORK.to_owned(), format!("HEALS: hosts {:?}, {:?}", cut.from, cut.to))
             }
+            Happening::Part(gap) => {
+                let how = if gap.at_once { "FAIL TO READ" } else { "GET NO ANSWER FROM" };
+                (NETWORK.to_owned(), format!("HOSTS {} AND {} {how} EACH OTHER", gap.hosts[0], gap.hosts[1]))
+            }
+            Happening::Meet(gap) => {
+                (NETWORK.to_owned(), format!("HOSTS {} AND {} READ EACH OTHER", gap.hosts[0], gap.hosts[1]))
+            }
             Happening::Limp(rank, limp) => {
                 let text = match (limp.task_time, limp.write_time) {
                     (Some(time), _) => format!("BECOMES SLOW: {time:?} for a task"),

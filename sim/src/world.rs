@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::{
     board::Shared,
     events::{Happening, Heap, Work},
-    faults::{Cut, Disk},
+    faults::{Cut, Disk, Gap},
     process::{Process, Share},
     settings::{Settings, Wakes},
     timing::{Load, Timing},
@@ -69,6 +69,8 @@ pub struct World {
     pub(crate) frozen: usize,
     /// Where the network is cut.
     pub(crate) cuts: Vec<Cut>,
+    /// Hosts that do not reach each other's memory.
+    pub(crate) gaps: Vec<Gap>,
     /// What does not get through.
     pub(crate) held_back: Vec<Happening>,
     progress: Timestamp,
@@ -112,6 +114,7 @@ impl World {
             busy: 0,
             frozen: 0,
             cuts: Vec::new(),
+            gaps: Vec::new(),
             held_back: Vec::new(),
             progress: now,
             quiet: QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
@@ -371,6 +374,8 @@ impl World {
             Happening::LoseHost(host) => self.lost_host(host),
             Happening::Cut(cut) => self.cuts.push(*cut),
             Happening::Heal(cut) => self.heal(&cut).into_iter().for_each(|what| self.take(what)),
+            Happening::Part(gap) => self.gaps.push(gap),
+            Happening::Meet(gap) => self.meet(&gap),
             Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
             Happening::Disconnected(process) => {

@@ -16,7 +16,7 @@ use super::{
     suspects::Suspects,
     tally::Tally,
 };
-use crate::{Call, Cut, Settings, World, told::Line};
+use crate::{Call, Cut, Gap, Settings, World, told::Line};
 
 /// Events after which a world that has not come to rest never will.
 const EVENTS_MAX: u64 = 1_000_000;
@@ -201,6 +201,10 @@ fn inject(world: &mut World, fault: &Fault) {
         }
         Trouble::Cut { from, to, both_ways } => {
             world.cut(at, Cut { from: hosts(from), to: hosts(to), both_ways: *both_ways }, lasts);
+        }
+        Trouble::Unreachable { a, b, at_once } => {
+            let gap = Gap { hosts: [u64::from(*a), u64::from(*b)], at_once: *at_once };
+            world.part(at, gap, (!lasts.is_zero()).then_some(lasts));
         }
         Trouble::Slow { rank, task_us } => world.slow_down(at, Rank(*rank), us(*task_us), lasts),
         Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),

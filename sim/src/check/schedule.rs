@@ -199,6 +199,9 @@ pub enum Trouble {
     Starve { rank: u32, every_us: u64, runs_us: u64 },
     /// Hosts cannot be heard by others; connections hold.
     Cut { from: Vec<u32>, to: Vec<u32>, both_ways: bool },
+    /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run, unless it lasts for
+    /// a time. Reads fail at once, or nothing answers them.
+    Unreachable { a: u32, b: u32, at_once: bool },
     /// A rank takes longer for its tasks.
     Slow { rank: u32, task_us: u64 },
     /// A rank takes longer to write a copy.
@@ -228,6 +231,7 @@ impl Schedule {
         };
         let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
+        let alone = |fault: &&Fault| matches!(fault.what, Trouble::Unreachable { a, b, .. } if a == b);
         let of_master =
             |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
         match () {
@@ -242,6 +246,9 @@ impl Schedule {
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
             () if self.faults.iter().any(|fault| of_master(&fault)) => {
                 Some("the host of rank 0, which hosts the master, cannot be lost".to_owned())
+            }
+            () if self.faults.iter().any(|fault| alone(&fault)) => {
+                Some("a host always reaches its own memory: two are to be named".to_owned())
             }
             () if self.faults.iter().any(|fault| far(&fault)) => {
                 Some("only other processes of its host let the master hear of their lifelines".to_owned())
@@ -313,7 +320,7 @@ impl Trouble {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(*rank),
             Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
-            Self::LoseHost(_) | Self::Cut { .. } => None,
+            Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }
 
@@ -322,7 +329,7 @@ impl Trouble {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(rank),
             Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
-            Self::LoseHost(_) | Self::Cut { .. } => None,
+            Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }
 }

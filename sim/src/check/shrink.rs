@@ -148,7 +148,11 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
     let host = schedule.hosts.remove(gone as usize);
     schedule.task_us.remove(gone as usize);
     if !schedule.hosts.contains(&host) {
-        let lost = |what: &Trouble| matches!(what, Trouble::LoseHost(lost) if *lost == host);
+        let lost = |what: &Trouble| match what {
+            Trouble::LoseHost(lost) => *lost == host,
+            Trouble::Unreachable { a, b, .. } => [*a, *b].contains(&host),
+            _ => false,
+        };
         schedule.faults.retain(|fault| !lost(&fault.what));
     }
     let renamed = |rank: &mut u32| *rank -= u32::from(*rank > gone);

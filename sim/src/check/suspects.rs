@@ -44,7 +44,9 @@ impl Suspects {
                 Trouble::Cut { from, to, .. } if from.contains(&masters) => silent = join(&silent, &on(to)),
                 Trouble::Cut { from, to, .. } if to.contains(&masters) => silent = join(&silent, &on(from)),
                 Trouble::FullDisk(_) => copies_fail = true,
-                Trouble::Cut { .. } | Trouble::Slow { .. } | Trouble::SlowDisk { .. } => {}
+                // Nobody is silent.
+                Trouble::Cut { .. } | Trouble::Unreachable { .. } => {}
+                Trouble::Slow { .. } | Trouble::SlowDisk { .. } => {}
             }
         }
         let master_dies = dead.contains(Rank(0));

@@ -54,6 +54,10 @@ impl Tally {
                     Trouble::Starve { .. } => "starved ranks",
                     Trouble::Cut { both_ways: true, .. } => "cuts, both ways",
                     Trouble::Cut { .. } => "cuts, one way",
+                    Trouble::Unreachable { .. } if fault.lasts_us > 0 => {
+                        "hosts that lose each other's memory"
+                    }
+                    Trouble::Unreachable { .. } => "hosts that never reach each other's memory",
                     Trouble::Slow { .. } => "slow ranks",
                     Trouble::SlowDisk { .. } => "slow disks",
                     Trouble::FullDisk(_) => "full disks",

@@ -79,7 +79,7 @@ impl Drawn {
         reads.sort_unstable();
         let (fetching, last) = reads.pop().unzip();
         let others = reads.pop().map_or(Duration::ZERO, |(time, _)| time);
-        Spent { all, fetching: fetching.unwrap_or_default(), last, others }
+        Spent { all, fetching: fetching.unwrap_or_default(), last, others, ..Spent::default() }
     }
 
     fn latency(&self, random: &mut ChaCha8Rng) -> Duration {

@@ -34,6 +34,9 @@ pub(crate) struct Spent {
     pub last: Option<Rank>,
     /// When those of all others were there.
     pub others: Duration,
+    /// For how long nothing has answered a read, up to now.
+    #[serde(skip)]
+    pub unanswered: Duration,
 }
 
 impl Spent {

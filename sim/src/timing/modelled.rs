@@ -309,7 +309,8 @@ impl Modelled {
             }
         };
         let [all, fetching, others] = [done, now, job.others_at].map(|at| at.since(job.started));
-        let spent = Spent { all, fetching, last: job.last.map(Rank), others };
+        let last = job.last.map(Rank);
+        let spent = Spent { all, fetching, last, others, ..Spent::default() };
         schedule(done, Happening::Done(job.process, Box::new((job.work, spent))));
     }
 }
