@@ -19,6 +19,7 @@
 //! | `keepers` | who keeps whose copy, and who does if that fails |
 //! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
+//! | `apart` | who does not reach whose memory, and how a reduction goes on in spite of it |
 //! | `schedule` | who is given which task, and when |
 //! | `crowd` | which segments wait for whom while many reductions are open |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
@@ -30,6 +31,7 @@
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
 
 mod admission;
+mod apart;
 mod copying;
 mod crowd;
 mod delivery;

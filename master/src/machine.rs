@@ -345,12 +345,16 @@ impl Master {
         let members = &self.membership;
         let result = match fault {
             _ if in_vain => {
+                if fault == Fault::Unreachable && members.alive(culprit.rank).is_some() {
+                    reduction.apart.part(sender.rank, culprit.rank);
+                }
                 reduction.segments[id.index.0 as usize].spoil(sender.rank);
                 Ok(false)
             }
             Fault::Unreachable => {
-                let members = (members, self.policy.attempts_max());
-                reduction.unreachable(id.index, running, culprit, reason, members)
+                let took = now.since(running.load.since).min(self.policy.limits.read_patience());
+                let times = (took, self.policy.tries_max());
+                reduction.unreachable(id.index, running, culprit, reason, members, times)
             }
             Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
             Fault::Torn if reduction.spec.delivery.root() != Some(sender.rank) => {

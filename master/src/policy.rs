@@ -21,6 +21,9 @@ pub(crate) const COPY_WAIT: u32 = 20;
 /// How long an owner that lives may be out of reach for its keepers at least before it is given up.
 const REACH_PATIENCE_MIN: Duration = Duration::from_secs(1);
 
+/// Time of tries to read a process that lives, however soon its silence would be noticed.
+const TRIES_TIME_MIN: Duration = Duration::from_secs(1);
+
 /// Segments that teams need so that one folds while the other is read.
 const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
 
@@ -183,6 +186,15 @@ impl Policy {
             call: (interval / COPY_WAIT).max(RETRY_PAUSE),
             answer: Some(interval).filter(|interval| !interval.is_zero()),
             reach: (interval * (INTERVALS_MOST + 2)).max(REACH_PATIENCE_MIN),
+        }
+    }
+
+    /// For how long those try to read a process that lives who did not reach it, where nobody else can: longer than it takes to
+    /// notice that a process is silent.
+    pub(crate) fn tries_max(&self) -> Duration {
+        match self.limits.ping_interval.is_zero() {
+            true => RETRY_PAUSE * ATTEMPTS_MIN,
+            false => self.limits.silence_max() + self.limits.ping_interval * 2 + TRIES_TIME_MIN,
         }
     }
 

@@ -70,13 +70,15 @@ pub enum Access {
     },
     /// When what is read from that process is here.
     Later,
+    /// Not as far as is known.
+    Never,
 }
 
 impl Access {
     fn read_ns(&self) -> Option<u64> {
         match self {
             Self::Far { read_ns, .. } => Some(*read_ns),
-            Self::Near | Self::Later => None,
+            Self::Near | Self::Later | Self::Never => None,
         }
     }
 }
@@ -225,7 +227,7 @@ impl Queue {
     }
 
     /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of their
-    /// operands. Where some are near, no others are taken. Where any may meet, those are left for later whose processes are
+    /// operands, none of those that can never be read. Where some are near, no others are taken. Where any may meet, those are left for later whose processes are
     /// much busier than others', or to be read later; there may be no partners then.
     pub fn take(
         &mut self,
@@ -235,14 +237,14 @@ impl Queue {
     ) -> Option<Vec<Arc<Ready>>> {
         match self {
             Self::Arrival(queue) => queue.take(ready, most, access),
-            Self::Fixed(queue) => queue.take(ready, most, |ready| access(ready) == Access::Near),
+            Self::Fixed(queue) => queue.take(ready, most, access),
         }
     }
 
     /// How well the best partner of `ready` can be read; nothing if all are to be read later.
     pub fn access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> Option<Access> {
         match self {
-            Self::Arrival(queue) => queue.others(ready).map(access).min().filter(|it| *it != Access::Later),
+            Self::Arrival(queue) => queue.others(ready).map(access).min().filter(|it| *it < Access::Later),
             Self::Fixed(_) => Some(Access::Near),
         }
     }
@@ -250,8 +252,19 @@ impl Queue {
     /// Whether some partner of `ready` can be read now: what [`access`](Self::access) tells, but mostly one look is enough.
     pub fn has_access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> bool {
         match self {
-            Self::Arrival(queue) => queue.others(ready).any(|other| access(other) != Access::Later),
+            Self::Arrival(queue) => queue.others(ready).any(|other| access(other) < Access::Later),
             Self::Fixed(_) => true,
+        }
+    }
+
+    /// Whether `ready`, which waits here, may meet something that `may` accepts, in a task of `most` partials at most.
+    pub fn may_meet(&self, ready: &Arc<Ready>, most: usize, may: impl Fn(&Ready) -> bool) -> bool {
+        match self {
+            Self::Arrival(queue) => queue.iter().any(|(_, other)| other != ready && may(other)),
+            Self::Fixed(queue) => {
+                let at = queue.find(ready);
+                at.is_some_and(|first| queue.around(first, most, may).is_some())
+            }
         }
     }
 
@@ -334,14 +347,14 @@ impl Arrivals {
     ) -> Option<Vec<Arc<Ready>>> {
         let first = match ready {
             Some(ready) => self.of(ready.process.rank).find(|(_, other)| *other == ready)?.0,
-            None => self.iter().next()?.0,
+            None => self.iter().find(|(_, ready)| access(ready) != Access::Never)?.0,
         };
         let others = self.iter().take(AMONG.max(most)).filter(|(at, _)| *at != first);
         let others: SmallVec<[(u64, Access); AMONG]> =
             others.map(|(at, ready)| (at, access(ready))).collect();
         let quickest_ns = others.iter().filter_map(|(_, access)| access.read_ns()).min().unwrap_or(0);
         let is_slow = |access: &Access| access.read_ns().is_some_and(|ns| is_slow(ns, quickest_ns));
-        let able = others.iter().map(|(_, access)| *access).filter(|access| *access != Access::Later);
+        let able = others.iter().map(|(_, access)| *access).filter(|access| *access < Access::Later);
         let best = able.filter(|access| !is_slow(access)).min()?;
         let is_good = |access: Access| match (access, best) {
             (Access::Far { serves, .. }, Access::Far { serves: least, .. }) => {
@@ -481,10 +494,17 @@ impl Brackets {
         &mut self,
         ready: Option<&Arc<Ready>>,
         most: usize,
-        near: impl Fn(&Ready) -> bool,
+        access: impl Fn(&Ready) -> Access,
     ) -> Option<Vec<Arc<Ready>>> {
-        let first = ready.map_or_else(|| self.pairs.first().copied(), |ready| self.find(ready))?;
-        let whole = self.around(first, most, near).or_else(|| self.around(first, most, |_| true))?;
+        let may = |ready: &Ready| access(ready) != Access::Never;
+        let meets =
+            |first: &usize| may(&self.partials[first].ready) && self.around(*first, most, may).is_some();
+        let first = match ready {
+            Some(ready) => self.find(ready)?,
+            None => self.pairs.iter().copied().find(meets)?,
+        };
+        let near = |ready: &Ready| access(ready) == Access::Near;
+        let whole = self.around(first, most, near).or_else(|| self.around(first, most, may))?;
         let pieces: Vec<usize> = self.partials.range(whole).map(|(first, _)| *first).collect();
         Some(pieces.into_iter().filter_map(|first| self.remove(first)).collect())
     }

@@ -39,6 +39,7 @@ impl Reduction {
     /// Why the reduction cannot complete as it is.
     pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
+        self.apart.forget(dead.rank);
         let uncommitted = self.uncommitted.get(&dead.rank);
         let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
         if gone || !self.arrived.contains(dead.rank) {
@@ -188,33 +189,33 @@ impl Reduction {
     }
 
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
-    /// partials are left alone for a while: most likely its death is about to be noticed. Returns whether something
-    /// begins to wait for that.
+    /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
+    /// `times`: what the task took, and for how long at most it is tried where nobody else can do it. Returns whether something
+    /// begins to wait.
     ///
     /// # Errors
-    /// A contribution is lost, or it was tried too often.
+    /// A contribution is lost, or it was tried for too long.
     pub fn unreachable(
         &mut self,
         index: SegmentIndex,
         running: Running,
         culprit: ProcessId,
         reason: String,
-        (members, attempts_max): (&Membership, u32),
+        members: &Membership,
+        times: (Duration, Duration),
     ) -> Result<bool, Refusal> {
         if members.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             return self.damaged(index, &running, culprit, members).map(|()| false);
         }
-        let segment = &mut self.segments[index.0 as usize];
-        // What waits already is about to be tried again, and this together with it.
-        let begins = segment.suspended.is_empty();
-        segment.attempts += u32::from(begins);
-        if segment.attempts > attempts_max {
+        if self.did_not_reach(index, running.executor, culprit, times) {
             let path = running.held_by(culprit);
             return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
         }
         self.repair(index, Some(&running), members)?;
         let segment = &mut self.segments[index.0 as usize];
+        // What waits already is about to be tried again, and this together with it.
+        let begins = segment.suspended.is_empty();
         while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
             segment.suspended.push(ready);
         }
@@ -268,6 +269,8 @@ impl Reduction {
 
     /// Lets partials that could not be reached take part again.
     pub fn resume(&mut self, index: SegmentIndex) {
+        let tries = &mut self.segments[index.0 as usize].tries;
+        (tries.pauses, tries.rested) = (false, true);
         for ready in std::mem::take(&mut self.segments[index.0 as usize].suspended) {
             self.put(index, ready);
         }

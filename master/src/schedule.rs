@@ -7,7 +7,9 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use everfold_protocol::{
-    Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp, message::ToWorker, spec::Order,
+    Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
+    message::{Data, ToWorker},
+    spec::Order,
 };
 use smallvec::SmallVec;
 
@@ -84,22 +86,37 @@ impl Schedule {
 
 /// Who is to read partials, and what that depends on.
 struct Reader<'a> {
+    rank: Rank,
     host: Option<u64>,
     lane: &'a Lane,
     membership: &'a Membership,
     lanes: &'a Lanes,
     policy: &'a Policy,
+    /// Whom it is not to read.
+    out_of_reach: Path,
 }
 
 impl<'a> Reader<'a> {
-    fn new(rank: Rank, membership: &'a Membership, lanes: &'a Lanes, policy: &'a Policy) -> Self {
+    fn new(
+        rank: Rank,
+        membership: &'a Membership,
+        lanes: &'a Lanes,
+        policy: &'a Policy,
+        out_of_reach: Path,
+    ) -> Self {
         let host = membership.alive(rank).map(|peer| peer.host);
-        Self { host, lane: &lanes[rank], membership, lanes, policy }
+        Self { rank, host, lane: &lanes[rank], membership, lanes, policy, out_of_reach }
     }
 
     /// How well it can read a partial.
     fn access(&self, ready: &Ready, share_memory: bool) -> Access {
         let owner = ready.process.rank;
+        if owner != self.rank {
+            let is_private = matches!(ready.data, Data::Private);
+            if is_private || (self.out_of_reach.contains(owner) && !ready.is_inline()) {
+                return Access::Never;
+            }
+        }
         let host = |rank| self.membership.alive(rank).map(|peer| peer.host);
         match share_memory || ready.is_inline() || host(owner) == self.host {
             true => Access::Near,
@@ -148,9 +165,7 @@ impl Master {
                     Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
                     Turn::Anyone => {
                         let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
-                        alive
-                            .filter(|rank| is_busy(*rank))
-                            .any(|rank| reduction.can_begin_afresh(id.index, rank))
+                        alive.filter(|rank| is_busy(*rank)).any(|rank| reduction.can_help(id.index, rank))
                     }
                 };
                 assert!(will_ask, "{id:?} waits for {turn:?}, but nobody will ask for it");
@@ -211,8 +226,8 @@ impl Master {
         if membership.alive(root).is_none() || !lanes[root].has_room(policy) || !lanes.differ(policy) {
             return;
         }
-        let reader = Reader::new(root, membership, lanes, policy);
-        let can_read = |ready: &Ready| reader.access(ready, false) != Access::Later;
+        let reader = Reader::new(root, membership, lanes, policy, Path::empty());
+        let can_read = |ready: &Ready| reader.access(ready, false) < Access::Later;
         let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
         let is_its = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.delivery.root() == Some(root);
         let is_stuck = |id: &SegmentId| {
@@ -233,18 +248,26 @@ impl Master {
 
     /// How well the process of `own` can read what there is to be folded into that; nothing if it cannot now.
     fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
-        let Self { membership, lanes, policy, .. } = self;
-        let reader = Reader::new(own.process.rank, membership, lanes, policy);
+        let reader = self.reader(reduction, index, own)?;
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
         reduction.segments[index.0 as usize].queue.access(own, access)
     }
 
     /// Whether the process of `own` can read something now that is to be folded into that.
     fn has_access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
-        let Self { membership, lanes, policy, .. } = self;
-        let reader = Reader::new(own.process.rank, membership, lanes, policy);
+        let Some(reader) = self.reader(reduction, index, own) else { return false };
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
         reduction.segments[index.0 as usize].queue.has_access(own, access)
+    }
+
+    /// The process of `own`, if it reaches something that can be folded into that.
+    fn reader(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Reader<'_>> {
+        let rank = own.process.rank;
+        let reader = || {
+            let out_of_reach = reduction.out_of_reach(index, rank);
+            Reader::new(rank, &self.membership, &self.lanes, &self.policy, out_of_reach)
+        };
+        reduction.meets_within_reach(index, own).then(reader)
     }
 
     /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
@@ -265,9 +288,8 @@ impl Master {
             let own = reduction.own_of(id.index, rank, &is_alive)?;
             self.access(reduction, id.index, own)
         };
-        let afresh = |id: SegmentId| {
-            reductions[&id.reduction].can_begin_afresh(id.index, rank).then_some(Access::Near)
-        };
+        let afresh =
+            |id: SegmentId| reductions[&id.reduction].can_help(id.index, rank).then_some(Access::Near);
         let of_crowd = || {
             let has_room = |owner| self.lanes[rank].has_room_for(owner, &self.policy);
             let mut waiting = schedule.crowd.waiting_for(rank, has_room, CROWD_COMPARED, into_own);
@@ -292,14 +314,18 @@ impl Master {
         let reduction = self.reductions.get_mut(&id.reduction)?;
         loop {
             let turn = reduction.whose_turn(id.index, &self.policy)?;
-            if turn != Turn::Owners || reduction.executors(id.index, &is_alive).next().is_some() {
+            let of_others = [turn, Turn::Owners];
+            if let Some(turn) =
+                of_others.into_iter().find(|turn| reduction.can_go_on(id.index, *turn, &is_alive))
+            {
                 return Some(turn);
             }
-            let can_help = |rank| is_alive(rank) && reduction.can_begin_afresh(id.index, rank);
+            let can_help = |rank| is_alive(rank) && reduction.can_help(id.index, rank);
             if reduction.group.iter().any(can_help) {
                 return Some(Turn::Anyone);
             }
-            if !reduction.rouse(id.index) {
+            if !reduction.rouse(id.index) && !reduction.try_again(id.index) {
+                self.wait_for_reach(id);
                 return None;
             }
         }
@@ -332,7 +358,10 @@ impl Master {
         if turn.is_none() || self.reductions.len() <= self.policy.crowd_from {
             return pairs;
         }
-        let Some(reduction) = self.reductions.get(&id.reduction) else { return pairs };
+        let reduction = self.reductions.get(&id.reduction);
+        let Some(reduction) = reduction.filter(|reduction| !reduction.is_apart(id.index)) else {
+            return pairs;
+        };
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let executors: SmallVec<[&Arc<Ready>; LISTED_MAX]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
@@ -372,7 +401,9 @@ impl Master {
         let able: SmallVec<[&Arc<Ready>; 16]> = match turn {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
             _ => {
-                let compared = OWNERS_COMPARED.max(*reduction.fan_in.end() + 1);
+                // Most of them may not reach the others.
+                let all = if reduction.is_apart(id.index) { usize::MAX } else { OWNERS_COMPARED };
+                let compared = all.max(*reduction.fan_in.end() + 1);
                 reduction.executors(id.index, &is_alive).take(compared).collect()
             }
         };
@@ -384,7 +415,7 @@ impl Master {
     fn best_afresh(&self, id: SegmentId) -> Option<Rank> {
         let reduction = self.reductions.get(&id.reduction)?;
         let alive = reduction.group.iter().filter(|rank| self.membership.alive(*rank).is_some());
-        let free = alive.filter(|rank| reduction.can_begin_afresh(id.index, *rank));
+        let free = alive.filter(|rank| reduction.can_help(id.index, *rank));
         self.fastest(free, reduction.range(id.index).len)
     }
 
@@ -414,16 +445,19 @@ impl Master {
         if own.is_none() && reduction.segments[id.index.0 as usize].turn != Some(Turn::Anyone) {
             return false;
         }
-        let reader = Reader::new(rank, members, &self.lanes, &self.policy);
+        let out_of_reach = reduction.out_of_reach(id.index, rank);
+        let reader = Reader::new(rank, members, &self.lanes, &self.policy, out_of_reach);
         let share_memory = reduction.share_memory;
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
             // Who begins afresh does so because nobody else can.
             Access::Later if own.is_none() => Access::Far { serves: 0, read_ns: 0 },
             access => access,
         };
-        let Some(mut partials) = reduction.take_partners(id.index, own.as_ref(), access) else {
-            return false;
+        let partials = match own.is_none() && reduction.is_apart(id.index) {
+            true => reduction.take_within_reach(id.index, rank),
+            false => reduction.take_partners(id.index, own.as_ref(), access),
         };
+        let Some(mut partials) = partials else { return false };
         let bytes = reduction.task_bytes(id.index, &partials);
         let is_last = reduction.is_last(id.index, &partials, &self.policy);
         // The result is folded in one order, wherever that is done.

@@ -6,6 +6,7 @@ use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
 use smallvec::SmallVec;
 
 use crate::{
+    apart::Tries,
     crowd::Pairs,
     lane::Load,
     queue::{Queue, Ready},
@@ -94,8 +95,8 @@ pub struct Segment {
     pub spoilt: SmallVec<[Rank; 1]>,
     /// Second copies of originals, by owner.
     pub replicas: BTreeMap<Rank, Arc<Ready>>,
-    /// How often somebody could not be reached.
-    pub attempts: u32,
+    /// How those go on who cannot reach what waits here, if nobody else can.
+    pub(crate) tries: Tries,
 }
 
 impl Segment {

@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 use self::account::Account;
 pub(crate) use self::turn::Turn;
 use crate::{
+    apart::{Apart, Tries},
     copying::Copying,
     crowd::Pairs,
     lane::Load,
@@ -63,6 +64,8 @@ pub struct Reduction {
     pub(crate) collected: Path,
     /// Dead ranks whose memory did not outlive them, although it could have.
     pub(crate) gone: Path,
+    /// Who did not reach whom.
+    pub(crate) apart: Apart,
     /// How often ranks could not reach all of the result.
     pub(crate) returns: u32,
     /// What the bodies of ranks hold that could not copy the whole result.
@@ -129,7 +132,7 @@ impl Reduction {
             abandoned: SmallVec::new(),
             spoilt: SmallVec::new(),
             replicas: BTreeMap::new(),
-            attempts: 0,
+            tries: Tries::default(),
         };
         Self {
             name: name.to_owned(),
@@ -143,6 +146,7 @@ impl Reduction {
             collecting: None,
             returned: Path::empty(),
             gone: Path::empty(),
+            apart: Apart::default(),
             returns: 0,
             collected: Path::empty(),
             half_bodies: BTreeMap::new(),

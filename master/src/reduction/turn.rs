@@ -75,7 +75,7 @@ impl Reduction {
     }
 
     /// Most partials that one task of a segment folds.
-    fn most(&self, index: SegmentIndex) -> usize {
+    pub(crate) fn most(&self, index: SegmentIndex) -> usize {
         let unbounded = (self.inline && !self.in_pairs) || self.segments[index.0 as usize].unbounded;
         if unbounded { usize::MAX } else { *self.fan_in.end() }
     }
