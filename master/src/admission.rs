@@ -18,9 +18,8 @@ impl Master {
         if id.is_in_teams() {
             return self.contribute_in_teams(now, sender, contribution);
         }
-        if let Some(refusal) =
-            self.refused.get(&id).cloned().or_else(|| self.unacceptable(sender, &contribution))
-        {
+        let refusal = self.refused_before(id, sender.rank, &contribution.spec.group);
+        if let Some(refusal) = refusal.or_else(|| self.unacceptable(sender, &contribution)) {
             self.tell_refused(id, Path::single(sender.rank), refusal);
             return;
         }
@@ -36,8 +35,8 @@ impl Master {
             }
             let Contribution { name, spec, .. } = &contribution;
             if let Some(refusal) = disagreement(reduction, sender.rank, id, name, spec) {
-                self.refuse(id, refusal);
-                self.tell_refused(id, Path::single(sender.rank), self.refused[&id].clone());
+                self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
+                self.tell_refused(id, Path::single(sender.rank), refusal);
                 return;
             }
         }
@@ -74,6 +73,16 @@ impl Master {
         if at_once {
             self.order_copies_for(now, id, sender.rank);
         }
+    }
+
+    /// What `caller`, who believes in `group`, hears if a reduction has been refused.
+    fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
+        let Self { refusals, membership, .. } = self;
+        if self.reductions.contains_key(&id) {
+            refusals.pass(id, caller);
+            return None;
+        }
+        refusals.tell(id, caller, group, |rank| membership.may_call(*rank))
     }
 
     /// Why `sender` may not contribute, whatever the others say.

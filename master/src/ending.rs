@@ -13,9 +13,6 @@ use crate::{event::Notice, machine::Master, segment::Running};
 /// these lists together would grow with the square of the group.
 const TASKS_TOLD_MAX: usize = 64;
 
-/// Refused reductions that are remembered, so that ranks which call them later hear the same answer.
-const REFUSALS_MAX: usize = 4096;
-
 impl Master {
     /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
     pub(crate) fn finish(&mut self, now: Timestamp, id: ReductionId, last: Option<Task>) {
@@ -74,6 +71,15 @@ impl Master {
 
     /// Ends a reduction in an error for everyone who has called it, and for those who will.
     pub(crate) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
+        self.end_refused(id, refusal, None);
+    }
+
+    /// The same because of a caller who believes in another group, or in something else. It hears that by itself.
+    pub(crate) fn refuse_also(&mut self, id: ReductionId, refusal: Refusal, caller: (Rank, &Path)) {
+        self.end_refused(id, refusal, Some(caller));
+    }
+
+    fn end_refused(&mut self, id: ReductionId, refusal: Refusal, caller: Option<(Rank, &Path)>) {
         if id.is_in_teams() {
             return self.dissolve(id, &Path::empty());
         }
@@ -84,13 +90,16 @@ impl Master {
         for timer in reduction.timers(id, &self.policy) {
             self.timers.remove(&timer);
         }
-        self.refused.insert(id, refusal.clone());
-        self.refused_order.push_back(id);
-        if self.refused_order.len() > REFUSALS_MAX {
-            let oldest = self.refused_order.pop_front().expect("not empty");
-            self.refused.remove(&oldest);
-        }
-        self.tell_refused(id, reduction.callers(), refusal);
+        let callers = reduction.callers();
+        let Self { refusals, membership, policy, .. } = self;
+        let (also, theirs) = caller.unzip();
+        let theirs = theirs.cloned().unwrap_or_default();
+        let group: Path = reduction.spec.group.iter().chain(theirs.iter()).collect();
+        let has_heard = |rank: Rank| callers.contains(rank) || also == Some(rank);
+        let awaited = group.iter().filter(|rank| !has_heard(*rank) && membership.may_call(*rank)).collect();
+        refusals.add(id, refusal.clone(), &group, awaited);
+        refusals.limit(policy.refusals_max);
+        self.tell_refused(id, callers, refusal);
         self.end_remains(id);
     }
 

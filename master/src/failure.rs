@@ -105,6 +105,7 @@ impl Master {
 
     pub(crate) fn close(&mut self, now: Timestamp, sender: ProcessId) {
         self.membership.close(sender.rank);
+        self.refusals.depart(sender.rank);
         self.end_what_cannot_complete(now);
     }
 
@@ -114,6 +115,7 @@ impl Master {
             return;
         }
         self.membership.leave(sender.rank);
+        self.refusals.depart(sender.rank);
         self.watches.remove(&sender.rank);
         self.notice(Notice::Left(sender));
         if sender.rank != MASTER_RANK {
@@ -131,6 +133,7 @@ impl Master {
             return;
         }
         self.watches.remove(&process.rank);
+        self.refusals.depart(process.rank);
         self.notice(Notice::Failed { process, evidence });
         if matches!(evidence, Evidence::Silent(_)) {
             // If it lives, this is the last thing it hears.

@@ -13,6 +13,7 @@
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | [`segment`] | the state of one segment |
 //! | [`recovery`] | what a failure does to a reduction |
+//! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | `copying` | which originals get their second copy when |
 //! | `keeping` | what keepers of copies are told, and what comes of their answers |
@@ -50,6 +51,7 @@ pub mod policy;
 pub mod queue;
 pub mod recovery;
 pub mod reduction;
+mod refusals;
 mod remains;
 mod schedule;
 pub mod segment;

@@ -25,6 +25,7 @@ use crate::{
     pace::Paces,
     policy::Policy,
     reduction::Reduction,
+    refusals::Refusals,
     remains::Remains,
     schedule::Schedule,
     segment::Completed,
@@ -65,8 +66,7 @@ pub struct Master {
     pub(crate) lanes: Lanes,
     pub(crate) paces: Paces,
     pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
-    pub(crate) refused: BTreeMap<ReductionId, Refusal>,
-    pub(crate) refused_order: VecDeque<ReductionId>,
+    pub(crate) refusals: Refusals,
     /// Attempts in teams that were dissolved, and who was told.
     pub(crate) dissolved: BTreeMap<ReductionId, Path>,
     pub(crate) dissolved_order: VecDeque<ReductionId>,
@@ -97,8 +97,7 @@ impl Master {
             lanes: Lanes::default(),
             paces: Paces::default(),
             reductions: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            refused_order: VecDeque::new(),
+            refusals: Refusals::default(),
             dissolved: BTreeMap::new(),
             dissolved_order: VecDeque::new(),
             timers: BTreeSet::from([(now + policy.join_timeout, Timer::Join)]),
@@ -141,6 +140,9 @@ impl Master {
             reduction.check();
         }
         self.check_schedule();
+        if self.membership.peers().all(|peer| self.membership.is_closing(peer.process.rank)) {
+            assert!(self.refusals.is_empty(), "nobody is to hear anything who calls nothing more");
+        }
         if self.reductions.is_empty() {
             assert!(self.lanes.are_empty(), "nobody works on what is over");
             assert!(self.remains.is_empty(), "nobody reads the memory of the dead");

@@ -160,6 +160,11 @@ impl Membership {
         matches!(self.states.get(&rank), Some(State::Closing(_)))
     }
 
+    /// Whether `rank` may yet call something.
+    pub fn may_call(&self, rank: Rank) -> bool {
+        matches!(self.states.get(&rank), Some(State::Alive(_) | State::Expected))
+    }
+
     /// Lets `rank`, which takes part, go.
     pub fn leave(&mut self, rank: Rank) {
         self.change(rank, State::Left);

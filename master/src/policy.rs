@@ -85,6 +85,9 @@ pub struct Policy {
     pub spread_bytes: u64,
     /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
     pub copy_bytes: u64,
+    /// Refusals that are kept as they are for ranks that have yet to hear them. Of those before, a rank that is so late hears no more
+    /// than that its call is over.
+    pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
 }
@@ -112,6 +115,7 @@ impl Default for Policy {
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             copy_bytes: 4 << 20,
+            refusals_max: 4096,
             join_timeout: Duration::from_secs(60),
         }
     }

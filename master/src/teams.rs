@@ -183,7 +183,7 @@ impl Master {
         }
         let usual = id.called();
         if self.reductions.contains_key(&usual)
-            || self.refused.contains_key(&usual)
+            || self.refusals.contain(usual)
             || self.dissolved.contains_key(&id)
         {
             self.tell_dissolved(id, &spec.group);

@@ -24,6 +24,7 @@
 //! | `folding` | what workers do with data |
 //! | `faults` | what goes wrong |
 //! | `oracle` | what has to hold |
+//! | `thrift` | copies, and which of them nobody needed |
 //! | `trace` | what happened, as steps and as a hash |
 //! | `told` | what happens, in words |
 //! | `deputies` | deputies of the master, and what comes of attempts in teams |
@@ -44,6 +45,7 @@ pub mod model;
 mod oracle;
 mod process;
 mod settings;
+mod thrift;
 mod timing;
 mod told;
 mod trace;

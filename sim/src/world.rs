@@ -22,6 +22,7 @@ use crate::{
     faults::{Cut, Disk, Gap},
     process::{Process, Share},
     settings::{Settings, Wakes},
+    thrift::Copies,
     timing::{Load, Timing},
     told::{Line, Teller},
     trace::{Step, Trace},
@@ -83,6 +84,8 @@ pub struct World {
     pub(crate) calls_ended: u64,
     /// Folds that were done.
     pub(crate) folds: BTreeMap<ReductionId, u32>,
+    /// Copies that were ordered.
+    pub(crate) copies: Copies,
     /// Contributions that came back from teams.
     pub(crate) back: u64,
     met: Vec<Rank>,
@@ -122,6 +125,7 @@ impl World {
             master_time: Duration::ZERO,
             calls_ended: 0,
             folds: BTreeMap::new(),
+            copies: Copies::default(),
             back: 0,
             met: Vec::new(),
             peers: Arc::new([]),
@@ -342,6 +346,7 @@ impl World {
                 if self.master_lost => {}
             Happening::ToMaster(sender, epoch, message) => {
                 self.look_for(&message);
+                self.copies.hear(sender.rank, &message);
                 let header = Header { job: JOB, epoch, sender };
                 let event = master::Event::Message { header, message: *message };
                 self.time_master(|master, now| master.handle_event(now, event));
@@ -489,6 +494,7 @@ impl World {
                         self.trace.said(to, &message);
                     }
                     self.give_up(to.rank, &message);
+                    self.copies.order(&message);
                     let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
                     let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));

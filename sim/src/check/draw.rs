@@ -6,7 +6,10 @@ use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
-use super::schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
+use super::{
+    schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble},
+    sizes,
+};
 use crate::settings::Wakes;
 
 /// When ranks call, at first.
@@ -14,7 +17,7 @@ const CALLS_US: std::ops::Range<u64> = 0..3000;
 
 /// What may happen in a world.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Weather {
+pub(super) enum Weather {
     /// Nothing.
     Fair,
     /// Processes die, which shows at once.
@@ -65,6 +68,8 @@ pub fn draw(seed: u64) -> Schedule {
             gather_us: pick(&mut apart, [0, 2000]),
             spread_bytes: pick(&mut apart, [0, 16, 4 << 10]),
             teams_from: 0,
+            crowd_from: None,
+            refusals_max: None,
         },
         reductions: Vec::new(),
         leaves: Vec::new(),
@@ -117,10 +122,15 @@ pub fn draw(seed: u64) -> Schedule {
             }
         }
     }
-    let mut apart = random;
+    let mut apart = random.clone();
     apart.set_stream(4);
     if apart.random_bool(0.3) {
         use_memory_of_their_own(&mut schedule, &mut apart);
+    }
+    let mut apart = random;
+    apart.set_stream(8);
+    if apart.random_bool(0.1) && !schedule.board {
+        sizes::vary(&mut schedule, &mut apart, weather);
     }
     schedule
 }
@@ -242,12 +252,12 @@ fn lose_results(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {
+pub(super) fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {
     choices[random.random_range(0..N)]
 }
 
 /// Adds a reduction, and perhaps more of its name.
-fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, weather: Weather) {
+pub(super) fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, weather: Weather) {
     let ranks = schedule.ranks();
     let group: Vec<u32> = loop {
         let group: Vec<u32> = (0..ranks).filter(|_| random.random_bool(0.8)).collect();

@@ -134,6 +134,8 @@ fn settings(schedule: &Schedule) -> Settings {
         gather_us,
         spread_bytes,
         teams_from,
+        crowd_from,
+        refusals_max,
     } = schedule.pacing;
     let limits = Limits {
         ping_interval: us(schedule.ping_interval_us),
@@ -169,9 +171,10 @@ fn settings(schedule: &Schedule) -> Settings {
         gather_time: us(gather_us),
         spread_bytes,
         // Mostly there are few reductions.
-        crowd_from: [0, 2, usize::MAX, usize::MAX][(schedule.seed % 4) as usize],
+        crowd_from: crowd_from.unwrap_or([0, 2, usize::MAX, usize::MAX][(schedule.seed % 4) as usize]),
         ..Policy::default()
     };
+    settings.policy.refusals_max = refusals_max.unwrap_or(settings.policy.refusals_max);
     settings
 }
 

@@ -39,15 +39,15 @@ pub(crate) struct Judgement<'a> {
 }
 
 /// A call, and what it was part of.
-struct Case<'a> {
-    planned: &'a Planned,
-    rank: Rank,
-    spec: ReductionSpec,
+pub(super) struct Case<'a> {
+    pub planned: &'a Planned,
+    pub rank: Rank,
+    pub spec: ReductionSpec,
     called_us: u64,
 }
 
 impl Case<'_> {
-    fn broken(&self, rule: &str, found: impl std::fmt::Display) -> Violation {
+    pub fn broken(&self, rule: &str, found: impl std::fmt::Display) -> Violation {
         let Planned { name, sequence, .. } = self.planned;
         Violation::new(rule, format!("rank {}, call {sequence} of {name:?}: {found}", self.rank))
     }
@@ -109,6 +109,7 @@ impl Judgement<'_> {
             }
         }
         self.slow_folds_are_done_once(world)?;
+        self.nothing_was_done_in_vain(world, &mut tally)?;
         self.all_is_closed(world)?;
         tally.take_board(world.board_counts());
         tally.take_teams(world.team_counts());
@@ -136,7 +137,7 @@ impl Judgement<'_> {
         Ok(())
     }
 
-    fn end<'w>(&self, world: &'w World, case: &Case) -> Option<&'w Ended> {
+    pub(super) fn end<'w>(&self, world: &'w World, case: &Case) -> Option<&'w Ended> {
         world.ended(case.rank, &case.planned.name, case.planned.sequence)
     }
 
@@ -185,6 +186,14 @@ impl Judgement<'_> {
             }
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
+            // Whatever it was, others heard it.
+            End::Refused(Refusal::Over) => reason(
+                self.schedule.pacing.refusals_max.is_some()
+                    && (case.spec.deadline.is_some()
+                        || case.planned.disagrees.is_some()
+                        || !case.planned.absent.is_empty()
+                        || !case.spec.group.is_disjoint(&gone)),
+            ),
             End::Refused(_) => reason(false),
             End::ResultLost(_) => reason(false),
             End::Fenced => reason(suspects.contains(case.rank)),
@@ -287,7 +296,7 @@ impl Judgement<'_> {
     }
 }
 
-fn cases(planned: &Planned) -> impl Iterator<Item = Case<'_>> {
+pub(super) fn cases(planned: &Planned) -> impl Iterator<Item = Case<'_>> {
     planned.calls.iter().map(move |call| Case {
         planned,
         rank: Rank(call.rank),

@@ -14,17 +14,21 @@
 //! |---|---|
 //! | `schedule` | the plain data |
 //! | `draw` | schedules from seeds |
+//! | `sizes` | schedules whose sizes are unusual |
 //! | `execute` | a run from beginning to end |
 //! | `suspects` | who may have to do with what goes wrong |
 //! | `judge` | what has to hold in the end |
+//! | `needless` | what must not have been done in vain |
 //! | `tally` | what was drawn, and what became of it |
 //! | `shrink` | smaller schedules that fail in the same way |
 
 mod draw;
 mod execute;
 mod judge;
+mod needless;
 mod schedule;
 mod shrink;
+mod sizes;
 mod suspects;
 mod tally;
 

@@ -80,6 +80,10 @@ pub struct Pacing {
     pub spread_bytes: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub teams_from: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub crowd_from: Option<usize>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refusals_max: Option<usize>,
 }
 
 /// A reduction, and when each rank calls it. Its group are those who call it and those who do not come.
@@ -214,6 +218,12 @@ impl Schedule {
     /// Number of ranks.
     pub fn ranks(&self) -> u32 {
         self.hosts.len() as u32
+    }
+
+    /// Whether no reduction is of more than four of many ranks.
+    pub(crate) fn has_small_groups(&self) -> bool {
+        let len = |planned: &Planned| planned.calls.len() + planned.absent.len();
+        self.ranks() > 16 && self.reductions.iter().all(|planned| len(planned) <= 4)
     }
 
     /// Why it cannot be executed, if so.

@@ -32,6 +32,9 @@ impl Tally {
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds with teams", u64::from(schedule.pacing.teams_from > 0));
+        count("worlds of hundreds of segments", u64::from(schedule.pacing.segment_bytes < 1 << 13));
+        count("worlds of many ranks in small groups", u64::from(schedule.has_small_groups()));
+        count("worlds whose master forgets refusals", u64::from(schedule.pacing.refusals_max.is_some()));
         count("early leaves", schedule.leaves.len() as u64);
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);
@@ -82,6 +85,11 @@ impl Tally {
         *self.met.entry("contributed again after teams").or_default() += back;
     }
 
+    /// Takes in how many calls or reductions a rule has judged.
+    pub(crate) fn take_judged(&mut self, rule: &'static str, number: u64) {
+        *self.met.entry(rule).or_default() += number;
+    }
+
     /// Takes in how a call ended: nothing if its process died before.
     pub(crate) fn take(&mut self, end: Option<&End>) {
         let name = match end {
@@ -97,6 +105,7 @@ impl Tally {
                 Refusal::DeadlineExceeded { .. } => "deadline exceeded",
                 Refusal::Mismatch { .. } => "mismatch",
                 Refusal::ResultLost { .. } => "result lost",
+                Refusal::Over => "told that it was over long ago",
                 _ => "refused",
             },
             Some(End::MasterLost) => "master lost",
