@@ -237,7 +237,7 @@ impl Reduction {
         let mut new = 0;
         for index in kept.segments.clone() {
             if let Some(segment) = self.segments.get_mut(index as usize) {
-                new += u32::from(segment.replicas.insert(rank, copy.clone()).is_none());
+                new += u32::from(segment.add_replica(rank, copy.clone()));
             }
         }
         self.copying.keepers.kept(now, keeper, rank, (kept.segments.len() as u32, new));
@@ -251,11 +251,21 @@ impl Reduction {
         charge.kept as usize == self.segments.len() && self.commit(rank)
     }
 
+    /// Takes in that `dead` keeps nothing any more.
+    pub(crate) fn lose_keeper(&mut self, dead: ProcessId) {
+        self.copying.keepers.lose(dead);
+        for segment in &mut self.segments {
+            segment.keep_replicas(|copy| copy.process != dead);
+        }
+    }
+
     /// Whether `keeper` has acknowledged all these copies before.
     pub(crate) fn has_kept(&self, keeper: ProcessId, kept: &Kept) -> bool {
         let segments = || kept.segments.clone().map(|index| self.segments.get(index as usize));
         let rank = kept.owner.rank;
-        let has = |segment: &Segment| segment.replicas.get(&rank).is_some_and(|copy| copy.process == keeper);
+        let has = |segment: &Segment| {
+            segment.replicas.get(&rank).is_some_and(|copies| copies.iter().any(|copy| copy.process == keeper))
+        };
         segments().len() > 0 && segments().all(|segment| segment.is_some_and(has))
     }
 

@@ -178,7 +178,7 @@ impl Master {
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
             let counts = reduction.group.contains(dead.rank);
-            reduction.copying.keepers.lose(dead);
+            reduction.lose_keeper(dead);
             if reduction.all_have_it(members) {
                 reduction.collecting = Some(Path::empty());
             }

@@ -261,7 +261,7 @@ impl Keepers {
             return Next::Nothing;
         }
         // It may be slow and answer yet; the next one has twice the time.
-        charge.patience *= 2;
+        charge.patience = charge.patience.saturating_mul(2);
         charge.fail(charge.heard, now, patience)
     }
 

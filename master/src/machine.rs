@@ -126,6 +126,11 @@ impl Master {
         self.reductions.get(&id).is_some_and(|reduction| reduction.arrived != reduction.group)
     }
 
+    /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
+    pub fn is_member(&self, process: ProcessId) -> bool {
+        self.membership.alive(process.rank).is_some_and(|peer| peer.process == process)
+    }
+
     /// Reductions that have not ended.
     pub fn reductions(&self) -> impl Iterator<Item = (&ReductionId, &Reduction)> {
         self.reductions.iter()

@@ -132,7 +132,7 @@ impl Reduction {
         // Partials that are gone, or that nobody folds any more.
         let mut loose = undone.map_or(0, Running::partials);
         let segment = &mut self.segments[index.0 as usize];
-        segment.replicas.retain(|_, copy| is_alive(copy.process));
+        segment.keep_replicas(|copy| is_alive(copy.process));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
         for (rank, running) in std::mem::take(&mut segment.running) {
             let executor = running.executor;
@@ -240,9 +240,8 @@ impl Reduction {
         let is_damaged = |copy: &Arc<Ready>| {
             copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
         };
-        let replicas = segment.replicas.len();
-        segment.replicas.retain(|_, copy| !is_damaged(copy));
-        if segment.replicas.len() == replicas {
+        let forgotten = segment.keep_replicas(|copy| !is_damaged(copy));
+        if forgotten == 0 {
             segment.held.retain(|_, copy| !is_damaged(copy));
             if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
                 self.originals.remove(&culprit.rank);
@@ -309,7 +308,7 @@ impl Reduction {
     ) -> Result<Vec<Arc<Ready>>, Refusal> {
         let segment = &self.segments[index.0 as usize];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
-        let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank));
+        let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank)).flatten();
         let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
         let copies = segment.folded().chain(&half_filled).chain(originals).chain(replicas);
         let usable = |ready: &&Arc<Ready>| {

@@ -93,8 +93,8 @@ pub struct Segment {
     pub abandoned: SmallVec<[Abandoned; 1]>,
     /// Ranks whose own partial is of no use any more. They can only begin afresh.
     pub spoilt: SmallVec<[Rank; 1]>,
-    /// Second copies of originals, by owner.
-    pub replicas: BTreeMap<Rank, Arc<Ready>>,
+    /// Second copies of originals, by owner. There may be several: a keeper that was not waited for has answered.
+    pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
     /// How those go on who cannot reach what waits here, if nobody else can.
     pub(crate) tries: Tries,
 }
@@ -120,6 +120,26 @@ impl Segment {
     pub(crate) fn is_safe(&self, rank: Rank) -> bool {
         let folded = || self.folded().any(|held| held.process.rank != rank && held.path.contains(rank));
         self.replicas.contains_key(&rank) || folded()
+    }
+
+    /// Remembers a copy of an original. Returns whether it is the first of it.
+    pub(crate) fn add_replica(&mut self, owner: Rank, copy: Arc<Ready>) -> bool {
+        let copies = self.replicas.entry(owner).or_default();
+        copies.retain(|other| other.process != copy.process);
+        copies.push(copy);
+        copies.len() == 1
+    }
+
+    /// Forgets all copies of originals but those that are `good`. Returns how many.
+    pub(crate) fn keep_replicas(&mut self, good: impl Fn(&Arc<Ready>) -> bool) -> usize {
+        let mut forgotten = 0;
+        self.replicas.retain(|_, copies| {
+            let before = copies.len();
+            copies.retain(|copy| good(copy));
+            forgotten += before - copies.len();
+            !copies.is_empty()
+        });
+        forgotten
     }
 
     /// Remembers what a process's own partial is now.
