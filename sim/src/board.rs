@@ -233,6 +233,7 @@ impl World {
         for (rank, contribution) in taken {
             let header = Header { job: JOB, epoch: self.master().epoch(), sender: ProcessId::first(rank) };
             let message = ToMaster::Contribute(Box::new(contribution));
+            self.note_message(header.sender, &message);
             self.time_master(|master, now| {
                 master.handle_event(now, master::Event::Message { header, message });
             });

@@ -52,7 +52,11 @@ pub(crate) enum Happening {
     Meet(Gap),
     Limp(Rank, Limp),
     Disk(Rank, Disk),
+    /// What a rank keeps of others is damaged.
+    Spoil(Rank),
     Disconnected(ProcessId),
+    /// The master takes in what has come to it, in one go.
+    Turn,
     /// This process's connection to the master breaks.
     MasterLost(ProcessId),
     Close(Rank),
@@ -109,7 +113,10 @@ impl Happening {
             Self::Renew(process, _) | Self::Abandon(process) => Some(process.rank),
             Self::Ring(rank, _) | Self::Bell(rank) => Some(*rank),
             // The master and its worker share a process.
-            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look => Some(MASTER_RANK),
+            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look | Self::Turn => {
+                Some(MASTER_RANK)
+            }
+            Self::Spoil(_) => None,
             Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) => None,

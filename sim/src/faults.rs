@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec,
-    message::{Data, Fault, Task},
+    message::{Data, Fault, Source, Task},
 };
 use everfold_worker::machine::ExecutionError;
 use rand::Rng;
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::{
     events::Happening,
+    evidence::NONSENSE,
     process::{is_copy, is_in_region, shows_copy},
     world::{MASTER, World},
 };
@@ -150,6 +151,11 @@ impl World {
         self.schedule(self.now + after + time, Happening::Disk(rank, Disk::Free));
     }
 
+    /// Damages all copies that a rank keeps `after` now.
+    pub fn spoil_copies(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now() + after, Happening::Spoil(rank));
+    }
+
     pub(crate) fn die(&mut self, process: ProcessId) {
         self.end_process(process);
         self.hang_up_reads(process);
@@ -189,7 +195,6 @@ impl World {
         let dead = self.process_mut(process.rank);
         let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
         let lived = dead.worker.take().is_some();
-        dead.copies.clear();
         dead.shares.values_mut().for_each(|share| share.waits = None);
         self.calls_ended += if lived { open } else { 0 };
         drop(self.thaw(process.rank));
@@ -295,18 +300,25 @@ impl World {
         process: ProcessId,
         task: &Task,
     ) -> Option<ExecutionError> {
+        let is_damaged = |source: &&Source| {
+            let copy = (source.path.first().unwrap_or(NONSENSE), task.segment);
+            is_copy(source) && self.process(source.process.rank).damaged.contains(&copy)
+        };
+        if let Some(culprit) = task.sources.iter().find(is_damaged).map(|source| source.process) {
+            self.meet_with_copies("copies that were found to be damaged");
+            self.damage_sources(culprit, task);
+            let (suspects, fault, reason) = (Path::empty(), Fault::Damaged, "it is damaged".to_owned());
+            return Some(ExecutionError { culprit, suspects, fault, reason });
+        }
         if self.settings.damage == 0 || !self.random.random_ratio(self.settings.damage, 100) {
             return None;
         }
         let rank = process.rank;
         if let Some(copy) = task.sources.iter().find(|source| is_copy(source)) {
             let reason = "it is damaged".to_owned();
-            return Some(ExecutionError {
-                culprit: copy.process,
-                suspects: Path::empty(),
-                fault: Fault::Damaged,
-                reason,
-            });
+            let culprit = copy.process;
+            self.damage_sources(culprit, task);
+            return Some(ExecutionError { culprit, suspects: Path::empty(), fault: Fault::Damaged, reason });
         }
         // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
         let executor = self.process(rank);

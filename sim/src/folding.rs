@@ -5,21 +5,18 @@
 use std::time::Duration;
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, WindowId,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
     bracketing::{self, Span},
-    message::{
-        ByteRange, Data, Fault, HalfBody, Keep, Kept, NotKept, Piece, Place, Source, Task, WindowRef, Writing,
-    },
+    message::{ByteRange, Data, Fault, HalfBody, Piece, Source, Task},
     spec::Order,
 };
 use everfold_worker::machine::{Collected, Event, ExecutionError};
-use rand::Rng;
 
 use crate::{
     events::{Happening, Work},
     evidence::{self, NONSENSE},
     faults::{RETRY, Reach},
-    process::{COPIES, Shown, contains, inlined},
+    process::{Shown, contains, inlined},
     timing::Spent,
     world::World,
 };
@@ -55,7 +52,7 @@ impl World {
     }
 
     /// Lets a read go on, unless nobody waits for it any more.
-    fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+    pub(crate) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
         let (released, id) = (&self.process(process.rank).released, work.reduction());
         if released.contains(&id) || released.contains(&id.called()) {
             return;
@@ -65,7 +62,7 @@ impl World {
     }
 
     /// As long as nothing answers a read, that waits; but not for ever.
-    fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
+    pub(crate) fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
         let patience = self.settings.policy.limits.read_patience();
         match reach {
             Reach::Later if !patience.is_zero() && spent.unanswered >= patience => Reach::Never,
@@ -163,31 +160,6 @@ impl World {
 
     fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
         self.process(source.process.rank).read(&source.data, segment)
-    }
-
-    /// Makes a copy of an original, or fails to.
-    fn keep(&mut self, process: ProcessId, keep: Keep, mut spent: Spent) {
-        let (rank, owner) = (process.rank, keep.source.process);
-        let full = self.process(rank).disk_full && keep.how.writing != Writing::Never;
-        let fails = full || self.random.random_ratio(self.settings.keep_failures, 100);
-        let reach = self.reaches(rank, owner, &keep.source.data, keep.reduction);
-        let result = match self.with_patience(reach, &mut spent) {
-            Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
-            Reach::Never => Err(NotKept::Unreachable),
-            Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
-            Reach::Now => {
-                let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };
-                let copies = keep.segments.clone().map(|index| (owner.rank, segment(index)));
-                self.process_mut(rank).copies.extend(copies);
-                let place = WindowId(COPIES + u64::from(owner.rank));
-                let Data::Window(original) = &keep.source.data else {
-                    unreachable!("only windows are copied")
-                };
-                Ok(Data::Window(WindowRef { window: place, place: Place::Served, ..original.clone() }))
-            }
-        };
-        let Keep { reduction, segments, .. } = keep;
-        self.tell_worker(rank, Event::Kept(Kept { reduction, owner, segments, result }));
     }
 
     fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: Vec<Piece>, mut spent: Spent) {

@@ -22,6 +22,8 @@
 //! | `process` | one process: its machine and the data behind it |
 //! | [`evidence`] | what bodies are made of |
 //! | `folding` | what workers do with data |
+//! | `copies` | how second copies are made and damaged, and what is noted about them |
+//! | `inbox` | what waits for a master that takes messages in batches |
 //! | `faults` | what goes wrong |
 //! | `oracle` | what has to hold |
 //! | `thrift` | copies, and which of them nobody needed |
@@ -33,6 +35,7 @@
 mod board;
 pub mod check;
 pub mod collective;
+mod copies;
 pub mod costs;
 mod deputies;
 mod events;
@@ -40,6 +43,7 @@ pub mod evidence;
 pub mod experiment;
 mod faults;
 mod folding;
+mod inbox;
 mod leases;
 pub mod model;
 mod oracle;
@@ -51,6 +55,7 @@ mod told;
 mod trace;
 mod world;
 
+pub use copies::{Lost, Ordered, Protected};
 pub use everfold_master::Policy;
 pub use faults::{Cut, Gap};
 pub use oracle::Ended;

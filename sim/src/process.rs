@@ -56,8 +56,10 @@ pub(crate) struct Process {
     pub given_back: BTreeSet<ReductionId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
-    /// Whose originals it keeps copies of, by segment.
+    /// Whose originals it keeps copies of, by segment. When it has died, what it kept at that moment.
     pub copies: BTreeSet<(Rank, SegmentId)>,
+    /// Those of them that are not what was copied any more.
+    pub damaged: BTreeSet<(Rank, SegmentId)>,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed.
@@ -148,6 +150,7 @@ impl Process {
             given_back: BTreeSet::new(),
             torn: BTreeSet::new(),
             copies: BTreeSet::new(),
+            damaged: BTreeSet::new(),
             released: BTreeSet::new(),
             departed: BTreeSet::new(),
             forgotten: BTreeSet::new(),

@@ -51,6 +51,8 @@ pub struct Settings {
     pub keep_failures: u32,
     /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
     pub damage: u32,
+    /// How long messages wait for the master, which then takes in all that have come in one go; zero if it takes each by itself.
+    pub batch: Duration,
     /// What a process does first when it runs again after a time in which it did not.
     pub wakes: Wakes,
     /// How the master schedules.
@@ -79,6 +81,7 @@ impl Settings {
             cluster: None,
             keep_failures: 0,
             damage: 0,
+            batch: Duration::ZERO,
             wakes: Wakes::default(),
             policy: master::Policy {
                 // Deaths are seen from broken connections; worlds with freezes switch pings on.

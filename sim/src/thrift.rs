@@ -22,7 +22,7 @@ impl Copies {
     /// Takes in what the master hears.
     pub fn hear(&mut self, sender: Rank, message: &ToMaster) {
         if let ToMaster::PartialReady(PartialReady { segment, path, .. }) = message {
-            path.iter().filter(|rank| *rank != sender).for_each(|rank| drop(self.add(*segment, rank)));
+            path.iter().filter(|rank| *rank != sender).for_each(|rank| _ = self.add(*segment, rank));
         }
     }
 

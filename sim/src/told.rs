@@ -184,6 +184,8 @@ impl Teller {
             }
             Happening::Disk(rank, Disk::Full) => (of(*rank), "HAS A FULL DISK".to_owned()),
             Happening::Disk(rank, Disk::Free) => (of(*rank), "HAS ROOM ON ITS DISK".to_owned()),
+            Happening::Spoil(rank) => (of(*rank), "THE COPIES THAT IT KEEPS ARE DAMAGED".to_owned()),
+            Happening::Turn => (MASTER.to_owned(), "takes in what has come".to_owned()),
             Happening::Disconnected(process) => {
                 (MASTER.to_owned(), format!("sees the connection of rank {} break", process.rank))
             }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::{
     board::Shared,
+    copies::Notes,
     events::{Happening, Heap, Work},
     faults::{Cut, Disk, Gap},
     process::{Process, Share},
@@ -72,6 +73,11 @@ pub struct World {
     pub(crate) cuts: Vec<Cut>,
     /// Hosts that do not reach each other's memory.
     pub(crate) gaps: Vec<Gap>,
+    /// What has come to the master, which takes it in later, and how often it has taken in several things.
+    pub(crate) inbox: Vec<Happening>,
+    pub(crate) batches: u64,
+    /// What is noted about copies.
+    pub(crate) copying: Notes,
     /// What does not get through.
     pub(crate) held_back: Vec<Happening>,
     progress: Timestamp,
@@ -118,6 +124,9 @@ impl World {
             frozen: 0,
             cuts: Vec::new(),
             gaps: Vec::new(),
+            inbox: Vec::new(),
+            batches: 0,
+            copying: Notes::default(),
             held_back: Vec::new(),
             progress: now,
             quiet: QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
@@ -342,15 +351,14 @@ impl World {
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
-            Happening::ToMaster(..) | Happening::Disconnected(_) | Happening::Timeout | Happening::Look
-                if self.master_lost => {}
-            Happening::ToMaster(sender, epoch, message) => {
-                self.look_for(&message);
-                self.copies.hear(sender.rank, &message);
-                let header = Header { job: JOB, epoch, sender };
-                let event = master::Event::Message { header, message: *message };
-                self.time_master(|master, now| master.handle_event(now, event));
+            Happening::ToMaster(..) | Happening::Disconnected(_) if self.master_lost => {}
+            Happening::Timeout | Happening::Look | Happening::Turn if self.master_lost => {}
+            what @ (Happening::ToMaster(..) | Happening::Disconnected(_)) => {
+                if let Some(what) = self.put_off(what) {
+                    self.hear(what);
+                }
             }
+            Happening::Turn => self.take_in(),
             Happening::ToWorker(to, epoch, message) => {
                 let header = Header { job: JOB, epoch, sender: MASTER };
                 self.tell_worker(to.rank, Event::Master { header, message: *message });
@@ -382,14 +390,8 @@ impl World {
             Happening::Part(gap) => self.gaps.push(gap),
             Happening::Meet(gap) => self.meet(&gap),
             Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
+            Happening::Spoil(rank) => self.damage_copies(rank),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
-            Happening::Disconnected(process) => {
-                // What it has put on the board was there before.
-                self.look_at_board(Clerk::clear);
-                self.time_master(|master, now| {
-                    master.handle_event(now, master::Event::Disconnected(process))
-                });
-            }
             Happening::MasterLost(process) => {
                 self.tell_worker(process.rank, Event::MasterLost);
             }
@@ -406,6 +408,8 @@ impl World {
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             Happening::Timeout => {
                 self.master_due = None;
+                // What has come before it is taken in before.
+                self.take_in();
                 // What lies on the board was there before whatever comes out of this.
                 self.look_at_board(Clerk::look);
                 self.time_master(master::Master::handle_timeout);
@@ -493,6 +497,7 @@ impl World {
                     if self.settings.follow {
                         self.trace.said(to, &message);
                     }
+                    self.note_said(to, &message);
                     self.give_up(to.rank, &message);
                     self.copies.order(&message);
                     let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
@@ -506,6 +511,7 @@ impl World {
                         self.teller.notice(self.now, &notice);
                     }
                     self.check_loss(&notice);
+                    self.note_notice(&notice);
                     self.take_note(&notice);
                     self.notices.push(notice);
                 }

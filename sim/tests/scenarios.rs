@@ -34,6 +34,8 @@ macro_rules! scenarios {
 scenarios! {
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_host_is_lost_while_the_master_sleeps,
+    a_keeper_never_hears_from_an_owner,
+    a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,
     a_root_and_its_neighbour_in_the_tree_are_apart,
     a_root_is_refused_by_one_owner,

@@ -51,6 +51,21 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     for end in ["ranks left", "deadline exceeded", "mismatch", "closed before"] {
         met(end, 100);
     }
+    for fault in [
+        "hosts that lose each other's memory",
+        "hosts that never reach each other's memory",
+        "keepers whose copies were damaged",
+        "reads for copies that failed",
+        "reads for copies that got no answer",
+        "batches of messages",
+    ] {
+        met(fault, 100);
+    }
+    for judged in
+        ["lost", "left out", "called protected", "orders for copies", "orders where nothing goes wrong"]
+    {
+        met(&format!("judged: {judged}"), 1000);
+    }
     met("counting contributions of the dead", 1000);
     met("without a contribution", 1000);
     met("with folds done again", 1000);

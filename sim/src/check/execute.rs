@@ -155,6 +155,7 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.fold_time = slow.map(|planned| (planned.name.clone(), us(planned.fold_us))).collect();
     settings.keep_failures = schedule.keep_failures_percent;
     settings.damage = schedule.damage_percent;
+    settings.batch = us(schedule.batch_us);
     settings.wakes = schedule.wakes;
     settings.policy = Policy {
         limits,
@@ -212,5 +213,6 @@ fn inject(world: &mut World, fault: &Fault) {
         Trouble::Slow { rank, task_us } => world.slow_down(at, Rank(*rank), us(*task_us), lasts),
         Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),
         Trouble::FullDisk(rank) => world.fill_disk(at, Rank(*rank), lasts),
+        Trouble::SpoilCopies(rank) => world.spoil_copies(at, Rank(*rank)),
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank,
+    message::News,
     report::{Refusal, Report},
     spec::{Delivery, Order, Protection, ReductionSpec},
 };
@@ -11,6 +13,7 @@ use everfold_worker::machine::End;
 
 use super::{
     execute::Violation,
+    protection,
     schedule::{Planned, Schedule},
     suspects::{Suspects, join},
     tally::Tally,
@@ -82,7 +85,7 @@ impl Judgement<'_> {
                     }
                     return Err(case.broken(ENDS, self.what_is_open(world, planned)));
                 };
-                let counted = self.judge(&case, ended)?;
+                let counted = self.judge(world, &case, ended)?;
                 if self.suspects.all.contains(case.rank) || self.suspects.leaving.contains(case.rank) {
                     continue;
                 }
@@ -111,6 +114,7 @@ impl Judgement<'_> {
         self.slow_folds_are_done_once(world)?;
         self.nothing_was_done_in_vain(world, &mut tally)?;
         self.all_is_closed(world)?;
+        protection::judge(self.schedule, world, &mut tally)?;
         tally.take_board(world.board_counts());
         tally.take_teams(world.team_counts());
         Ok(tally)
@@ -142,7 +146,7 @@ impl Judgement<'_> {
     }
 
     /// Judges how a call ended; tells whose contributions count, if it ended well.
-    fn judge(&self, case: &Case, ended: &Ended) -> Result<Option<Path>, Violation> {
+    fn judge(&self, world: &World, case: &Case, ended: &Ended) -> Result<Option<Path>, Violation> {
         let Suspects { all: suspects, leaving, .. } = self.suspects;
         let gone = join(suspects, leaving);
         let reason = |holds: bool| match holds {
@@ -151,9 +155,12 @@ impl Judgement<'_> {
         };
         let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
+        let candidates = case.spec.delivery.candidates();
+        let is_there = |rank: &Rank| !gone.contains(*rank);
+        let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
         match &ended.end {
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if case.spec.allow_missing && far_apart =>
+                if case.spec.allow_missing && far_apart && somebody_receives =>
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
@@ -164,7 +171,8 @@ impl Judgement<'_> {
                 // Keepers belong to the group.
                 let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
                 let safe = case.spec.protection == Protection::CommitFirst && !self.suspects.copies_fail;
-                if safe && hit == 1 {
+                let told = |notice: &Notice| matches!(notice, Notice::News(News::Unprotected { rank, name, .. }) if ranks.contains(*rank) && *name == case.planned.name);
+                if safe && hit == 1 && !world.notices().iter().any(told) {
                     return Err(case.broken(SAFE, format!("{:?}", ended.end)));
                 }
                 reason(ranks.is_subset(suspects))

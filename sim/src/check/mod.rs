@@ -8,7 +8,9 @@
 //!   futures end once and nothing is called lost that somebody holds;
 //! - in the end, when all faults are over, that every future has ended, for a reason that the schedule gives; that a value is
 //!   the fold of exactly those contributions which its report claims, each once, in order where operands do not
-//!   commute; that ranks to which nothing happened agree; and that everyone can leave and nothing is left open.
+//!   commute; that ranks to which nothing happened agree; and that everyone can leave and nothing is left open;
+//! - of second copies, that nothing is called lost that a known copy holds, that reports say the truth about protection, and that
+//!   only those copies are ordered that the rules call for.
 //!
 //! | module | holds |
 //! |---|---|
@@ -19,6 +21,7 @@
 //! | `suspects` | who may have to do with what goes wrong |
 //! | `judge` | what has to hold in the end |
 //! | `needless` | what must not have been done in vain |
+//! | `protection` | what has to hold of second copies |
 //! | `tally` | what was drawn, and what became of it |
 //! | `shrink` | smaller schedules that fail in the same way |
 
@@ -26,6 +29,7 @@ mod draw;
 mod execute;
 mod judge;
 mod needless;
+mod protection;
 mod schedule;
 mod shrink;
 mod sizes;

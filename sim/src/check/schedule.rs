@@ -45,6 +45,9 @@ pub struct Schedule {
     /// How often a copy is damaged when it is read, and a fold spoils its executor's partial.
     #[serde(default, skip_serializing_if = "is_default")]
     pub damage_percent: u32,
+    /// How long messages wait for the master, which then takes in all that have come.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub batch_us: u64,
     /// What a process does first after a time in which it did not run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wakes: Wakes,
@@ -212,6 +215,8 @@ pub enum Trouble {
     SlowDisk { rank: u32, write_us: u64 },
     /// A rank's disk takes no copies.
     FullDisk(u32),
+    /// The copies that a rank keeps by then are damaged.
+    SpoilCopies(u32),
 }
 
 impl Schedule {
@@ -237,7 +242,9 @@ impl Schedule {
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
             let is_seen = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_));
-            !is_seen && !matches!(fault.what, Trouble::Slow { .. })
+            let is_told =
+                matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
+            !is_seen && !is_told && !matches!(fault.what, Trouble::Slow { .. })
         };
         let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
@@ -328,7 +335,7 @@ impl Trouble {
     pub fn rank(&self) -> Option<u32> {
         match self {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(*rank),
-            Self::Freeze(rank) | Self::FullDisk(rank) => Some(*rank),
+            Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(*rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
@@ -337,7 +344,7 @@ impl Trouble {
     pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(rank),
-            Self::Freeze(rank) | Self::FullDisk(rank) => Some(rank),
+            Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(rank),
             Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }

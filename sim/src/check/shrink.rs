@@ -219,7 +219,8 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 12] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 16] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 17] = [
+    |schedule| schedule.batch_us = 0,
     |schedule| schedule.collect_us = 0,
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,

@@ -15,7 +15,7 @@ pub(crate) struct Suspects {
     pub leaving: Path,
     /// Whether the master dies.
     pub master_dies: bool,
-    /// Whether copies may fail or be damaged.
+    /// Whether copies may be damaged.
     pub copies_fail: bool,
 }
 
@@ -29,7 +29,7 @@ impl Suspects {
         };
         let masters = schedule.hosts[0];
         let (mut dead, mut silent) = (Path::empty(), Path::empty());
-        let mut copies_fail = schedule.keep_failures_percent + schedule.damage_percent > 0;
+        let mut copies_fail = schedule.damage_percent > 0;
         for fault in &schedule.faults {
             match &fault.what {
                 Trouble::Kill(rank) | Trouble::LetGo(rank) | Trouble::Abandon(rank) => {
@@ -43,9 +43,9 @@ impl Suspects {
                 }
                 Trouble::Cut { from, to, .. } if from.contains(&masters) => silent = join(&silent, &on(to)),
                 Trouble::Cut { from, to, .. } if to.contains(&masters) => silent = join(&silent, &on(from)),
-                Trouble::FullDisk(_) => copies_fail = true,
+                Trouble::SpoilCopies(_) => copies_fail = true,
                 // Nobody is silent.
-                Trouble::Cut { .. } | Trouble::Unreachable { .. } => {}
+                Trouble::FullDisk(_) | Trouble::Cut { .. } | Trouble::Unreachable { .. } => {}
                 Trouble::Slow { .. } | Trouble::SlowDisk { .. } => {}
             }
         }

@@ -31,6 +31,7 @@ impl Tally {
         count("reductions", schedule.reductions.len() as u64);
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
+        count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));
         count("worlds with teams", u64::from(schedule.pacing.teams_from > 0));
         count("worlds of hundreds of segments", u64::from(schedule.pacing.segment_bytes < 1 << 13));
         count("worlds of many ranks in small groups", u64::from(schedule.has_small_groups()));
@@ -64,6 +65,7 @@ impl Tally {
                     Trouble::Slow { .. } => "slow ranks",
                     Trouble::SlowDisk { .. } => "slow disks",
                     Trouble::FullDisk(_) => "full disks",
+                    Trouble::SpoilCopies(_) => "keepers whose copies were damaged",
                 },
                 1,
             );
@@ -71,6 +73,11 @@ impl Tally {
         count("worlds where copies fail", u64::from(schedule.keep_failures_percent > 0));
         count("worlds with damage", u64::from(schedule.damage_percent > 0));
         tally
+    }
+
+    /// Takes in what was met with.
+    pub(crate) fn meet(&mut self, what: &'static str, number: u64) {
+        *self.met.entry(what).or_default() += number;
     }
 
     /// Takes in how many rounds were completed on the board, and how many contributions the master has taken from it.
