@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex,
+    message::Data,
     spec::{Delivery, Order},
 };
 
@@ -194,7 +195,10 @@ impl Reduction {
                 bytes <= policy.spread_bytes && self.segments[index.0 as usize].abandoned.is_empty()
             }
         };
+        // What lay on a board, however long, came inlined; partials of it lie in windows, which close when all is over.
+        let reads_nobody = || partials.iter().all(|ready| !matches!(ready.data, Data::Window(_)));
         self.inline
+            && reads_nobody()
             && contributions == self.group.len()
             && self.spec.kind.folds_surely()
             && !self.account.tells_trace
