@@ -7,9 +7,8 @@ use std::{
     time::Duration,
 };
 
-use everfold_master as master;
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{ByteRange, Contribution, Data, Header, Source, Task, ToMaster},
 };
 use everfold_worker::{
@@ -79,6 +78,22 @@ impl World {
         self.shared.as_ref().map_or((0, 0), |shared| (shared.complete, shared.taken))
     }
 
+    /// Whether a contribution goes to the board first, if there is room for it.
+    pub(crate) fn shows_on_board(&self, rank: Rank, id: ReductionId, spec: &ReductionSpec) -> bool {
+        let accepts = |shared: &Shared| shared.tickets[rank.index()].accept(id, spec);
+        !self.settings.boardless.contains(&rank) && self.shared.as_ref().is_some_and(accepts)
+    }
+
+    /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a window.
+    pub(crate) fn show_off_board(&mut self, rank: Rank, contribution: &mut Contribution) {
+        let Contribution { reduction, spec, data, .. } = contribution;
+        let process = self.process_mut(rank);
+        let inline = process.shares.get(reduction).is_none_or(|share| share.inline);
+        if !inline && matches!(data, Data::Inline(_)) {
+            *data = process.original(*reduction, spec, false);
+        }
+    }
+
     /// Puts a contribution on the board.
     ///
     /// # Errors
@@ -91,6 +106,8 @@ impl World {
         let maps = may_place && !self.settings.boardless.contains(&rank);
         let is_inline = !matches!(contribution.data, Data::Window(_));
         let Some(shared) = self.shared.as_mut().filter(|_| maps && is_inline) else {
+            // The master hears those of one name in order.
+            self.settle(rank, |other| other.name == id.name);
             return Err(contribution);
         };
         let Contribution { reduction, name, spec, data } = contribution;
@@ -106,7 +123,6 @@ impl World {
                 Ok(())
             }
             Err(Ticket { reduction, name, spec, with: data }) => {
-                // The master hears those of one name in order.
                 self.settle(rank, |other| other.name == id.name);
                 Err(Contribution { reduction, name, spec, data })
             }
@@ -126,7 +142,8 @@ impl World {
                     if let Some(shared) = self.shared.as_mut().filter(|_| !taken) {
                         shared.placed.remove(&(rank, reduction));
                     }
-                    let contribution = Contribution { reduction, name, spec, data };
+                    let mut contribution = Contribution { reduction, name, spec, data };
+                    self.show_off_board(rank, &mut contribution);
                     self.hand(rank, Event::OffBoard { contribution, taken });
                 }
             }
@@ -217,15 +234,9 @@ impl World {
         self.take_over(taken.unwrap_or_default());
     }
 
-    /// The master has said something.
-    pub(crate) fn take_note(&mut self, notice: &master::Notice) {
-        match notice {
-            master::Notice::Failed { .. } => self.look_at_board(Clerk::close),
-            master::Notice::Finished(reduction) | master::Notice::Refused { reduction, .. } => {
-                self.shared.iter_mut().for_each(|shared| shared.clerk.end(*reduction));
-            }
-            _ => {}
-        }
+    /// The master has ended a reduction.
+    pub(crate) fn end_on_board(&mut self, reduction: ReductionId) {
+        self.shared.iter_mut().for_each(|shared| shared.clerk.end(reduction));
     }
 
     fn take_over(&mut self, taken: Vec<Taken>) {
@@ -233,10 +244,7 @@ impl World {
         for (rank, contribution) in taken {
             let header = Header { job: JOB, epoch: self.master().epoch(), sender: ProcessId::first(rank) };
             let message = ToMaster::Contribute(Box::new(contribution));
-            self.note_message(header.sender, &message);
-            self.time_master(|master, now| {
-                master.handle_event(now, master::Event::Message { header, message });
-            });
+            self.hand_to_master(header, message);
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum Happening {
     /// Something happens inside of a modelled cluster.
     Tick(Tick),
     Die(ProcessId),
+    /// A process dies, and so many of its messages that are under way to the master still arrive.
+    Crash(ProcessId, u64),
     /// A process on the master's host dies, and the master hears that before anything that it had sent.
     LetGo(ProcessId),
     /// A process leaves its job without a word, and lives on.
@@ -116,8 +118,8 @@ impl Happening {
             Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look | Self::Turn => {
                 Some(MASTER_RANK)
             }
-            Self::Spoil(_) => None,
-            Self::Tick(_) | Self::Die(_) | Self::LetGo(_) | Self::LoseHost(_) | Self::Freeze(_) => None,
+            Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
+            Self::LoseHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) => None,
         }

@@ -41,7 +41,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    fn severs(&self, from: u64, to: u64) -> bool {
+    pub(crate) fn severs(&self, from: u64, to: u64) -> bool {
         let severs = |from, to| self.from.contains(&from) && self.to.contains(&to);
         from != to && (severs(from, to) || (self.both_ways && severs(to, from)))
     }
@@ -80,6 +80,12 @@ impl World {
     /// Kills a process `after` now; its connections break. The master dies with rank 0.
     pub fn kill(&mut self, after: Duration, rank: Rank) {
         self.schedule(self.now + after, Happening::Die(ProcessId::first(rank)));
+    }
+
+    /// Kills a process `after` now. Of what it has sent to the master and is under way, only the first `arrive` messages arrive
+    /// before its connection breaks.
+    pub fn crash_after(&mut self, after: Duration, rank: Rank, arrive: u64) {
+        self.schedule(self.now + after, Happening::Crash(ProcessId::first(rank), arrive));
     }
 
     /// Kills a process on the master's host `after` now. As its lifeline tells of its end, the master hears of it before what
@@ -167,6 +173,23 @@ impl World {
         }
     }
 
+    /// Lets a process die of whose messages to the master only the first `arrive` that are under way still arrive.
+    pub(crate) fn crash(&mut self, process: ProcessId, arrive: u64) {
+        let dead = self.process_mut(process.rank);
+        if dead.worker.is_some() {
+            dead.arrive_max = Some(dead.arrived + arrive);
+            dead.lost = dead.sent.saturating_sub(dead.arrived + arrive);
+        }
+        self.die(process);
+    }
+
+    /// Takes in that a message of `sender` is about to reach the master. Returns whether it went with its sender instead.
+    pub(crate) fn loses(&mut self, sender: ProcessId) -> bool {
+        let process = self.process_mut(sender.rank);
+        process.arrived += 1;
+        process.arrive_max.is_some_and(|most| process.arrived > most)
+    }
+
     pub(crate) fn let_go(&mut self, process: ProcessId) {
         self.die(process);
         self.schedule(self.now, Happening::Disconnected(process));
@@ -196,7 +219,10 @@ impl World {
         let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
         let lived = dead.worker.take().is_some();
         dead.shares.values_mut().for_each(|share| share.waits = None);
-        self.calls_ended += if lived { open } else { 0 };
+        if lived {
+            self.calls_ended += open;
+            self.facts.ended.insert(process.rank, self.now);
+        }
         drop(self.thaw(process.rank));
         self.end_deputy(process);
     }
@@ -206,12 +232,14 @@ impl World {
         if process.frozen.is_none() {
             process.frozen = Some(Vec::new());
             self.frozen += 1;
+            self.facts.stop(self.now, rank);
         }
     }
 
     /// Ends a freeze; tells what waited for it.
     pub(crate) fn thaw(&mut self, rank: Rank) -> Vec<Happening> {
         let waiting = self.process_mut(rank).frozen.take();
+        self.facts.thaw(self.now, rank);
         self.frozen -= usize::from(waiting.is_some());
         waiting.unwrap_or_default()
     }
@@ -242,6 +270,7 @@ impl World {
     pub(crate) fn heal(&mut self, cut: &Cut) -> Vec<Happening> {
         if let Some(position) = self.cuts.iter().position(|other| other == cut) {
             self.cuts.remove(position);
+            self.facts.heal(self.now, cut);
         }
         let held = std::mem::take(&mut self.held_back);
         let (held, free) = held.into_iter().partition(|what| {
@@ -291,6 +320,24 @@ impl World {
             () if process.frozen.is_some() => Reach::Later,
             () => Reach::Now,
         }
+    }
+
+    /// Where a process has no window for its partial, a task comes to nothing.
+    pub(crate) fn has_no_window(
+        &self,
+        spec: &ReductionSpec,
+        process: ProcessId,
+        task: &Task,
+    ) -> Option<ExecutionError> {
+        let executor = self.process(process.rank);
+        let reduction = task.segment.reduction;
+        let stays = spec.delivery.root() == Some(process.rank) || executor.shares[&reduction.called()].inline;
+        if stays || !executor.is_windowless || executor.has_partial(reduction) {
+            return None;
+        }
+        let reason = "there is no window left for another one".to_owned();
+        let (suspects, fault) = (Path::empty(), Fault::Unfit);
+        Some(ExecutionError { culprit: process, suspects, fault, reason })
     }
 
     /// What goes wrong with a task although everybody lives.

@@ -110,6 +110,10 @@ impl World {
             Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),
             _ => {}
         }
+        if let Some(error) = self.has_no_window(&spec, process, &task) {
+            self.process_mut(rank).end_task(id);
+            return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
+        }
         if let Some(error) = self.mishap(&spec, process, &task) {
             self.process_mut(rank).end_task(id);
             return self.tell_worker(rank, Event::Executed { task: task.task, result: Err(error) });
@@ -173,7 +177,13 @@ impl World {
         let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
         let place = if how.beside { Shown::Partial } else { Shown::Original };
         let done = share.collected.len();
-        if done == 0 && !share.shown && !how.beside && self.process(rank).lends(reduction) {
+        if how.beside && self.process(rank).is_windowless && !self.process(rank).has_partial(reduction) {
+            let reason = "there is no window left for another one".to_owned();
+            let (suspects, fault) = (Path::empty(), Fault::Unfit);
+            let result = Err(ExecutionError { culprit: process, suspects, fault, reason });
+            return self.tell_worker(rank, Event::Collected { reduction, result });
+        }
+        if done == 0 && !share.shown && !how.beside && self.process(rank).lends_body(reduction) {
             // The result is copied over what somebody still reads.
             return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
         }

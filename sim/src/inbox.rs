@@ -37,14 +37,13 @@ impl World {
     pub(crate) fn hear(&mut self, what: Happening) {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
-                self.look_for(&message);
-                self.note_message(sender, &message);
-                self.copies.hear(sender.rank, &message);
-                let header = Header { job: JOB, epoch, sender };
-                let event = master::Event::Message { header, message: *message };
-                self.time_master(|master, now| master.handle_event(now, event));
+                if !self.loses(sender) {
+                    self.look_for(&message);
+                    self.hand_to_master(Header { job: JOB, epoch, sender }, *message);
+                }
             }
             Happening::Disconnected(process) => {
+                self.note_end(process);
                 // What it has put on the board was there before.
                 self.look_at_board(Clerk::clear);
                 self.time_master(|master, now| {

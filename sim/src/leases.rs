@@ -11,10 +11,23 @@ use everfold_protocol::{
 };
 use everfold_worker::{machine::End, readers::Readers};
 
-use crate::{events::Work, process::Process, world::World};
+use crate::{
+    events::Work,
+    process::{Process, Share, Shown},
+    world::World,
+};
 
-/// What a process lends over one connection: of which reductions' bodies, and what for.
-pub(crate) type Lent = BTreeSet<(ReductionId, Purpose)>;
+/// What a process lends over one connection: what of which reductions, and what for.
+pub(crate) type Lent = BTreeSet<(ReductionId, Purpose, Thing)>;
+
+/// What is lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thing {
+    /// A body, with a contribution or a result.
+    Body,
+    /// A partial. It goes back to the application if the result was copied over it.
+    Partial,
+}
 
 /// What something is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,31 +67,40 @@ fn window_of(data: &Data) -> Option<&WindowRef> {
 }
 
 impl Process {
-    /// Lends the body of a call to a reader, unless that has departed.
-    fn lend(&mut self, reader: ProcessId, reduction: ReductionId, purpose: Purpose) {
+    /// Lends something of a call to a reader, unless that has departed.
+    fn lend(&mut self, reader: ProcessId, lent: (ReductionId, Purpose, Thing)) {
         let connected = self.readers.connection(reader).is_some();
         if connected || self.readers.admit(reader, Lent::new()).is_ok() {
-            let lent = self.readers.connection(reader).expect("it is connected");
-            lent.insert((reduction, purpose));
+            self.readers.connection(reader).expect("it is connected").insert(lent);
         }
     }
 
     /// Whether a reader was lent the body of a call.
+    pub fn lends_body(&self, reduction: ReductionId) -> bool {
+        lends(&self.readers, reduction, |thing| thing == Thing::Body)
+    }
+
+    /// Whether a reader was lent what goes back to the application when a call ends with the result.
     pub fn lends(&self, reduction: ReductionId) -> bool {
-        let mut lent = self.readers.connections().flatten();
-        lent.any(|(lent, _)| *lent == reduction)
+        let beside = self.shares.get(&reduction).is_some_and(|share| share.how.beside);
+        lends(&self.readers, reduction, |thing| thing == Thing::Body || beside)
     }
 
     /// Gives a call whose body was not lent to anybody any more its end, if it waits for that.
     fn idle(&mut self) -> Option<(ReductionId, End)> {
-        let idle = |readers: &Readers<Lent>, id: &ReductionId| {
-            !readers.connections().flatten().any(|(lent, _)| lent == id)
-        };
         let readers = &self.readers;
+        let idle = |id: &ReductionId, share: &Share| {
+            !lends(readers, *id, |thing| thing == Thing::Body || share.how.beside)
+        };
         let mut waiting =
-            self.shares.iter_mut().filter(|(id, share)| share.waits.is_some() && idle(readers, id));
+            self.shares.iter_mut().filter(|(id, share)| share.waits.is_some() && idle(id, share));
         waiting.next().and_then(|(id, share)| Some((*id, share.waits.take()?)))
     }
+}
+
+fn lends(readers: &Readers<Lent>, reduction: ReductionId, which: impl Fn(Thing) -> bool) -> bool {
+    let mut lent = readers.connections().flatten();
+    lent.any(|(of, _, thing)| *of == reduction && which(*thing))
 }
 
 impl World {
@@ -94,9 +116,13 @@ impl World {
             let cut = cut || self.gap(reader.rank, owner.rank).is_some();
             let process = self.process_mut(owner.rank);
             let is_there = process.worker.is_some() && process.frozen.is_none();
-            // Partials keep nobody waiting.
-            if is_far && !cut && is_there && process.shows_body(window) {
-                process.lend(reader, reduction, purpose);
+            let thing = match process.shown(window) {
+                Some(Shown::Original | Shown::Result) => Thing::Body,
+                Some(Shown::Partial) => Thing::Partial,
+                Some(Shown::Encoded(_)) | None => continue,
+            };
+            if is_far && !cut && is_there {
+                process.lend(reader, (reduction, purpose, thing));
             }
         }
     }
@@ -106,7 +132,7 @@ impl World {
         let lent = (work.reduction().called(), work.purpose());
         for (owner, _) in work.reads() {
             if let Some(connection) = self.process_mut(owner.rank).readers.connection(reader) {
-                connection.remove(&lent);
+                connection.retain(|(reduction, purpose, _)| (*reduction, *purpose) != lent);
             }
             self.end_waits(owner.rank);
         }

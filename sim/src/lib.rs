@@ -25,6 +25,7 @@
 //! | `copies` | how second copies are made and damaged, and what is noted about them |
 //! | `inbox` | what waits for a master that takes messages in batches |
 //! | `faults` | what goes wrong |
+//! | `facts` | what happened to processes, and when |
 //! | `oracle` | what has to hold |
 //! | `thrift` | copies, and which of them nobody needed |
 //! | `trace` | what happened, as steps and as a hash |
@@ -41,6 +42,7 @@ mod deputies;
 mod events;
 pub mod evidence;
 pub mod experiment;
+mod facts;
 mod faults;
 mod folding;
 mod inbox;

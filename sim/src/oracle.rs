@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use everfold_master as master;
 use everfold_protocol::{
-    Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal,
+    Path, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal,
+    spec::Protection,
 };
 use everfold_worker::machine::End;
 
 use crate::{
-    process::{Process, Share},
+    evidence,
+    process::{Process, Share, Shown},
     world::World,
 };
 
@@ -39,10 +41,11 @@ impl World {
     /// Takes in that a future ends.
     pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
         let process = self.process_mut(rank);
-        let lends = process.lends(reduction);
+        let (lends, lends_body) = (process.lends(reduction), process.lends_body(reduction));
         let share = process.shares.get_mut(&reduction).expect("it was called here");
         if matches!(end, End::Received(_)) && share.spec.kind.array_bytes().is_some() && lends {
             share.waits = Some(end);
+            self.waits_for_partials += u64::from(!lends_body);
             return;
         }
         let process = self.process(rank);
@@ -71,64 +74,128 @@ impl World {
         self.calls_ended += 1;
     }
 
-    /// A contribution that is called lost is in no survivor's hands.
+    /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it from.
     pub(crate) fn check_loss(&self, notice: &master::Notice) {
         let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
-        if let Refusal::ProcessFailed { ranks } = refusal {
-            for process in ranks.iter().map(|rank| self.process(rank)) {
-                let share = process.shares.get(reduction);
-                // Nobody else has the contribution of a root.
-                let tells = share.is_some_and(|share| share.spec.delivery.root() != Some(process.id.rank));
-                let placed = self.has_placed(process.id.rank, *reduction);
-                assert!(!(tells && placed), "what {} contributed lies on the board", process.id);
+        match refusal {
+            Refusal::ProcessFailed { ranks } => {
+                ranks.iter().for_each(|rank| self.check_that_it_did_not_come(rank, *reduction));
             }
+            Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
+            Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
+            _ => {}
         }
-        let (Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }) = refusal else { return };
-        let fenced = |rank: Rank| {
-            let failed = |notice: &master::Notice| matches!(notice, master::Notice::Failed { process, .. } if process.rank == rank);
-            self.notices.iter().any(failed)
-        };
-        for lost in ranks.iter().filter(|rank| !fenced(*rank)) {
+    }
+
+    /// The contribution of `rank`, whose process failed, was not the master's to count.
+    fn check_that_it_did_not_come(&self, rank: Rank, reduction: ReductionId) {
+        let process = self.process(rank);
+        let Some(share) = process.shares.get(&reduction) else { return };
+        let spec = &share.spec;
+        // Nobody else has the contribution of a root.
+        let tells = spec.delivery.root() != Some(rank);
+        assert!(
+            !(tells && self.has_placed(rank, reduction)),
+            "what {} contributed lies on the board",
+            process.id
+        );
+        let Some(inline) = self.facts.heard(rank, reduction) else { return };
+        let candidates = spec.delivery.candidates();
+        let receives = |rank: &Rank| !self.is_gone(*rank) && self.facts.heard(*rank, reduction).is_some();
+        let somebody_receives = candidates.is_empty() || candidates.iter().any(receives);
+        // Where contributions may be missing, it goes on without those who call nothing more.
+        let counts = |rank: Rank| !spec.allow_missing || self.facts.heard(rank, reduction).is_some();
+        let somebody_is_left = spec.group.iter().any(|rank| !self.is_gone(rank) && counts(rank));
+        // It did not count before there was a copy of it, unless it outlives its process.
+        let waited = spec.protection == Protection::CommitFirst && !inline && !self.outlives(rank, reduction);
+        assert!(
+            waited || !somebody_receives || !somebody_is_left,
+            "rank {rank} failed after it had contributed"
+        );
+    }
+
+    /// Whether the master has declared `rank` failed, or has let it go.
+    fn is_gone(&self, rank: Rank) -> bool {
+        let left =
+            |notice: &master::Notice| matches!(notice, master::Notice::Left(process) if process.rank == rank);
+        self.is_fenced(rank) || self.notices.iter().any(left)
+    }
+
+    fn is_fenced(&self, rank: Rank) -> bool {
+        self.facts.failed.contains_key(&rank)
+    }
+
+    /// Whether the memory of `rank`, which has failed, is there for all of a group that is on its host.
+    fn has_remains(&self, rank: Rank, reduction: ReductionId) -> bool {
+        let group = self.process(rank).shares.get(&reduction).map(|share| &share.spec.group);
+        let host = self.settings.host(rank);
+        let is_here = |group: &Path| group.iter().all(|other| self.settings.host(other) == host);
+        self.facts.has_hung_up(rank) && group.is_some_and(is_here)
+    }
+
+    /// Whether the contribution of `rank`, which has failed, can be read in what it has left.
+    fn outlives(&self, rank: Rank, reduction: ReductionId) -> bool {
+        let process = self.process(rank);
+        // The master cannot tell how far it came, and lets go of its contribution when it says so.
+        let overwritten = self.facts.overwrites.contains(&(rank, reduction));
+        !overwritten && self.has_remains(rank, reduction) && process.remains(reduction, Shown::Original)
+    }
+
+    /// Whether a partial is what the master was told last, and can be read in what its process has left.
+    fn is_left(&self, process: &Process, segment: SegmentId) -> bool {
+        let (rank, reduction) = (process.id.rank, segment.reduction);
+        let told = self.facts.told(rank, segment);
+        let partial = process.partials.get(&segment);
+        let is_it = told.zip(partial).is_some_and(|(path, partial)| evidence::is_fold_of(path, partial));
+        is_it && self.has_remains(rank, reduction) && process.remains(reduction, Shown::Partial)
+    }
+
+    /// What a refusal calls lost is not to be had. `handed_out`: the result was.
+    fn check_that_nobody_has(&self, reduction: ReductionId, ranks: &Path, handed_out: bool) {
+        for lost in ranks.iter() {
             let process = self.process(lost);
-            let share = process.shares.get(reduction);
-            let inline = share.is_some_and(|share| share.inline);
-            let overwritten = share.is_some_and(Share::is_overwritten);
-            assert!(
-                process.worker.is_none() || overwritten,
-                "rank {lost} lives and has its own contribution"
-            );
+            let inline = self.facts.heard(lost, reduction) == Some(true);
             assert!(!inline, "the master has rank {lost}'s contribution");
+            if !self.is_fenced(lost) {
+                let overwritten = process.shares.get(&reduction).is_some_and(Share::is_overwritten);
+                assert!(
+                    process.worker.is_none() || overwritten,
+                    "rank {lost} lives and has its own contribution"
+                );
+            }
         }
         let survivors: Vec<&Process> = self
             .processes
             .iter()
-            .filter(|process| process.worker.is_some() && !fenced(process.id.rank))
+            .filter(|process| process.worker.is_some() && !self.is_fenced(process.id.rank))
             .collect();
-        let share = self.processes.iter().find_map(|process| process.shares.get(reduction));
+        let share = self.processes.iter().find_map(|process| process.shares.get(&reduction));
         // Partials are of no use that hold what the result is to miss.
         let misses = share.is_some_and(|share| share.spec.allow_missing);
         let survives = |rank: &Rank| survivors.iter().any(|process| process.id.rank == *rank);
         let is_of_use =
             |held: &&Vec<Rank>| !misses || held.iter().all(|rank| ranks.contains(*rank) || survives(rank));
         let is_lost = |index: SegmentIndex| {
-            let segment = SegmentId { reduction: *reduction, index };
+            let segment = SegmentId { reduction, index };
             let counts = |process: &&&Process| !process.given_up.contains(&segment);
             let survivors = || survivors.iter().filter(counts);
-            let whole = survivors().filter(|process| process.is_whole(segment));
+            let left = self.processes.iter().filter(|process| self.is_left(process, segment));
+            let whole = survivors().copied().chain(left).filter(|process| process.is_whole(segment));
             let partials = whole.filter_map(|process| process.partials.get(&segment));
             // What was copied before the call ended can still be had.
-            let shares = survivors().filter_map(|process| process.shares.get(reduction));
+            let shares = survivors().filter_map(|process| process.shares.get(&reduction));
             let open = shares.filter(|share| share.is_lent() && !share.inline);
             let copied = open.filter_map(|share| share.collected.get(index.0 as usize));
-            let held: BTreeSet<Rank> = partials.chain(copied).filter(is_of_use).flatten().copied().collect();
+            let held = partials.chain(copied).filter(is_of_use).flatten().copied();
+            let originals = ranks.iter().filter(|rank| self.outlives(*rank, reduction));
+            let held: BTreeSet<Rank> = held.chain(originals).collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };
         let lost =
-            share.is_none_or(|share| self.segments(*reduction, &share.spec).any(|(index, _)| is_lost(index)));
+            share.is_none_or(|share| self.segments(reduction, &share.spec).any(|(index, _)| is_lost(index)));
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
-        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == *reduction);
-        let was_handed_out = matches!(refusal, Refusal::ResultLost { .. });
-        let lost = lost || (misses && was_handed_out) || self.notices.iter().any(is_slow);
-        assert!(lost, "a survivor holds what is called lost: {ranks}");
+        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == reduction);
+        let lost = lost || (misses && handed_out) || self.notices.iter().any(is_slow);
+        assert!(lost, "somebody holds what is called lost: {ranks}");
     }
 }

@@ -34,6 +34,17 @@ pub(crate) struct Process {
     pub lives_on: bool,
     /// Whether its bodies lie in memory of its own rather than in its region.
     pub is_private: bool,
+    /// Whether its region has no room: its partials lie in memory of its own.
+    pub is_full: bool,
+    /// Whether it can open no windows but those on its bodies.
+    pub is_windowless: bool,
+    /// Messages that it has sent to the master.
+    pub sent: u64,
+    /// Of these, messages that have reached the master, and how many do at most.
+    pub arrived: u64,
+    pub arrive_max: Option<u64>,
+    /// Messages to the master that went with it.
+    pub lost: u64,
     /// What it shows of its bodies, and of which of its calls.
     pub windows: WindowTable<(ReductionId, Shown)>,
     /// Whether its disk takes no copies.
@@ -138,6 +149,12 @@ impl Process {
             vanished: false,
             lives_on: false,
             is_private: settings.private.contains(&rank),
+            is_full: settings.full.contains(&rank),
+            is_windowless: settings.windowless.contains(&rank),
+            sent: 0,
+            arrived: 0,
+            arrive_max: None,
+            lost: 0,
             windows: WindowTable::new(WINDOWS_MAX),
             disk_full: false,
             frozen: None,
@@ -161,6 +178,11 @@ impl Process {
     /// What its partial holds, in order of folding.
     pub fn partial(&self, segment: SegmentId) -> Vec<Rank> {
         self.partials.get(&segment).cloned().unwrap_or_else(|| vec![self.id.rank])
+    }
+
+    /// Whether it has a partial of an array, and a window on it.
+    pub fn has_partial(&self, reduction: ReductionId) -> bool {
+        self.windows.position(|window| *window == (reduction.called(), Shown::Partial)).is_some()
     }
 
     /// Whether its partial is what it is said to be.
@@ -234,8 +256,7 @@ impl Process {
     /// The window that shows a body of so many bytes, opened at its first use.
     pub fn window(&mut self, reduction: ReductionId, shown: Shown, bytes: u64) -> Data {
         let key = (reduction.called(), shown);
-        // Partials of arrays always lie in the region.
-        let place = match self.is_private && shown != Shown::Partial {
+        let place = match self.is_outside(shown) {
             true => Place::Memory(0),
             false => Place::Region(RegionOffset(u64::from(self.id.rank))),
         };
@@ -245,16 +266,26 @@ impl Process {
         Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
     }
 
+    /// Whether what it shows lies outside of its region. Partials of arrays lie there if there is room, wherever bodies do.
+    pub fn is_outside(&self, shown: Shown) -> bool {
+        if shown == Shown::Partial { self.is_full } else { self.is_private }
+    }
+
+    /// Whether what it shows of a call can still be read although it has ended.
+    pub fn remains(&self, reduction: ReductionId, shown: Shown) -> bool {
+        let is_open = self.windows.position(|window| *window == (reduction, shown)).is_some();
+        is_open && !self.is_outside(shown) && !self.released.contains(&reduction)
+    }
+
     /// A window on the object of a call as it is now, which holds `ranks`.
     pub fn encode(&mut self, reduction: ReductionId, ranks: &[Rank]) -> Data {
         self.encoded.push(ranks.to_vec());
         self.window(reduction, Shown::Encoded(self.encoded.len() - 1), 100_000)
     }
 
-    /// Whether a window shows what goes back to the application in the end.
-    pub fn shows_body(&self, window: &WindowRef) -> bool {
-        let shown = self.windows.find(window.window, window.generation).map(|(_, shown)| shown);
-        matches!(shown, Some(Shown::Original | Shown::Result))
+    /// Which of its own bodies or partials a window shows, if it is open.
+    pub fn shown(&self, window: &WindowRef) -> Option<Shown> {
+        self.windows.find(window.window, window.generation).map(|(_, shown)| *shown)
     }
 
     /// Closes the windows of a call.

@@ -34,6 +34,10 @@ pub struct Settings {
     pub boardless: Vec<Rank>,
     /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared memory.
     pub private: Vec<Rank>,
+    /// Ranks whose shared memory has no room for partials: these lie in memory of their own.
+    pub full: Vec<Rank>,
+    /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read, and keep no copies.
+    pub windowless: Vec<Rank>,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Shortest and longest time a message takes.
@@ -73,6 +77,8 @@ impl Settings {
             board: false,
             boardless: Vec::new(),
             private: Vec::new(),
+            full: Vec::new(),
+            windowless: Vec::new(),
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),

@@ -155,6 +155,10 @@ impl Teller {
             Happening::Done(process, done) => (of(process.rank), self.work(&done.0)),
             Happening::Tick(_) => (NETWORK.to_owned(), "moves on".to_owned()),
             Happening::Die(process) => (of(process.rank), "DIES".to_owned()),
+            Happening::Crash(process, arrive) => {
+                let what = format!("DIES, AND OF WHAT IT HAS SENT {arrive} MESSAGES STILL ARRIVE");
+                (of(process.rank), what)
+            }
             Happening::Abandon(process) => (of(process.rank), "LEAVES WITHOUT A WORD".to_owned()),
             Happening::LetGo(process) => (of(process.rank), "DIES AND LETS GO OF ITS LIFELINE".to_owned()),
             Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everfold_master as master;
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, Timestamp,
-    message::{Contribution, Header, MASTER_RANK, Peer, ToMaster, ToWorker},
+    Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    message::{Contribution, Header, MASTER_RANK, Peer, ToMaster},
     watch::INTERVALS_MOST,
 };
 use everfold_worker::{
@@ -20,6 +20,7 @@ use crate::{
     board::Shared,
     copies::Notes,
     events::{Happening, Heap, Work},
+    facts::Facts,
     faults::{Cut, Disk, Gap},
     process::{Process, Share},
     settings::{Settings, Wakes},
@@ -101,6 +102,9 @@ pub struct World {
     closed: Vec<Rank>,
     done: bool,
     trace: Trace,
+    pub(crate) facts: Facts,
+    /// Calls whose end waited for readers of a result that lies where a partial was.
+    pub(crate) waits_for_partials: u64,
     pub(crate) teller: Teller,
     pub(crate) notices: Vec<master::Notice>,
 }
@@ -142,6 +146,8 @@ impl World {
             closed: Vec::new(),
             done: false,
             trace: Trace::default(),
+            facts: Facts::default(),
+            waits_for_partials: 0,
             teller: Teller::default(),
             notices: Vec::new(),
             settings,
@@ -380,12 +386,16 @@ impl World {
                 });
             }
             Happening::Die(process) => self.die(process),
+            Happening::Crash(process, arrive) => self.crash(process, arrive),
             Happening::LetGo(process) => self.let_go(process),
             Happening::Abandon(process) => self.abandon(process),
             Happening::Freeze(rank) => self.stop(rank),
             Happening::Thaw(rank) => self.wake(rank),
             Happening::LoseHost(host) => self.lost_host(host),
-            Happening::Cut(cut) => self.cuts.push(*cut),
+            Happening::Cut(cut) => {
+                self.facts.cut(self.now, (*cut).clone());
+                self.cuts.push(*cut);
+            }
             Happening::Heal(cut) => self.heal(&cut).into_iter().for_each(|what| self.take(what)),
             Happening::Part(gap) => self.gaps.push(gap),
             Happening::Meet(gap) => self.meet(&gap),
@@ -448,7 +458,9 @@ impl World {
             self.calls_ended += 1;
             return;
         }
-        let data = process.original(reduction, &spec, inline);
+        let on_board = self.shows_on_board(rank, reduction, &spec);
+        let process = self.process_mut(rank);
+        let data = process.original(reduction, &spec, inline || on_board);
         let share = Share {
             spec: spec.clone(),
             inline,
@@ -460,7 +472,8 @@ impl World {
             ended: None,
         };
         process.shares.insert(reduction, share);
-        if let Err(contribution) = self.place(rank, Contribution { reduction, name, spec, data }) {
+        if let Err(mut contribution) = self.place(rank, Contribution { reduction, name, spec, data }) {
+            self.show_off_board(rank, &mut contribution);
             self.tell_worker(rank, Event::Call(contribution));
         }
     }
@@ -472,22 +485,6 @@ impl World {
             self.master_time += Duration::from_nanos(read().saturating_sub(started));
         }
         answer
-    }
-
-    /// Notes what the master does not count on any more once it has said so to `rank`.
-    pub(crate) fn give_up(&mut self, rank: Rank, said: &ToWorker) {
-        match said {
-            ToWorker::Task(task) if task.own.is_empty() => {
-                self.process_mut(rank).given_up.insert(task.segment);
-            }
-            ToWorker::HandOver { reduction } => {
-                let Some(share) = self.process(rank).shares.get(reduction) else { return };
-                let segments = self.segments(*reduction, &share.spec);
-                let given = segments.map(|(index, _)| SegmentId { reduction: *reduction, index });
-                self.process_mut(rank).given_up.extend(given);
-            }
-            _ => {}
-        }
     }
 
     fn run_master(&mut self) {
@@ -506,15 +503,7 @@ impl World {
                 }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
-                master::Action::Notice(notice) => {
-                    if self.teller.is_heard() {
-                        self.teller.notice(self.now, &notice);
-                    }
-                    self.check_loss(&notice);
-                    self.note_notice(&notice);
-                    self.take_note(&notice);
-                    self.notices.push(notice);
-                }
+                master::Action::Notice(notice) => self.hear_notice(notice),
                 master::Action::Done => self.done = true,
             }
         }
@@ -546,6 +535,7 @@ impl World {
         let process = self.process(rank);
         let (sender, Some(worker)) = (process.id, &process.worker) else { return };
         let header = Header { job: JOB, epoch: worker.epoch(), sender };
+        self.process_mut(rank).sent += 1;
         let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
         self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
     }
@@ -596,6 +586,7 @@ impl World {
             Action::Closed => {
                 let gone = worker.gone().unwrap_or(Gone::Left);
                 self.closed.push(rank);
+                self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);
                 if gone != Gone::Left {
                     self.hang_up(id);

@@ -41,6 +41,7 @@ scenarios! {
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
+    a_long_body_on_the_board_is_not_folded_last,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
     neighbours_of_the_dead_meet_the_root_last,

@@ -48,6 +48,24 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
         met(end, 1000);
     }
     met("deaths told by lifelines", 100);
+    for shape in [
+        "deaths that lose messages",
+        "deaths on the one host of bodies in private memory",
+        "ranks whose regions are full",
+        "ranks with partials in private memory",
+        "ranks without a window for partials",
+        "reductions with bodies inline and not",
+        "worlds with long bodies on a board",
+        "reductions of arrays with slow folds",
+        "deadlines of later calls",
+        "disagreements in later calls",
+    ] {
+        met(shape, 100);
+    }
+    met("messages lost with their senders", 30);
+    for (rule, count) in &tally.judged {
+        assert!(*count >= 100, "{rule}: judged {count} times");
+    }
     for end in ["ranks left", "deadline exceeded", "mismatch", "closed before"] {
         met(end, 100);
     }
@@ -78,6 +96,7 @@ fn where_nothing_goes_wrong_every_call_ends_well() {
         let mut schedule = draw(seed);
         schedule.faults.clear();
         schedule.leaves.clear();
+        schedule.windowless.clear();
         schedule.reductions.retain(|planned| planned.absent.is_empty());
         for planned in &mut schedule.reductions {
             (planned.deadline_us, planned.disagrees) = (None, None);
@@ -96,6 +115,7 @@ fn a_deadline_ends_what_a_missing_rank_holds_up() {
         let mut schedule = draw(seed);
         schedule.faults.clear();
         schedule.leaves.clear();
+        schedule.windowless.clear();
         schedule.reductions.truncate(1);
         let planned = &mut schedule.reductions[0];
         let Some(missing) = planned.calls.pop().filter(|_| !planned.calls.is_empty()) else { continue };

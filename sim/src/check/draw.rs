@@ -7,7 +7,8 @@ use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble},
+    schedule::{BOARD_BYTES, Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble},
+    shapes::reshape,
     sizes,
 };
 use crate::settings::Wakes;
@@ -50,6 +51,9 @@ pub fn draw(seed: u64) -> Schedule {
         board: false,
         boardless: Vec::new(),
         private: Vec::new(),
+        full: Vec::new(),
+        windowless: Vec::new(),
+        board_bytes: BOARD_BYTES,
         task_us: (0..ranks).map(|_| random.random_range(1..500)).collect(),
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
@@ -128,13 +132,12 @@ pub fn draw(seed: u64) -> Schedule {
     if apart.random_bool(0.3) {
         use_memory_of_their_own(&mut schedule, &mut apart);
     }
-    let again = random.clone();
-    let mut apart = random;
+    let mut apart = random.clone();
     apart.set_stream(8);
     if apart.random_bool(0.1) && !schedule.board {
         sizes::vary(&mut schedule, &mut apart, weather);
     }
-    let mut apart = again;
+    let mut apart = random.clone();
     apart.set_stream(6);
     if weather == Weather::Fair && apart.random_bool(0.4) {
         schedule.ping_interval_us = pick(&mut apart, [10_000, 30_000, 100_000]);
@@ -145,6 +148,9 @@ pub fn draw(seed: u64) -> Schedule {
     if !schedule.board && schedule.pacing.teams_from == 0 && apart.random_bool(0.15) {
         make_copies(&mut schedule, &mut apart, weather);
     }
+    let mut apart = random;
+    apart.set_stream(9);
+    reshape(&mut schedule, &mut apart, weather == Weather::Fair);
     schedule
 }
 
@@ -347,6 +353,7 @@ pub(super) fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, na
         receiver,
         body,
         fold_us: 0,
+        long: Vec::new(),
         order: if random.random_bool(0.6) { Order::Arrival } else { Order::Fixed },
         inline,
         protection: pick(random, levels),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use everfold_master::Policy;
-use everfold_protocol::{Rank, spec::Limits};
+use everfold_protocol::{Rank, Timestamp, spec::Limits};
 
 use super::{
     judge::{self, Judgement},
@@ -94,21 +94,31 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
         world.tell(tell);
     }
     while world.met().len() < schedule.hosts.len() && step(&mut world)? {}
+    let began = world.now();
     let calls = call_all(&mut world, schedule);
     for leave in &schedule.leaves {
         world.close(us(leave.at_us), Rank(leave.rank));
     }
     schedule.faults.iter().for_each(|fault| inject(&mut world, fault));
-    let suspects = Suspects::of(schedule);
-    let judgement = Judgement { schedule, suspects: &suspects };
     // Until all faults are over and all futures have ended, or nothing happens any more.
     while !(world.is_at_rest() && world.calls_ended() == calls) && step(&mut world)? {}
-    judgement.complete_reductions_have_ended(&world)?;
-    let closing = (0..schedule.ranks()).filter(|rank| !suspects.leaving.contains(Rank(*rank)));
-    closing.for_each(|rank| world.close(Duration::from_micros(u64::from(rank) * 3), Rank(rank)));
+    judgement(schedule, &world, began, None).complete_reductions_have_ended()?;
+    let closing = world.now();
+    let leaves_early = |rank: &u32| schedule.leaves.iter().any(|leave| leave.rank == *rank);
+    let last = (0..schedule.ranks()).filter(|rank| !leaves_early(rank));
+    last.for_each(|rank| world.close(Duration::from_micros(u64::from(rank) * 3), Rank(rank)));
     while step(&mut world)? {}
-    let tally = judgement.verdict(&world)?;
+    let tally = judgement(schedule, &world, began, Some(closing)).verdict()?;
     Ok(Ran { events: world.events(), trace_hash: world.trace_hash(), tally })
+}
+
+fn judgement<'a>(
+    schedule: &'a Schedule,
+    world: &'a World,
+    began: Timestamp,
+    closing: Option<Timestamp>,
+) -> Judgement<'a> {
+    Judgement { schedule, world, suspects: Suspects { schedule, world, began, closing } }
 }
 
 fn step(world: &mut World) -> Result<bool, Violation> {
@@ -139,7 +149,7 @@ fn settings(schedule: &Schedule) -> Settings {
     } = schedule.pacing;
     let limits = Limits {
         ping_interval: us(schedule.ping_interval_us),
-        board_bytes_max: 16 << 10,
+        board_bytes_max: schedule.board_bytes,
         teams_from,
         ..Limits::default()
     };
@@ -148,6 +158,8 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.private = schedule.private.iter().copied().map(Rank).collect();
+    settings.full = schedule.full.iter().copied().map(Rank).collect();
+    settings.windowless = schedule.windowless.iter().copied().map(Rank).collect();
     settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.collect_time = us(schedule.collect_us);
@@ -184,7 +196,8 @@ fn call_all(world: &mut World, schedule: &Schedule) -> u64 {
     for planned in &schedule.reductions {
         for call in &planned.calls {
             let rank = Rank(call.rank);
-            let (name, sequence, inline) = (planned.name.clone(), planned.sequence, planned.inline);
+            let (name, sequence) = (planned.name.clone(), planned.sequence);
+            let inline = planned.inline && !planned.long.contains(&call.rank);
             world.call(us(call.at_us), Call { rank, name, sequence, spec: planned.spec(rank), inline });
         }
     }
@@ -196,6 +209,7 @@ fn inject(world: &mut World, fault: &Fault) {
     let hosts = |hosts: &[u32]| hosts.iter().copied().map(u64::from).collect();
     match &fault.what {
         Trouble::Kill(rank) => world.kill(at, Rank(*rank)),
+        Trouble::Crash { rank, arrive } => world.crash_after(at, Rank(*rank), *arrive),
         Trouble::LetGo(rank) => world.kill_beside_the_master(at, Rank(*rank)),
         Trouble::Abandon(rank) => world.let_abandon(at, Rank(*rank)),
         Trouble::LoseHost(host) => world.lose_host(at, u64::from(*host)),

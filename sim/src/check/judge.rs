@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use everfold_master::Notice;
 use everfold_protocol::{
-    Path, Rank,
-    message::News,
+    Path, Rank, ReductionId, Timestamp,
+    message::Evidence,
     report::{Refusal, Report},
     spec::{Delivery, Order, Protection, ReductionSpec},
 };
@@ -14,8 +13,8 @@ use everfold_worker::machine::End;
 use super::{
     execute::Violation,
     protection,
-    schedule::{Planned, Schedule},
-    suspects::{Suspects, join},
+    schedule::{Planned, Schedule, Trouble},
+    suspects::{DESERTED, FENCED, Suspects, join},
     tally::Tally,
 };
 use crate::{Ended, World, evidence};
@@ -32,13 +31,22 @@ const ONCE: &str = "where nobody is slow, each contribution is folded once, what
 const LENT: &str = "a result that somebody has survives one death";
 const MISSING: &str =
     "between hosts, whoever lets contributions be missing receives what those who live have";
+const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
+const EARLY: &str = "a deadline does not pass before its time";
+const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
+
+/// All rules that judge calls, processes or reductions one by one.
+pub(crate) const RULES: [&str; 14] =
+    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, LENT, MISSING, IN_TIME, EARLY, DEADLINE, LEAVE];
+pub(crate) const RULES_OF_PROCESSES: [&str; 2] = [FENCED, DESERTED];
 
 /// Judges what comes of one schedule.
 pub(crate) struct Judgement<'a> {
     pub schedule: &'a Schedule,
-    pub suspects: &'a Suspects,
+    pub world: &'a World,
+    pub suspects: Suspects<'a>,
 }
 
 /// A call, and what it was part of.
@@ -56,14 +64,14 @@ impl Case<'_> {
     }
 }
 
-impl Judgement<'_> {
+impl<'a> Judgement<'a> {
     /// Reductions that all ranks call need nobody to leave in order to end; nor do those that somebody leaves before.
-    pub fn complete_reductions_have_ended(&self, world: &World) -> Result<(), Violation> {
+    pub fn complete_reductions_have_ended(&self) -> Result<(), Violation> {
         let complete = |planned: &&Planned| planned.absent.is_empty();
         for planned in self.schedule.reductions.iter().filter(complete) {
             for case in cases(planned) {
-                if self.end(world, &case).is_none() && !self.suspects.dead.contains(case.rank) {
-                    return Err(case.broken(ENDS, self.what_is_open(world, planned)));
+                if self.end(&case).is_none() && !self.suspects.is_dead(case.rank) {
+                    return Err(case.broken(ENDS, self.what_is_open(planned)));
                 }
             }
         }
@@ -71,90 +79,152 @@ impl Judgement<'_> {
     }
 
     /// Everything else, once everyone who lives has left.
-    pub fn verdict(&self, world: &World) -> Result<Tally, Violation> {
+    pub fn verdict(&self) -> Result<Tally, Violation> {
         let mut tally = Tally::of(self.schedule);
+        RULES.into_iter().chain(RULES_OF_PROCESSES).for_each(|rule| tally.know(rule));
+        self.suspects.check(&mut tally)?;
         for planned in &self.schedule.reductions {
-            let mut agreed: Option<(Rank, Option<Path>)> = None;
-            let mut received: Option<(Rank, &Vec<Vec<Rank>>)> = None;
-            for case in cases(planned) {
-                let ended = self.end(world, &case);
-                tally.take(ended.map(|ended| &ended.end));
-                let Some(ended) = ended else {
-                    if self.suspects.dead.contains(case.rank) {
-                        continue;
-                    }
-                    return Err(case.broken(ENDS, self.what_is_open(world, planned)));
-                };
-                let counted = self.judge(world, &case, ended)?;
-                if self.suspects.all.contains(case.rank) || self.suspects.leaving.contains(case.rank) {
+            self.judge_reduction(planned, &mut tally)?;
+        }
+        self.slow_folds_are_done_once(&mut tally)?;
+        self.nothing_was_done_in_vain(&mut tally)?;
+        protection::judge(self.schedule, self.world, &mut tally)?;
+        self.all_is_closed(&mut tally)?;
+        tally.take_world(self.world);
+        Ok(tally)
+    }
+
+    fn judge_reduction(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let mut agreed: Option<(Rank, Option<Path>)> = None;
+        let mut received: Option<(Rank, &Vec<Vec<Rank>>)> = None;
+        let ends = cases(planned).filter_map(|case| self.end(&case));
+        // What happens to whom when all is over is no excuse.
+        let gone = self.suspects.gone_by(ends.map(|ended| ended.at).max().unwrap_or_default());
+        for case in cases(planned) {
+            let ended = self.end(&case);
+            tally.take(ended.map(|ended| &ended.end));
+            tally.judge(ENDS);
+            let Some(ended) = ended else {
+                if self.suspects.is_dead(case.rank) {
                     continue;
                 }
-                // What is lost on its way may be folded anew for those who do not have it yet.
-                let undisturbed = case.spec.group.is_disjoint(&self.suspects.all);
-                if let Some(value) = ended.value.as_ref().filter(|_| undisturbed) {
-                    let (first, same) = *received.get_or_insert((case.rank, value));
-                    if same != value {
-                        let found =
-                            format!("what it received is folded otherwise than what rank {first} did");
-                        return Err(case.broken(SAME, found));
-                    }
+                return Err(case.broken(ENDS, self.what_is_open(planned)));
+            };
+            let counted = self.judge(&case, ended, tally)?;
+            self.judge_time(&case, ended, tally)?;
+            let goes_alone =
+                matches!(ended.end, End::MasterLost | End::Fenced | End::Closed | End::ResultLost(_));
+            if goes_alone || gone.contains(case.rank) {
+                continue;
+            }
+            // What is lost on its way may be folded anew for those who do not have it yet.
+            let undisturbed = case.spec.group.is_disjoint(&gone);
+            if let Some(value) = ended.value.as_ref().filter(|_| undisturbed) {
+                let (first, same) = *received.get_or_insert((case.rank, value));
+                tally.judge_if(SAME, first != case.rank);
+                if same != value {
+                    let found = format!("what it received is folded otherwise than what rank {first} did");
+                    return Err(case.broken(SAME, found));
                 }
-                match &agreed {
-                    // It was later than others when the result went with whoever held it.
-                    _ if matches!(ended.end, End::Refused(Refusal::ResultLost { .. })) => {}
-                    None => agreed = Some((case.rank, counted)),
-                    Some((_, other)) if *other == counted => {}
-                    Some((rank, other)) => {
+            }
+            match &agreed {
+                // It was later than others when the result went with whoever held it.
+                _ if matches!(ended.end, End::Refused(Refusal::ResultLost { .. })) => {}
+                None => agreed = Some((case.rank, counted)),
+                Some((rank, other)) => {
+                    tally.judge(AGREE);
+                    if *other != counted {
                         let found = format!("counts {counted:?}, rank {rank} counts {other:?}");
                         return Err(case.broken(AGREE, found));
                     }
                 }
             }
         }
-        self.slow_folds_are_done_once(world)?;
-        self.nothing_was_done_in_vain(world, &mut tally)?;
-        self.all_is_closed(world)?;
-        protection::judge(self.schedule, world, &mut tally)?;
-        tally.take_board(world.board_counts());
-        tally.take_teams(world.team_counts());
-        Ok(tally)
+        Ok(())
+    }
+
+    /// Judges when a call ended. Those that wait for ranks who never come end when these leave.
+    fn judge_time(&self, case: &Case, ended: &Ended, tally: &mut Tally) -> Result<(), Violation> {
+        let Planned { calls, absent, .. } = case.planned;
+        let first = calls.iter().map(|call| call.at_us).min().unwrap_or_default();
+        let passes = case.spec.deadline.map(|deadline| self.suspects.at(first) + deadline);
+        let is_exceeded = matches!(ended.end, End::Refused(Refusal::DeadlineExceeded { .. }));
+        if let Some(passes) = passes {
+            tally.judge_if(EARLY, is_exceeded);
+            if is_exceeded && ended.at < passes {
+                return Err(case.broken(EARLY, told(ended, passes)));
+            }
+            tally.judge(DEADLINE);
+            let due = self.suspects.due_after(passes.max(self.suspects.at(case.called_us)));
+            if ended.at > due {
+                return Err(case.broken(DEADLINE, told(ended, due)));
+            }
+        }
+        if absent.is_empty() {
+            tally.judge(IN_TIME);
+            let due = self.suspects.due(case.planned);
+            if ended.at > due {
+                return Err(case.broken(IN_TIME, told(ended, due)));
+            }
+        }
+        Ok(())
     }
 
     /// Without faults nobody is slow: ranks take less for a task than the operations do.
-    fn slow_folds_are_done_once(&self, world: &World) -> Result<(), Violation> {
+    fn slow_folds_are_done_once(&self, tally: &mut Tally) -> Result<(), Violation> {
         let Schedule { faults, leaves, damage_percent, .. } = self.schedule;
         if !faults.is_empty() || !leaves.is_empty() || *damage_percent > 0 {
             return Ok(());
         }
         for planned in self.schedule.reductions.iter().filter(|planned| planned.fold_us > 0) {
             let ended_well = |case: &Case| {
-                let end = self.end(world, case).map(|ended| &ended.end);
+                let end = self.end(case).map(|ended| &ended.end);
                 matches!(end, Some(End::Finished(report) | End::Received(report)) if report.missing.is_empty())
             };
-            let folds = world.folds(&planned.name, planned.sequence);
-            if let Some(case) = cases(planned).next().filter(ended_well)
-                && folds as usize != case.spec.group.len() - 1
-            {
+            let Some(case) = cases(planned).next().filter(ended_well) else { continue };
+            tally.judge(ONCE);
+            let id = ReductionId::new(&planned.name, planned.sequence);
+            let segments = self.world.segments(id, &case.spec).count();
+            let folds = self.world.folds(&planned.name, planned.sequence);
+            if folds as usize != (case.spec.group.len() - 1) * segments {
                 return Err(case.broken(ONCE, format!("{folds} folds of {}", case.spec.group)));
             }
         }
         Ok(())
     }
 
-    pub(super) fn end<'w>(&self, world: &'w World, case: &Case) -> Option<&'w Ended> {
-        world.ended(case.rank, &case.planned.name, case.planned.sequence)
+    pub(super) fn end(&self, case: &Case) -> Option<&'a Ended> {
+        self.world.ended(case.rank, &case.planned.name, case.planned.sequence)
+    }
+
+    /// When it was decided how a call ends, as far as that is known.
+    fn decided(&self, case: &Case, ended: &Ended) -> Timestamp {
+        let id = ReductionId::new(&case.planned.name, case.planned.sequence);
+        let refused = self.world.facts.refused.get(&(id, case.rank));
+        refused.map_or(ended.at, |at| ended.at.min(*at))
     }
 
     /// Judges how a call ended; tells whose contributions count, if it ended well.
-    fn judge(&self, world: &World, case: &Case, ended: &Ended) -> Result<Option<Path>, Violation> {
-        let Suspects { all: suspects, leaving, .. } = self.suspects;
-        let gone = join(suspects, leaving);
+    fn judge(&self, case: &Case, ended: &Ended, tally: &mut Tally) -> Result<Option<Path>, Violation> {
+        let at = self.decided(case, ended);
+        let (failed, closed) = (self.suspects.failed_by(at), self.suspects.closed_by(at));
+        let gone = join(&failed, &closed);
+        let hit = case.spec.group.iter().filter(|rank| failed.contains(*rank)).count();
+        let facts = &self.world.facts;
+        let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
+        let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
+        let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
+        let parted =
+            self.schedule.faults.iter().any(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
+        let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
+        tally.judge_if(MISSING, case.spec.allow_missing && far_apart && hit > 0);
+        tally.judge_if(LENT, far_apart && hit == 1 && ended.value.is_some());
+        tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
+        tally.judge_if(REASON, !is_well);
         let reason = |holds: bool| match holds {
             true => Ok(None),
             false => Err(case.broken(REASON, format!("{:?}", ended.end))),
         };
-        let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
-        let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
         let candidates = case.spec.delivery.candidates();
         let is_there = |rank: &Rank| !gone.contains(*rank);
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
@@ -164,21 +234,25 @@ impl Judgement<'_> {
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
-            End::Finished(report) => self.judge_report(case, ended, report, false).map(Some),
-            End::Received(report) => self.judge_report(case, ended, report, true).map(Some),
+            End::Finished(report) => self.judge_report(case, ended, report, tally).map(Some),
+            End::Received(report) => self.judge_report(case, ended, report, tally).map(Some),
             End::Refused(Refusal::ProcessFailed { ranks }) => reason(ranks.is_subset(&gone)),
             End::Refused(Refusal::ContributionLost { ranks }) => {
                 // Keepers belong to the group.
-                let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
-                let safe = case.spec.protection == Protection::CommitFirst && !self.suspects.copies_fail;
-                let told = |notice: &Notice| matches!(notice, Notice::News(News::Unprotected { rank, name, .. }) if ranks.contains(*rank) && *name == case.planned.name);
-                if safe && hit == 1 && !world.notices().iter().any(told) {
+                let name = ReductionId::new(&case.planned.name, 0).name;
+                let id = ReductionId::new(&case.planned.name, case.planned.sequence);
+                let unprotected = |rank: Rank| {
+                    // Whoever gives the master up closes its windows.
+                    let has_left = facts.deserted.contains_key(&rank) && !facts.was_kept(rank, id);
+                    has_left || facts.unprotected.contains(&(rank, name))
+                };
+                let safe = case.spec.protection == Protection::CommitFirst && !ranks.iter().any(unprotected);
+                if safe && hit == 1 && self.schedule.damage_percent == 0 {
                     return Err(case.broken(SAFE, format!("{:?}", ended.end)));
                 }
-                reason(ranks.is_subset(suspects))
+                reason(ranks.is_subset(&failed))
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
-                let hit = case.spec.group.iter().filter(|rank| suspects.contains(*rank)).count();
                 if far_apart && hit == 1 {
                     return Err(case.broken(LENT, format!("{:?}", ended.end)));
                 }
@@ -187,13 +261,13 @@ impl Judgement<'_> {
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
                 // In the end all leave, also those who were awaited. Nobody waits for those who have called before.
-                let absent = case.planned.absent.iter().copied().map(Rank).collect();
                 let has_called =
-                    |rank: Rank| !suspects.contains(rank) && self.called_before_it_left(case, rank);
-                reason(ranks.is_subset(&join(&gone, &absent)) && !ranks.iter().all(has_called))
+                    |rank: Rank| !failed.contains(rank) && self.called_before_it_left(case, rank);
+                reason(ranks.is_subset(&closed) && !ranks.iter().all(has_called))
             }
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
+            End::Refused(Refusal::FoldFailed { executor, .. }) => reason(windowless(*executor) || parted),
             // Whatever it was, others heard it.
             End::Refused(Refusal::Over) => reason(
                 self.schedule.pacing.refusals_max.is_some()
@@ -203,9 +277,12 @@ impl Judgement<'_> {
                         || !case.spec.group.is_disjoint(&gone)),
             ),
             End::Refused(_) => reason(false),
-            End::ResultLost(_) => reason(false),
-            End::Fenced => reason(suspects.contains(case.rank)),
-            End::MasterLost => reason(suspects.contains(case.rank)),
+            End::ResultLost(_) => reason(windowless(case.rank)),
+            End::Fenced => {
+                let failed = facts.failed.get(&case.rank);
+                reason(matches!(failed, Some((since, Evidence::Silent(_))) if *since <= ended.at))
+            }
+            End::MasterLost => reason(facts.deserted.get(&case.rank).is_some_and(|at| *at <= ended.at)),
             End::Closed => {
                 let mut leaves = self.schedule.leaves.iter();
                 reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
@@ -224,10 +301,12 @@ impl Judgement<'_> {
         case: &Case,
         ended: &Ended,
         report: &Report,
-        received: bool,
+        tally: &mut Tally,
     ) -> Result<Path, Violation> {
+        tally.judge(RECEIVER);
+        tally.judge(VALUE);
         let spec = &case.spec;
-        let suspects = &self.suspects.all;
+        let received = matches!(ended.end, End::Received(_));
         let receives = match &spec.delivery {
             Delivery::Root(root) => *root == case.rank,
             Delivery::FirstOf(candidates) => received && candidates.contains(&case.rank),
@@ -236,12 +315,12 @@ impl Judgement<'_> {
         if (received, ended.value.is_some()) != (receives, receives) {
             return Err(case.broken(RECEIVER, format!("{:?}", ended.end)));
         }
-        let may_miss = join(suspects, &self.suspects.leaving);
-        let may_miss = join(&may_miss, &case.planned.absent.iter().copied().map(Rank).collect());
+        let failed = self.suspects.failed_by(ended.at);
+        let may_miss = join(&failed, &self.suspects.closed_by(ended.at));
         let honest = report.contributors == spec.group.difference(&report.missing)
             && (spec.allow_missing || report.missing.is_empty())
             && report.missing.is_subset(&may_miss)
-            && report.survived.is_subset(suspects)
+            && report.survived.is_subset(&failed)
             && case.planned.disagrees.is_none_or(|rank| {
                 !report.contributors.contains(Rank(rank)) || report.contributors.len() == 1
             });
@@ -266,9 +345,11 @@ impl Judgement<'_> {
         Ok(report.contributors.clone())
     }
 
-    fn all_is_closed(&self, world: &World) -> Result<(), Violation> {
-        let living = (0..self.schedule.ranks()).map(Rank).filter(|rank| !self.suspects.dead.contains(*rank));
-        for rank in living.clone() {
+    fn all_is_closed(&self, tally: &mut Tally) -> Result<(), Violation> {
+        let world = self.world;
+        let ranks = (0..self.schedule.ranks()).map(Rank);
+        for rank in ranks.filter(|rank| !self.suspects.is_dead(*rank)) {
+            tally.judge(LEAVE);
             if !world.closed().contains(&rank) {
                 return Err(Violation::new(LEAVE, format!("rank {rank} has not left")));
             }
@@ -276,7 +357,7 @@ impl Judgement<'_> {
                 return Err(Violation::new(OPEN, format!("rank {rank} still serves {id:?}")));
             }
         }
-        if self.suspects.master_dies {
+        if self.suspects.master_is_dead() {
             return Ok(());
         }
         if !world.is_done() {
@@ -292,8 +373,8 @@ impl Judgement<'_> {
     }
 
     /// What the master knows of a reduction that did not end.
-    fn what_is_open(&self, world: &World, planned: &Planned) -> String {
-        let open = world.master().reductions().map(|(_, reduction)| reduction);
+    fn what_is_open(&self, planned: &Planned) -> String {
+        let open = self.world.master().reductions().map(|(_, reduction)| reduction);
         match open.into_iter().find(|reduction| reduction.name == planned.name) {
             None => "it waits; the master knows of no such reduction".to_owned(),
             Some(reduction) => format!(
@@ -302,6 +383,12 @@ impl Judgement<'_> {
             ),
         }
     }
+}
+
+/// How and when a call ended, and when it was to.
+fn told(ended: &Ended, due: Timestamp) -> String {
+    let [at, due] = [ended.at, due].map(|at| at.as_nanos() as f64 / 1e6);
+    format!("at {at} ms, {due} ms were expected: {:?}", ended.end)
 }
 
 pub(super) fn cases(planned: &Planned) -> impl Iterator<Item = Case<'_>> {

@@ -17,8 +17,10 @@
 //! | `schedule` | the plain data |
 //! | `draw` | schedules from seeds |
 //! | `sizes` | schedules whose sizes are unusual |
+//! | `shapes` | worlds of rarer shapes |
 //! | `execute` | a run from beginning to end |
-//! | `suspects` | who may have to do with what goes wrong |
+//! | `suspects` | who had to do with what went wrong, from when on |
+//! | `patience` | how long a call may take |
 //! | `judge` | what has to hold in the end |
 //! | `needless` | what must not have been done in vain |
 //! | `protection` | what has to hold of second copies |
@@ -29,8 +31,10 @@ mod draw;
 mod execute;
 mod judge;
 mod needless;
+mod patience;
 mod protection;
 mod schedule;
+mod shapes;
 mod shrink;
 mod sizes;
 mod suspects;

@@ -17,30 +17,29 @@ const COPIED: &str =
 
 impl Judgement<'_> {
     /// Judges what was done in a world in which nothing goes wrong.
-    pub(super) fn nothing_was_done_in_vain(&self, world: &World, tally: &mut Tally) -> Result<(), Violation> {
+    pub(super) fn nothing_was_done_in_vain(&self, tally: &mut Tally) -> Result<(), Violation> {
         if !is_fair(self.schedule) {
             return Ok(());
         }
         for planned in &self.schedule.reductions {
             let Some(first) = cases(planned).next() else { continue };
             for case in cases(planned) {
-                tally.take_judged("calls judged for needless folds", 1);
-                self.nothing_was_redone(world, &case)?;
+                tally.judge(FOLDED);
+                self.nothing_was_redone(&case)?;
             }
-            tally.take_judged("reductions judged for needless copies", 1);
-            no_copy_was_needless(world, &first)?;
+            tally.judge(COPIED);
+            no_copy_was_needless(self.world, &first)?;
         }
         Ok(())
     }
 
-    fn nothing_was_redone(&self, world: &World, case: &Case) -> Result<(), Violation> {
-        let Some(End::Finished(report) | End::Received(report)) =
-            self.end(world, case).map(|ended| &ended.end)
+    fn nothing_was_redone(&self, case: &Case) -> Result<(), Violation> {
+        let Some(End::Finished(report) | End::Received(report)) = self.end(case).map(|ended| &ended.end)
         else {
             return Ok(());
         };
         let Planned { name, sequence, .. } = case.planned;
-        let folds = u64::from(world.folds(name, *sequence));
+        let folds = u64::from(self.world.folds(name, *sequence));
         // What is short goes to all who are to have the result, and each of them folds it.
         let executors = match case.spec.delivery {
             Delivery::All if case.planned.inline => case.spec.group.len() as u64,
@@ -57,8 +56,10 @@ impl Judgement<'_> {
 }
 
 fn is_fair(schedule: &Schedule) -> bool {
-    let mishaps = schedule.damage_percent + schedule.keep_failures_percent;
-    schedule.faults.is_empty() && schedule.leaves.is_empty() && mishaps == 0
+    let Schedule { faults, leaves, damage_percent, keep_failures_percent, windowless, .. } = schedule;
+    let mishaps = damage_percent + keep_failures_percent;
+    // Processes without a window refuse to keep copies.
+    faults.is_empty() && leaves.is_empty() && windowless.is_empty() && mishaps == 0
 }
 
 fn no_copy_was_needless(world: &World, case: &Case) -> Result<(), Violation> {

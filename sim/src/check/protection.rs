@@ -68,10 +68,15 @@ pub(crate) fn judge(schedule: &Schedule, world: &World, tally: &mut Tally) -> Re
 
 /// Whether nothing happens that could keep a copy from being made, or a reduction from ending as it should.
 fn is_fair(schedule: &Schedule) -> bool {
-    let Schedule { faults, leaves, keep_failures_percent, damage_percent, reductions, .. } = schedule;
+    let Schedule { faults, leaves, keep_failures_percent, damage_percent, reductions, windowless, .. } =
+        schedule;
     let is_plain = |planned: &Planned| planned.disagrees.is_none() && planned.absent.is_empty();
     let percent = keep_failures_percent + damage_percent;
-    faults.is_empty() && leaves.is_empty() && percent == 0 && reductions.iter().all(is_plain)
+    faults.is_empty()
+        && leaves.is_empty()
+        && windowless.is_empty()
+        && percent == 0
+        && reductions.iter().all(is_plain)
 }
 
 /// Each segment of an original is ordered once. Contributions that do not have to be copied before they count are left

@@ -30,6 +30,15 @@ pub struct Schedule {
     /// Ranks whose bodies lie in memory of their own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub private: Vec<u32>,
+    /// Ranks whose shared memory has no room for partials.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub full: Vec<u32>,
+    /// Ranks that can open no windows but those on their bodies.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub windowless: Vec<u32>,
+    /// Longest body that may lie on the board.
+    #[serde(default = "board_bytes", skip_serializing_if = "is_usual")]
+    pub board_bytes: u64,
     /// Time that each rank takes for a task.
     pub task_us: Vec<u64>,
     /// How often the master pings; 0 if it does not.
@@ -102,13 +111,16 @@ pub struct Planned {
     pub receiver: Receiver,
     /// What is reduced.
     pub body: Body,
-    /// Time that each fold of two partials takes besides, whoever does it; where it is given, the operation is one of its own.
+    /// Time that each fold of two partials takes besides, whoever does it; where it is given, the operation is the application's.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fold_us: u64,
     /// Which operands meet.
     pub order: Order,
     /// Whether bodies travel in messages.
     pub inline: bool,
+    /// Ranks whose bodies are too long for that all the same: objects differ in length.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub long: Vec<u32>,
     /// What of an original outlives its owner.
     pub protection: Protection,
     /// Whether it goes on without lost contributions.
@@ -183,6 +195,18 @@ pub struct Fault {
     pub what: Trouble,
 }
 
+/// Bodies that travel in messages may lie on the board, unless a schedule says otherwise.
+pub(super) const BOARD_BYTES: u64 = 16 << 10;
+
+fn board_bytes() -> u64 {
+    BOARD_BYTES
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_usual(board_bytes: &u64) -> bool {
+    *board_bytes == BOARD_BYTES
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -194,6 +218,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub enum Trouble {
     /// A process dies; its connections break.
     Kill(u32),
+    /// A process dies, and of its messages to the master that are under way only the first `arrive` arrive.
+    Crash { rank: u32, arrive: u64 },
     /// A process on the master's host dies; its lifeline tells that before anything that it had sent arrives.
     LetGo(u32),
     /// A process leaves its job without a word, and lives on: its program has failed.
@@ -238,10 +264,13 @@ impl Schedule {
             planned.calls.iter().map(|call| call.rank).chain(planned.absent.iter().copied())
         });
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
-        let leaving = self.leaves.iter().map(|leave| leave.rank).chain(self.private.iter().copied());
+        let leaving = self.leaves.iter().map(|leave| leave.rank);
+        let listed = [&self.private, &self.boardless, &self.full, &self.windowless];
+        let leaving = leaving.chain(listed.into_iter().flatten().copied());
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
-            let is_seen = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_));
+            let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_));
+            let is_seen = is_death || matches!(fault.what, Trouble::Crash { .. });
             let is_told =
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
             !is_seen && !is_told && !matches!(fault.what, Trouble::Slow { .. })
@@ -297,7 +326,11 @@ impl Planned {
             delivery: self.receiver.delivery(),
             kind: match self.body {
                 Body::Array(length) => {
-                    BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length }
+                    let operation = match self.fold_us {
+                        0 => Operation::Sum,
+                        fold_us => Operation::Custom(format!("evidence in {fold_us} µs")),
+                    };
+                    BodyKind::Array { element: ElementType::F64, operation, length }
                 }
                 Body::Object if self.fold_us == 0 => BodyKind::Object { type_name: "evidence".to_owned() },
                 Body::Object => BodyKind::Object { type_name: format!("evidence in {} µs", self.fold_us) },
@@ -336,7 +369,10 @@ impl Trouble {
         match self {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(*rank),
             Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(*rank),
-            Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(*rank),
+            Self::Crash { rank, .. }
+            | Self::Starve { rank, .. }
+            | Self::Slow { rank, .. }
+            | Self::SlowDisk { rank, .. } => Some(*rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }
@@ -345,7 +381,10 @@ impl Trouble {
         match self {
             Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(rank),
             Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(rank),
-            Self::Starve { rank, .. } | Self::Slow { rank, .. } | Self::SlowDisk { rank, .. } => Some(rank),
+            Self::Crash { rank, .. }
+            | Self::Starve { rank, .. }
+            | Self::Slow { rank, .. }
+            | Self::SlowDisk { rank, .. } => Some(rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }

@@ -156,7 +156,8 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         schedule.faults.retain(|fault| !lost(&fault.what));
     }
     let renamed = |rank: &mut u32| *rank -= u32::from(*rank > gone);
-    for ranks in [&mut schedule.private, &mut schedule.boardless] {
+    let Schedule { private, boardless, full, windowless, .. } = schedule;
+    for ranks in [private, boardless, full, windowless] {
         ranks.retain(|rank| *rank != gone);
         ranks.iter_mut().for_each(renamed);
     }
@@ -169,6 +170,7 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         planned.calls.iter_mut().map(|call| &mut call.rank).for_each(renamed);
         planned.absent.iter_mut().for_each(renamed);
         planned.disagrees.iter_mut().for_each(renamed);
+        planned.long.iter_mut().for_each(renamed);
         planned.receiver.ranks_mut().iter_mut().for_each(renamed);
     }
     schedule.reductions.retain(|planned| !planned.calls.is_empty());
@@ -182,6 +184,7 @@ fn leave_out(planned: &mut Planned, gone: u32) {
     }
     planned.calls.retain(|call| call.rank != gone);
     planned.absent.retain(|rank| *rank != gone);
+    planned.long.retain(|rank| *rank != gone);
     planned.disagrees.take_if(|rank| *rank == gone);
     let first = planned.calls[0].rank;
     match &mut planned.receiver {
@@ -196,7 +199,8 @@ fn leave_out(planned: &mut Planned, gone: u32) {
     }
 }
 
-const SIMPLER_REDUCTIONS: [fn(&mut Planned); 12] = [
+const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
+    |planned| planned.long.clear(),
     |planned| planned.fold_us = 0,
     |planned| planned.absent.clear(),
     |planned| planned.disagrees = None,
@@ -219,8 +223,11 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 12] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 17] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 20] = [
     |schedule| schedule.batch_us = 0,
+    |schedule| schedule.private.clear(),
+    |schedule| schedule.full.clear(),
+    |schedule| schedule.windowless.clear(),
     |schedule| schedule.collect_us = 0,
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,
@@ -250,9 +257,9 @@ const SIMPLER_FAULTS: [SimplerFault; 5] = [
     |lasts_us, _, _, _| *lasts_us = (*lasts_us / 1000 * 1000).max((*lasts_us).min(1000)),
     |_, at_us, _, _| *at_us = *at_us / 1000 * 1000,
     |_, at_us, _, _| *at_us = *at_us / 100 * 100,
-    |_, _, what, _| {
-        if let Trouble::Starve { rank, .. } = *what {
-            *what = Trouble::Freeze(rank);
-        }
+    |_, _, what, _| match *what {
+        Trouble::Starve { rank, .. } => *what = Trouble::Freeze(rank),
+        Trouble::Crash { rank, .. } => *what = Trouble::Kill(rank),
+        _ => {}
     },
 ];

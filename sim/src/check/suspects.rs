@@ -1,58 +1,86 @@
-//! Who may have to do with what goes wrong.
+//! Who had to do with what went wrong, from when on.
+//!
+//! A fault excuses what it can bring about, and nothing before: a process is a suspect once the master has declared it failed, or
+//! once it has given the master up. Both are judged themselves, by what hindered them ([`Suspects::check`]). So whoever
+//! stands still for less than a silence that counts, is cut off for less, or is only slow, excuses nothing.
 
-use everfold_protocol::{Path, Rank};
+use everfold_protocol::{Path, Rank, Timestamp, message::Evidence};
 
-use super::schedule::{Schedule, Trouble};
+use super::{execute::Violation, schedule::Schedule, tally::Tally};
+use crate::World;
 
-/// Ranks to which something happens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Suspects {
-    /// Those whose process ends.
-    pub dead: Path,
-    /// Those that may be declared failed, or that may lose the master: the dead, and whoever may be silent.
-    pub all: Path,
-    /// Those who close their sessions early.
-    pub leaving: Path,
-    /// Whether the master dies.
-    pub master_dies: bool,
-    /// Whether copies may be damaged.
-    pub copies_fail: bool,
+pub(crate) const FENCED: &str =
+    "whoever is declared failed has ended, or was hindered for as long as a silence lasts";
+pub(crate) const DESERTED: &str =
+    "whoever gives the master up could not hear it for as long as a silence lasts";
+
+/// Who was gone, or about to leave, at which time.
+pub(crate) struct Suspects<'a> {
+    pub schedule: &'a Schedule,
+    pub world: &'a World,
+    /// When the times of the schedule begin.
+    pub began: Timestamp,
+    /// When all that lived began to leave, if they have.
+    pub closing: Option<Timestamp>,
 }
 
-impl Suspects {
-    pub fn of(schedule: &Schedule) -> Self {
-        let ranks = schedule.ranks();
-        let everyone = Path::range(0, ranks);
-        let on = |hosts: &[u32]| -> Path {
-            let is_there = |rank: &u32| hosts.contains(&schedule.hosts[*rank as usize]);
-            (0..ranks).filter(is_there).map(Rank).collect()
-        };
-        let masters = schedule.hosts[0];
-        let (mut dead, mut silent) = (Path::empty(), Path::empty());
-        let mut copies_fail = schedule.damage_percent > 0;
-        for fault in &schedule.faults {
-            match &fault.what {
-                Trouble::Kill(rank) | Trouble::LetGo(rank) | Trouble::Abandon(rank) => {
-                    dead = join(&dead, &Path::single(Rank(*rank)));
-                }
-                Trouble::LoseHost(host) => dead = join(&dead, &on(&[*host])),
-                Trouble::Freeze(rank) | Trouble::Starve { rank, .. } => {
-                    // If the master is silent for too long, all others leave it.
-                    let who = if *rank == 0 { everyone.clone() } else { Path::single(Rank(*rank)) };
-                    silent = join(&silent, &who);
-                }
-                Trouble::Cut { from, to, .. } if from.contains(&masters) => silent = join(&silent, &on(to)),
-                Trouble::Cut { from, to, .. } if to.contains(&masters) => silent = join(&silent, &on(from)),
-                Trouble::SpoilCopies(_) => copies_fail = true,
-                // Nobody is silent.
-                Trouble::FullDisk(_) | Trouble::Cut { .. } | Trouble::Unreachable { .. } => {}
-                Trouble::Slow { .. } | Trouble::SlowDisk { .. } => {}
+impl Suspects<'_> {
+    /// A time of the schedule.
+    pub fn at(&self, us: u64) -> Timestamp {
+        self.began + std::time::Duration::from_micros(us)
+    }
+
+    /// Ranks that the master has declared failed by `at`.
+    pub fn failed_by(&self, at: Timestamp) -> Path {
+        self.world.facts.failed_by(at)
+    }
+
+    /// Ranks that have closed their sessions by `at`, dead or not.
+    pub fn closed_by(&self, at: Timestamp) -> Path {
+        if self.closing.is_some_and(|closing| closing <= at) {
+            return Path::range(0, self.schedule.ranks());
+        }
+        let leaves = self.schedule.leaves.iter().filter(|leave| self.at(leave.at_us) <= at);
+        leaves.map(|leave| Rank(leave.rank)).collect()
+    }
+
+    /// Ranks that had gone by `at`, whether the master knew or not.
+    pub fn gone_by(&self, at: Timestamp) -> Path {
+        self.world.facts.gone_by(at)
+    }
+
+    /// Whether the process of `rank` has ended.
+    pub fn is_dead(&self, rank: Rank) -> bool {
+        self.world.facts.ended.contains_key(&rank)
+    }
+
+    /// Whether nothing is left of the master.
+    pub fn master_is_dead(&self) -> bool {
+        self.is_dead(Rank(0))
+    }
+
+    /// Whether every failure that was declared has its reason.
+    pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
+        let facts = &self.world.facts;
+        let by = |since: Option<&Timestamp>, at| since.is_some_and(|since| *since <= at);
+        for (&rank, &(at, evidence)) in &facts.failed {
+            tally.judge(FENCED);
+            let has_reason = match evidence {
+                Evidence::Disconnected => by(facts.ended.get(&rank), at) || by(facts.deserted.get(&rank), at),
+                Evidence::Silent(_) => by(facts.ended.get(&rank), at) || self.world.was_silent(rank, at),
+            };
+            if !has_reason {
+                return Err(Violation::new(FENCED, format!("rank {rank}: {evidence}")));
             }
         }
-        let master_dies = dead.contains(Rank(0));
-        let all = if master_dies { everyone } else { join(&dead, &silent) };
-        let leaving = schedule.leaves.iter().map(|leave| Rank(leave.rank)).collect();
-        Self { dead, all, leaving, master_dies, copies_fail }
+        for (&rank, &at) in &facts.deserted {
+            tally.judge(DESERTED);
+            let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
+            if !is_fenced && !self.world.master_had_died(at) && !self.world.was_left_alone(rank, at) {
+                return Err(Violation::new(DESERTED, format!("rank {rank}")));
+            }
+        }
+        Ok(())
     }
 }
 

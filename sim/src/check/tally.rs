@@ -8,7 +8,8 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::End;
 
-use super::schedule::{Schedule, Trouble};
+use super::schedule::{BOARD_BYTES, Body, CallAt, Schedule, Trouble};
+use crate::{World, process::Process};
 
 /// Counts over any number of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Tally {
     pub ended: BTreeMap<&'static str, u64>,
     /// What those that ended well went through.
     pub met: BTreeMap<&'static str, u64>,
+    /// How often each rule had something to judge.
+    pub judged: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
@@ -37,6 +40,11 @@ impl Tally {
         count("worlds of many ranks in small groups", u64::from(schedule.has_small_groups()));
         count("worlds whose master forgets refusals", u64::from(schedule.pacing.refusals_max.is_some()));
         count("early leaves", schedule.leaves.len() as u64);
+        count("ranks whose bodies are in private memory", schedule.private.len() as u64);
+        count("ranks whose regions are full", schedule.full.len() as u64);
+        count("ranks without a window for partials", schedule.windowless.len() as u64);
+        count("worlds with long bodies on a board", u64::from(schedule.board_bytes > BOARD_BYTES));
+        count("deaths on the one host of bodies in private memory", deaths_of_private_bodies(schedule));
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);
             count("late calls", u64::from(planned.sequence > 0) * planned.calls.len() as u64);
@@ -45,12 +53,22 @@ impl Tally {
             count("disagreements", u64::from(planned.disagrees.is_some()));
             count("reductions with slow folds", u64::from(planned.fold_us > 0));
             count("deadlines", u64::from(planned.deadline_us.is_some()));
+            let is_later = planned.sequence > 0;
+            count("deadlines of later calls", u64::from(is_later && planned.deadline_us.is_some()));
+            count("disagreements in later calls", u64::from(is_later && planned.disagrees.is_some()));
+            let slow_array = planned.fold_us > 0 && planned.body != Body::Object;
+            count("reductions of arrays with slow folds", u64::from(slow_array));
+            let is_long = |call: &&CallAt| planned.long.contains(&call.rank);
+            let long = planned.calls.iter().filter(is_long).count();
+            let mixed = planned.inline && long > 0 && long < planned.calls.len();
+            count("reductions with bodies inline and not", u64::from(mixed));
         }
         for fault in &schedule.faults {
             count(
                 match &fault.what {
                     Trouble::Kill(0) => "masters killed",
                     Trouble::Kill(_) => "ranks killed",
+                    Trouble::Crash { .. } => "deaths that lose messages",
                     Trouble::LetGo(_) => "deaths told by lifelines",
                     Trouble::Abandon(_) => "ranks that left without a word",
                     Trouble::LoseHost(_) => "hosts lost",
@@ -80,21 +98,34 @@ impl Tally {
         *self.met.entry(what).or_default() += number;
     }
 
-    /// Takes in how many rounds were completed on the board, and how many contributions the master has taken from it.
-    pub(crate) fn take_board(&mut self, (complete, taken): (u64, u64)) {
-        *self.met.entry("completed on a board").or_default() += complete;
-        *self.met.entry("taken from a board").or_default() += taken;
+    /// Takes in what happened in a world, apart from how its calls ended.
+    pub(crate) fn take_world(&mut self, world: &World) {
+        let mut count = |what, number| *self.met.entry(what).or_default() += number;
+        let (complete, taken) = world.board_counts();
+        count("completed on a board", complete);
+        count("taken from a board", taken);
+        let (finished, back) = world.team_counts();
+        count("finished in teams", finished);
+        count("contributed again after teams", back);
+        let processes = || world.processes.iter();
+        count("messages lost with their senders", processes().map(|process| process.lost).sum());
+        let outside = |process: &&Process| process.is_full && !process.partials.is_empty();
+        count("ranks with partials in private memory", processes().filter(outside).count() as u64);
+        count("ends that waited for readers of partials", world.waits_for_partials);
     }
 
-    /// Takes in how many reductions teams have finished, and how many contributions came back from them.
-    pub(crate) fn take_teams(&mut self, (finished, back): (u64, u64)) {
-        *self.met.entry("finished in teams").or_default() += finished;
-        *self.met.entry("contributed again after teams").or_default() += back;
+    /// Lets a rule be listed that may have nothing to judge.
+    pub(crate) fn know(&mut self, rule: &'static str) {
+        self.judged.entry(rule).or_default();
     }
 
-    /// Takes in how many calls or reductions a rule has judged.
-    pub(crate) fn take_judged(&mut self, rule: &'static str, number: u64) {
-        *self.met.entry(rule).or_default() += number;
+    /// Counts that a rule has had something to judge.
+    pub(crate) fn judge(&mut self, rule: &'static str) {
+        *self.judged.entry(rule).or_default() += 1;
+    }
+
+    pub(crate) fn judge_if(&mut self, rule: &'static str, applies: bool) {
+        *self.judged.entry(rule).or_default() += u64::from(applies);
     }
 
     /// Takes in how a call ended: nothing if its process died before.
@@ -133,18 +164,38 @@ impl Tally {
 
     /// One count.
     pub fn count(&self, what: &str) -> u64 {
-        [&self.drawn, &self.ended, &self.met].iter().find_map(|counts| counts.get(what)).copied().unwrap_or(0)
+        [&self.drawn, &self.ended, &self.met, &self.judged]
+            .iter()
+            .find_map(|counts| counts.get(what))
+            .copied()
+            .unwrap_or(0)
     }
 }
 
 impl AddAssign<&Tally> for Tally {
     fn add_assign(&mut self, other: &Self) {
-        let pairs =
-            [(&mut self.drawn, &other.drawn), (&mut self.ended, &other.ended), (&mut self.met, &other.met)];
+        let pairs = [
+            (&mut self.drawn, &other.drawn),
+            (&mut self.ended, &other.ended),
+            (&mut self.met, &other.met),
+            (&mut self.judged, &other.judged),
+        ];
         for (mine, others) in pairs {
             for (what, count) in others {
                 *mine.entry(what).or_default() += count;
             }
         }
     }
+}
+
+/// Deaths of ranks whose bodies go with them, where all ranks share memory.
+fn deaths_of_private_bodies(schedule: &Schedule) -> u64 {
+    let shares = schedule.hosts.iter().all(|host| *host == schedule.hosts[0]) && schedule.ranks() > 1;
+    let dies = |what: &Trouble| match what {
+        Trouble::Kill(rank) | Trouble::LetGo(rank) | Trouble::Abandon(rank) => Some(*rank),
+        Trouble::Crash { rank, .. } => Some(*rank),
+        _ => None,
+    };
+    let dead = schedule.faults.iter().filter_map(|fault| dies(&fault.what));
+    dead.filter(|rank| shares && schedule.private.contains(rank)).count() as u64
 }

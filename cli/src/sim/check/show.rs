@@ -7,13 +7,13 @@ use indicatif::HumanCount;
 
 use super::batch::Batch;
 
-/// What was drawn, how futures ended, and how fast it went.
+/// What was drawn, how futures ended, what was met, how often each rule had something to judge, and how fast it went.
 pub fn summary(batch: &Batch) -> String {
     let Batch { runs, events, tally, elapsed, .. } = batch;
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["drawn", "", "futures ended", "", "of those that ended well", ""]);
-    let columns = [&tally.drawn, &tally.ended, &tally.met].map(sorted);
+    table.set_header(["drawn", "", "futures ended", "", "met", "", "judged", ""]);
+    let columns = [&tally.drawn, &tally.ended, &tally.met, &tally.judged].map(sorted);
     let cell = |column: &[(&str, u64)], row: usize| match column.get(row) {
         Some((what, count)) => [(*what).to_owned(), HumanCount(*count).to_string()],
         None => [String::new(), String::new()],
@@ -21,7 +21,7 @@ pub fn summary(batch: &Batch) -> String {
     for row in 0..columns.iter().map(Vec::len).max().unwrap_or_default() {
         table.add_row(columns.iter().flat_map(|column| cell(column, row)));
     }
-    for column in [1, 3, 5] {
+    for column in [1, 3, 5, 7] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }

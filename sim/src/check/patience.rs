@@ -1,0 +1,111 @@
+//! How long a call may take.
+//!
+//! The bound is that of the slowest way which the rules allow: all tasks of all reductions one after the other, each as long as
+//! the slowest rank takes for it, with a message there and back. It is far from what a run takes; what waits for a timer that nobody
+//! set, or for somebody who was not asked, is beyond it all the same. While something goes wrong nothing is expected. After
+//! that, silences are noticed, and all may have to be done again once for each process that is gone.
+
+use std::time::Duration;
+
+use everfold_protocol::{Rank, ReductionId, Timestamp, spec::Protection, watch::INTERVALS_MOST};
+use everfold_worker::board::PATIENCE as BOARD_PATIENCE;
+
+use super::{
+    schedule::{Fault, Planned, Receiver, Schedule, Trouble},
+    suspects::Suspects,
+};
+
+/// How long a process is left alone that could not be reached.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Pauses that one call may have to wait for, one after the other.
+const PAUSES: u32 = 3;
+
+/// How long a reader tries to reach an owner that lives, besides the time in which its silence would be noticed.
+const TRIES_TIME: Duration = Duration::from_secs(20);
+
+/// How long an attempt in teams may stand still, besides a ping interval.
+const TEAM_PATIENCE: Duration = Duration::from_millis(100);
+
+impl Suspects<'_> {
+    /// When the calls of a reduction have to have ended that all of its group have called.
+    pub fn due(&self, planned: &Planned) -> Timestamp {
+        let last = planned.calls.iter().map(|call| call.at_us).max().unwrap_or_default();
+        self.due_after(self.at(last))
+    }
+
+    /// When something has to have ended that nobody keeps waiting from `ready` on.
+    pub fn due_after(&self, ready: Timestamp) -> Timestamp {
+        let Schedule { faults, leaves, .. } = self.schedule;
+        let leaves = leaves.iter().map(|leave| (self.at(leave.at_us), self.at(leave.at_us)));
+        let faults = faults.iter().map(|fault| (self.at(fault.at_us), self.at(end_us(fault))));
+        let mut spans: Vec<_> = leaves.chain(faults).collect();
+        spans.sort_unstable();
+        let work = self.work();
+        let (mut due, mut from) = (ready + work, ready);
+        // Whatever begins when all is to be over is no excuse.
+        for (since, until) in spans {
+            if since <= due {
+                from = from.max(until);
+                due = from + self.detection() + work * (2 + self.world.facts.failed.len() as u32);
+            }
+        }
+        due
+    }
+
+    /// How long it takes until a silence is noticed by both ends, at the longest, and for the next attempts to reach somebody.
+    fn detection(&self) -> Duration {
+        self.world.settings.policy.limits.ping_interval * (2 * INTERVALS_MOST + 2) + PAUSE * PAUSES
+    }
+
+    /// How long all reductions take, one task after the other.
+    fn work(&self) -> Duration {
+        let Schedule {
+            latency_us, task_us, pacing, board, ping_interval_us, damage_percent, batch_us, ..
+        } = self.schedule;
+        let hop = Duration::from_micros(2 * latency_us.1 + batch_us);
+        let task = Duration::from_micros(task_us.iter().copied().max().unwrap_or_default());
+        let reductions = self.schedule.reductions.iter();
+        let folding: Duration = reductions.map(|planned| self.work_of(planned, hop, task)).sum();
+        let board = if *board { BOARD_PATIENCE * 4 } else { Duration::ZERO };
+        let patience = TEAM_PATIENCE.max(Duration::from_micros(*ping_interval_us));
+        let teams = if pacing.teams_from > 0 { patience * 4 } else { Duration::ZERO };
+        // What is damaged on its way is folded again, and that may be damaged, too.
+        let again = if *damage_percent > 0 { 4 } else { 1 };
+        folding * again + board + teams + self.tries() + PAUSE * PAUSES
+    }
+
+    /// How long those try that do not reach each other's memory.
+    fn tries(&self) -> Duration {
+        let parts = |fault: &Fault| matches!(fault.what, Trouble::Unreachable { .. });
+        let limits = &self.world.settings.policy.limits;
+        let each = limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME;
+        if self.schedule.faults.iter().any(parts) { each } else { Duration::ZERO }
+    }
+
+    fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
+        let spec = planned.spec(Rank(planned.calls[0].rank));
+        let id = ReductionId::new(&planned.name, planned.sequence);
+        let parts = [id, id.in_teams()].map(|id| self.world.segments(id, &spec).count() as u32);
+        let (segments, ranks) = (parts[0] + parts[1], spec.group.len() as u32);
+        let fold = Duration::from_micros(planned.fold_us);
+        let tasks = (hop + task + fold) * segments * ranks;
+        let gather = Duration::from_micros(self.schedule.pacing.gather_us);
+        // Each portion of an original is ordered when the one before it was acknowledged.
+        let copies =
+            if planned.protection == Protection::CommitFirst { hop * 2 * segments } else { Duration::ZERO };
+        let collect = Duration::from_micros(self.schedule.collect_us) + hop * 2;
+        let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
+        tasks + gather + copies + hands_out
+    }
+}
+
+/// When a fault is over. Whoever was slow is done with what it has begun.
+fn end_us(fault: &Fault) -> u64 {
+    let tail_us = match fault.what {
+        Trouble::Slow { task_us, .. } => task_us,
+        Trouble::SlowDisk { write_us, .. } => write_us,
+        _ => 0,
+    };
+    fault.at_us + fault.lasts_us + tail_us
+}
