@@ -327,15 +327,15 @@ impl Keepers {
     /// Looks after `owner`'s copy at `at`, if not before. Returns whether that is new.
     pub fn look_at(&mut self, at: Timestamp, owner: Rank) -> bool {
         let charge = self.charges.get_mut(&owner);
-        let charge = charge.filter(|charge| charge.due.is_none_or(|due| at < due));
+        let charge = charge.filter(|charge| charge.next_look().is_none_or(|due| at < due));
         charge.map(|charge| charge.due = Some(at)).is_some()
     }
 
     /// When the keeper of `owner`'s copy will have been silent for too long, if that is not watched yet.
     pub fn watch(&mut self, owner: Rank, patience: &Patience) -> Option<Timestamp> {
         let charge = self.charges.get_mut(&owner)?;
-        let due = charge.answer_due(patience).filter(|_| charge.ordered > 0 && charge.due.is_none());
-        charge.due = charge.due.or(due);
+        let due = charge.answer_due(patience).filter(|_| charge.ordered > 0 && charge.next_look().is_none());
+        charge.due = due.or(charge.due);
         due
     }
 
@@ -371,6 +371,12 @@ impl Charge {
         let least = self.heard + patience.answer?;
         let due = self.heard + self.patience;
         Some(self.failing.map_or(due, |(since, _)| due.min((since + patience.reach).max(least))))
+    }
+
+    /// When it is looked after next. What was due before the keeper was heard last has passed, or was called off with a reduction
+    /// that was taken up again.
+    fn next_look(&self) -> Option<Timestamp> {
+        self.due.filter(|due| *due >= self.heard)
     }
 
     /// Notes that the keeper is asked for so many segments more.
