@@ -251,11 +251,15 @@ impl Reduction {
         charge.kept as usize == self.segments.len() && self.commit(rank)
     }
 
-    /// Takes in that `dead` keeps nothing any more.
+    /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless its memory outlives it.
     pub(crate) fn lose_keeper(&mut self, dead: ProcessId) {
         self.copying.keepers.lose(dead);
         for segment in &mut self.segments {
             segment.keep_replicas(|copy| copy.process != dead);
+            let is_gone = |held: &Arc<Ready>| !self.share_memory && !held.is_inline();
+            if segment.held.get(&dead.rank).is_some_and(is_gone) {
+                segment.held.remove(&dead.rank);
+            }
         }
     }
 
