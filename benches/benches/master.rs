@@ -1,7 +1,7 @@
 //! Reduction messages per second that the master's machine handles on one core.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use everfold_protocol::{
     },
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
+use everfold_sim::costs::Costs;
 
 const JOB: JobId = JobId(1);
 const MEBIBYTE: u64 = 1 << 20;
@@ -158,6 +159,49 @@ fn messages(criterion: &mut Criterion) {
     }
 }
 
+/// A message costs the same however many ranks there are, how many reductions wait for late ranks meanwhile, and who has died.
+fn costs(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("master/messages of spread arrivals");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(1));
+    let levels = [Protection::None, Protection::Memory, Protection::Disk, Protection::CommitFirst];
+    let settings = levels.into_iter().flat_map(|protection| {
+        [(200, 1, 0), (200, 1, 3), (200, 10_000, 3), (1_000, 100, 3), (10_000, 1, 3)]
+            .map(|(ranks, open, dead)| (protection, ranks, open, dead))
+    });
+    for (protection, ranks, open, dead) in settings {
+        let costs = Costs {
+            ranks,
+            open,
+            dead,
+            protection,
+            bytes: 32 << 10,
+            policy: Policy::default(),
+            seed: 0,
+            part_max: Duration::MAX,
+            stopwatch: now_ns,
+        };
+        let name = format!("{ranks} ranks, {dead} dead, {open} open, {protection}");
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|messages| {
+                let (mut handled, mut total) = (0, Duration::ZERO);
+                while handled < messages {
+                    for (_, cost) in costs.measure() {
+                        handled += cost.messages;
+                        total += cost.time;
+                    }
+                }
+                total.mul_f64(messages as f64 / handled as f64)
+            });
+        });
+    }
+}
+
+fn now_ns() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
 /// Pairing costs the same however many partials wait.
 fn pairing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/queue and pairing");
@@ -192,5 +236,5 @@ fn pairing(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, messages, pairing);
+criterion_group!(benches, messages, costs, pairing);
 criterion_main!(benches);

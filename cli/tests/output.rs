@@ -19,7 +19,7 @@ const OUTPUT_LOST: i32 = 74;
 const SIGPIPE: i32 = 141;
 
 /// One of each command that prints.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "--help",
     "--version",
     "run --help",
@@ -27,6 +27,7 @@ const COMMANDS: [&str; 12] = [
     "sim check --seed 1 --trace",
     "sim check --seed 1 --print",
     "sim scale --ranks 4 --bytes 64k",
+    "sim costs --ranks 8 --open 2 --dead 1 --json",
     "sim what-if question.toml --repeat 1 --deaths 1",
     "sim paper --quick --out paper",
     "bench reduce --ranks 2 --bytes 8 --repeat 3 --json figures.json",

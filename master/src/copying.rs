@@ -280,14 +280,11 @@ impl Reduction {
         true
     }
 
-    fn is_protected(&self, rank: Rank) -> bool {
-        self.segments.iter().all(|segment| segment.is_safe(rank))
-    }
-
     /// Contributors whose contributions are in another process's hands, too.
     pub(crate) fn protected(&self) -> Path {
-        let inlined = |rank: &Rank| self.originals.get(rank).is_some_and(|original| original.is_inline());
-        self.group.iter().filter(|rank| inlined(rank) || self.is_protected(*rank)).collect()
+        let is_inlined = |rank: &Rank| self.originals.get(rank).is_some_and(|original| original.is_inline());
+        let kept = self.segments.iter().fold(self.group.clone(), |kept, segment| segment.safe_among(&kept));
+        self.group.iter().filter(|rank| is_inlined(rank) || kept.contains(*rank)).collect()
     }
 }
 

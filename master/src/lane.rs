@@ -179,6 +179,11 @@ impl Lane {
         (self.bytes, self.reads, self.serves) == (0, 0, 0) && self.from.is_empty()
     }
 
+    /// Whether it has answered all that it was given.
+    pub fn is_idle(&self) -> bool {
+        self.tasks == 0
+    }
+
     /// Smoothed rate in bytes per second, if this worker was seen working.
     pub fn rate(&self) -> Option<u64> {
         (self.rate != 0).then_some(self.rate)

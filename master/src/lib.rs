@@ -22,6 +22,7 @@
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `apart` | who does not reach whose memory, and how a reduction goes on in spite of it |
 //! | `schedule` | who is given which task, and when |
+//! | `listing` | which segments wait, and under what they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
@@ -43,6 +44,7 @@ pub mod intake;
 mod keepers;
 mod keeping;
 pub mod lane;
+mod listing;
 pub mod machine;
 pub mod membership;
 mod pace;

@@ -104,6 +104,7 @@ pub struct Arrivals {
     /// The same by whose they are.
     places: BTreeSet<(Rank, u64)>,
     next: u64,
+    log: Log,
 }
 
 /// Partials by their position in the group that was agreed on. Each is a bracket.
@@ -117,7 +118,11 @@ pub struct Brackets {
     pairs: BTreeSet<usize>,
     /// Number of contributions in all of them.
     contributions: usize,
+    log: Log,
 }
+
+/// Whose partials have come or gone since somebody has asked.
+type Log = SmallVec<[Rank; 2]>;
 
 #[derive(Clone, Debug)]
 struct Bracket {
@@ -218,6 +223,22 @@ impl Queue {
         }
     }
 
+    /// Whose partials have come or gone since this was asked last.
+    pub(crate) fn take_log(&mut self) -> Log {
+        match self {
+            Self::Arrival(queue) => std::mem::take(&mut queue.log),
+            Self::Fixed(queue) => std::mem::take(&mut queue.log),
+        }
+    }
+
+    /// Whether partials of `rank` wait.
+    pub(crate) fn has_some_of(&self, rank: Rank) -> bool {
+        match self {
+            Self::Arrival(queue) => queue.of(rank).next().is_some(),
+            Self::Fixed(queue) => queue.of(rank).next().is_some(),
+        }
+    }
+
     /// All waiting partials, in order.
     pub fn into_vec(self) -> Vec<Arc<Ready>> {
         match self {
@@ -298,6 +319,7 @@ impl Queue {
 
 impl Arrivals {
     fn push(&mut self, ready: Arc<Ready>) {
+        self.log.push(ready.process.rank);
         self.places.insert((ready.process.rank, self.next));
         self.contributions += ready.path.len();
         self.partials.push_back((self.next, Some(ready)));
@@ -329,6 +351,7 @@ impl Arrivals {
     fn remove(&mut self, at: u64) -> Option<Arc<Ready>> {
         let index = self.index(at)?;
         let ready = self.partials[index].1.take()?;
+        self.log.push(ready.process.rank);
         self.places.remove(&(ready.process.rank, at));
         self.contributions -= ready.path.len();
         self.waiting -= 1;
@@ -406,6 +429,7 @@ impl Brackets {
         assert!(at.is_bracket() && is_contiguous(&ready.path, group), "I8: {} is no bracket", ready.path);
         self.pairs.extend(self.pair(at));
         self.contributions += ready.path.len();
+        self.log.push(ready.process.rank);
         self.places.insert((ready.process.rank, at.first));
         self.partials.insert(at.first, Bracket { ready, at });
     }
@@ -414,6 +438,7 @@ impl Brackets {
         let Bracket { ready, at } = self.partials.remove(&first)?;
         self.pair(at).map(|pair| self.pairs.remove(&pair));
         self.contributions -= ready.path.len();
+        self.log.push(ready.process.rank);
         self.places.remove(&(ready.process.rank, first));
         Some(ready)
     }

@@ -6,36 +6,43 @@ use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
 
 use crate::machine::Master;
 
-/// Which reductions may read the memory of which dead process.
+/// Which reductions may read the memory of which dead processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remains(BTreeMap<ProcessId, BTreeSet<ReductionId>>);
+pub(crate) struct Remains {
+    readers: BTreeMap<ReductionId, BTreeSet<ProcessId>>,
+    /// How many reductions may read the memory of each.
+    counts: BTreeMap<ProcessId, usize>,
+}
 
 impl Remains {
-    /// Notes that `dead` has left its memory to these reductions.
-    fn leave(&mut self, dead: ProcessId, reductions: BTreeSet<ReductionId>) {
-        self.0.insert(dead, reductions);
+    /// Notes that `dead` has left its memory to these reductions. Returns whether there are none.
+    fn leave(&mut self, dead: ProcessId, reductions: &BTreeSet<ReductionId>) -> bool {
+        for reduction in reductions {
+            self.readers.entry(*reduction).or_default().insert(dead);
+        }
+        if !reductions.is_empty() {
+            self.counts.insert(dead, reductions.len());
+        }
+        reductions.is_empty()
     }
 
     /// Takes in that a reduction has ended. Returns those whose memory nobody needs any more.
     fn end(&mut self, reduction: ReductionId) -> Vec<ProcessId> {
-        for reductions in self.0.values_mut() {
-            reductions.remove(&reduction);
+        let mut unneeded = Vec::new();
+        for dead in self.readers.remove(&reduction).unwrap_or_default() {
+            let Some(count) = self.counts.get_mut(&dead) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&dead);
+                unneeded.push(dead);
+            }
         }
-        self.unneeded()
+        unneeded
     }
 
     /// Whether no memory of a dead process is needed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn unneeded(&mut self) -> Vec<ProcessId> {
-        let mut unneeded = Vec::new();
-        self.0.retain(|process, reductions| {
-            unneeded.extend(reductions.is_empty().then_some(*process));
-            !reductions.is_empty()
-        });
-        unneeded
+        self.readers.is_empty() && self.counts.is_empty()
     }
 }
 
@@ -45,9 +52,9 @@ impl Master {
         let takes_part =
             self.reductions.iter().filter(|(_, reduction)| reduction.spec.group.contains(dead.rank));
         let reductions = takes_part.map(|(id, _)| *id).collect();
-        self.remains.leave(dead, reductions);
-        let unneeded = self.remains.unneeded();
-        self.let_be_forgotten(unneeded);
+        if self.remains.leave(dead, &reductions) {
+            self.let_be_forgotten(vec![dead]);
+        }
     }
 
     /// Takes in that a reduction has ended.
@@ -76,11 +83,11 @@ mod tests {
         let mut remains = Remains::default();
         let [first, second] = [0, 1].map(|sequence| ReductionId::new("sum", sequence));
         let [one, two] = [1, 2].map(ProcessId::first);
-        remains.leave(one, BTreeSet::from([first, second]));
-        remains.leave(two, BTreeSet::from([second]));
-        assert!(remains.unneeded().is_empty());
+        assert!(!remains.leave(one, &BTreeSet::from([first, second])));
+        assert!(!remains.leave(two, &BTreeSet::from([second])));
+        assert!(remains.leave(ProcessId::first(3), &BTreeSet::new()), "it took part in nothing");
         assert!(remains.end(first).is_empty());
         assert_eq!(remains.end(second), [one, two]);
-        assert!(remains.end(second).is_empty());
+        assert!(remains.end(second).is_empty() && remains.is_empty());
     }
 }

@@ -7,15 +7,16 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
+    Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId,
     message::{Data, ToWorker},
     spec::Order,
 };
 use smallvec::SmallVec;
 
 use crate::{
-    crowd::{Crowd, LISTED_MAX, Pairs},
+    crowd::{LISTED_MAX, Pairs},
     lane::{Lane, Lanes, Load},
+    listing::Listings,
     machine::Master,
     membership::Membership,
     pace::LATE_FACTOR,
@@ -33,20 +34,17 @@ const REDUCTIONS_COMPARED: usize = 8;
 /// Of a crowd, so many for each process that it would read from.
 const CROWD_COMPARED: usize = 2;
 
-/// Behind all segments of a reduction.
-fn beyond(reduction: ReductionId) -> SegmentId {
-    SegmentId { reduction, index: SegmentIndex(u32::MAX) }
-}
+/// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room for has one for it. One
+/// that has nothing to do finds the first of them.
+const CROWD_LOOKS_MAX: usize = 64;
 
 /// Segments that somebody could go on with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {
     /// Those that have changed since they were offered last.
     changed: BTreeSet<SegmentId>,
-    /// Those that wait for somebody to have room; of equal turns the oldest reduction first.
-    waiting: BTreeSet<(Turn, Timestamp, SegmentId)>,
-    /// Those of many reductions, by who could go on with them.
-    crowd: Crowd,
+    /// Those that wait for somebody to have room.
+    listings: Listings,
     /// Workers that may have got room.
     touched: BTreeSet<Rank>,
 }
@@ -60,27 +58,6 @@ impl Schedule {
     /// Notes that `rank` may have got room.
     pub(crate) fn touch(&mut self, rank: Rank) {
         self.touched.insert(rank);
-    }
-
-    /// The reductions that have segments that wait for `turn`, the oldest first.
-    fn reductions_waiting(&self, turn: Turn) -> impl Iterator<Item = (Timestamp, ReductionId)> {
-        let mut from = (turn, Timestamp::ZERO, SegmentId::LEAST);
-        std::iter::from_fn(move || {
-            let (_, started, id) = self.waiting.range(from..).next().filter(|(whose, ..)| *whose == turn)?;
-            from = (turn, *started, beyond(id.reduction));
-            Some((*started, id.reduction))
-        })
-    }
-
-    /// Those segments of one of them.
-    fn waiting_of(
-        &self,
-        turn: Turn,
-        (started, reduction): (Timestamp, ReductionId),
-    ) -> impl Iterator<Item = SegmentId> {
-        let first = SegmentId { reduction, index: SegmentIndex(0) };
-        let range = (turn, started, first)..(turn, started, beyond(reduction));
-        self.waiting.range(range).map(|(_, _, id)| *id)
     }
 }
 
@@ -148,40 +125,48 @@ impl Master {
     /// # Panics
     /// If one is forgotten.
     pub(crate) fn check_schedule(&self) {
-        for (turn, started, id) in &self.schedule.waiting {
-            let reduction = self.reductions.get(&id.reduction).expect("only live reductions wait");
-            assert_eq!(
-                (reduction.segments[id.index.0 as usize].turn, reduction.started),
-                (Some(*turn), *started)
-            );
-            if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
-                let is_alive = |rank| self.membership.alive(rank).is_some();
-                let is_busy = |rank: Rank| !self.lanes[rank].has_room(&self.policy);
-                let waits = |own: &Arc<Ready>| {
-                    is_busy(own.process.rank) || !self.has_access(reduction, id.index, own)
-                };
-                let will_ask = match *turn {
-                    Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
-                    Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
-                    Turn::Anyone => {
-                        let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
-                        alive.filter(|rank| is_busy(*rank)).any(|rank| reduction.can_help(id.index, rank))
-                    }
-                };
-                assert!(will_ask, "{id:?} waits for {turn:?}, but nobody will ask for it");
-            }
+        let Schedule { changed, touched, listings } = &self.schedule;
+        listings.check(&self.reductions);
+        if !changed.is_empty() || !touched.is_empty() {
+            return;
         }
-        for (pair, started, id) in self.schedule.crowd.iter() {
-            let reduction = self.reductions.get(&id.reduction).expect("only live reductions wait");
-            let segment = &reduction.segments[id.index.0 as usize];
-            assert!(segment.pairs.contains(pair) && reduction.started == *started, "{id:?} of {pair:?}");
-            if self.schedule.changed.is_empty() && self.schedule.touched.is_empty() {
-                let will_ask = segment.pairs.iter().any(|(reader, owner)| {
-                    let lane = &self.lanes[*reader];
-                    !lane.has_room(&self.policy)
-                        || (reader != owner && !lane.has_room_for(*owner, &self.policy))
-                });
-                assert!(will_ask, "{id:?} waits for {:?}, but nobody will ask for it", segment.pairs);
+        for (turn, _, id) in listings.waiting() {
+            assert!(self.will_ask(*turn, *id), "{id:?} waits for {turn:?}, but nobody will ask for it");
+        }
+        for (_, _, id) in listings.crowd.iter() {
+            let segment = &self.reductions[&id.reduction].segments[id.index.0 as usize];
+            let will_ask = segment.turn.is_some_and(|turn| self.will_ask(turn, *id));
+            assert!(will_ask, "{id:?} waits for {:?}, but nobody will ask for it", segment.listing.pairs);
+            assert!(
+                !self.an_owner_is_idle(*id),
+                "{id:?} waits in the crowd although one of its owners is idle"
+            );
+        }
+    }
+
+    /// Whether one of the owners in a segment, all of whom are compared when it is offered, has nothing to do.
+    fn an_owner_is_idle(&self, id: SegmentId) -> bool {
+        let reduction = &self.reductions[&id.reduction];
+        let is_alive = |rank| self.membership.alive(rank).is_some();
+        let owners: Vec<_> = reduction.executors(id.index, &is_alive).take(OWNERS_COMPARED + 1).collect();
+        let is_idle = |own: &&Arc<Ready>| self.lanes[own.process.rank].is_idle();
+        let is_owners = reduction.segments[id.index.0 as usize].turn == Some(Turn::Owners);
+        is_owners && owners.len() <= OWNERS_COMPARED && owners.iter().any(is_idle)
+    }
+
+    /// Whether somebody who can go on with a segment has no room for it, and so will ask.
+    fn will_ask(&self, turn: Turn, id: SegmentId) -> bool {
+        let reduction = &self.reductions[&id.reduction];
+        let is_alive = |rank| self.membership.alive(rank).is_some();
+        let is_busy = |rank: Rank| !self.lanes[rank].has_room(&self.policy);
+        let waits =
+            |own: &Arc<Ready>| is_busy(own.process.rank) || !self.has_access(reduction, id.index, own);
+        match turn {
+            Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
+            Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
+            Turn::Anyone => {
+                let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
+                alive.filter(|rank| is_busy(*rank)).any(|rank| reduction.can_help(id.index, rank))
             }
         }
     }
@@ -190,13 +175,16 @@ impl Master {
     fn offer(&mut self, id: SegmentId) {
         loop {
             let turn = self.turn(id);
-            self.enlist(id, turn);
+            if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
+                reduction.segments[id.index.0 as usize].turn = turn;
+            }
             let executor = match turn {
-                None => return,
+                None => return self.enlist(id, turn),
                 Some(Turn::Root(_) | Turn::Owners) => self.best_owner(id, turn),
                 Some(Turn::Anyone) => self.best_afresh(id),
             };
             if !executor.is_some_and(|executor| self.grant(executor, id)) {
+                self.enlist(id, turn);
                 // Its root may take it ahead.
                 let root =
                     self.reductions.get(&id.reduction).and_then(|reduction| reduction.spec.delivery.root());
@@ -229,14 +217,12 @@ impl Master {
         let reader = Reader::new(root, membership, lanes, policy, Path::empty());
         let can_read = |ready: &Ready| reader.access(ready, false) < Access::Later;
         let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
-        let is_its = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.delivery.root() == Some(root);
         let is_stuck = |id: &SegmentId| {
             let reduction = &reductions[&id.reduction];
             let queue = &reduction.segments[id.index.0 as usize].queue;
             reduction.can_rouse_root(id.index) && queue.waits_for_slow(can_read, read_ns)
         };
-        let its = schedule.reductions_waiting(Turn::Owners).filter(is_its);
-        let stuck = its.flat_map(|which| schedule.waiting_of(Turn::Owners, which)).find(is_stuck);
+        let stuck = schedule.listings.with_root(root).find(is_stuck);
         if let Some(id) = stuck
             && let Some(reduction) = reductions.get_mut(&id.reduction)
             && reduction.rouse(id.index)
@@ -273,38 +259,31 @@ impl Master {
     /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
     /// fewest reads. Were it always of the oldest one, the link of its root would carry nothing away meanwhile.
     fn first_for(&self, rank: Rank) -> Option<SegmentId> {
-        let Self { schedule, reductions, .. } = self;
+        let Self { schedule: Schedule { listings, .. }, reductions, .. } = self;
         let is_alive = |rank| self.membership.alive(rank).is_some();
-        let best = |turn, access: &dyn Fn(SegmentId) -> Option<Access>| {
-            let able = |id| Some((access(id)?, id));
-            let takes_part = |(_, id): &(Timestamp, ReductionId)| reductions[id].spec.group.contains(rank);
-            let first = |which| schedule.waiting_of(turn, which).find_map(able);
-            let its = schedule.reductions_waiting(turn).filter(takes_part);
-            let firsts = its.filter_map(first).take(REDUCTIONS_COMPARED);
-            firsts.min_by_key(|(access, _)| *access)
-        };
         let into_own = |id: SegmentId| {
             let reduction = &reductions[&id.reduction];
             let own = reduction.own_of(id.index, rank, &is_alive)?;
             self.access(reduction, id.index, own)
         };
-        let afresh =
-            |id: SegmentId| reductions[&id.reduction].can_help(id.index, rank).then_some(Access::Near);
+        let afresh = |id: SegmentId| reductions[&id.reduction].can_help(id.index, rank).then_some(());
         let of_crowd = || {
             let has_room = |owner| self.lanes[rank].has_room_for(owner, &self.policy);
-            let mut waiting = schedule.crowd.waiting_for(rank, has_room, CROWD_COMPARED, into_own);
+            let mut waiting = listings.crowd.waiting_for(rank, has_room, CROWD_COMPARED, into_own);
             waiting.sort_unstable_by_key(|(started, id, _)| (*started, *id));
             let firsts = waiting.into_iter().take(REDUCTIONS_COMPARED);
-            firsts.map(|(_, id, access)| (access, id)).min_by_key(|(access, _)| *access)
+            firsts.map(|(_, id, access)| (id, access)).min_by_key(|(_, access)| *access)
         };
         let of_owners = || {
-            let both = best(Turn::Owners, &into_own).into_iter().chain(of_crowd());
-            both.min_by_key(|(access, _)| *access)
+            let firsts = listings.firsts_of(rank, false, usize::MAX, into_own).take(REDUCTIONS_COMPARED);
+            let best = firsts.min_by_key(|(_, access)| *access);
+            best.into_iter().chain(of_crowd()).min_by_key(|(_, access)| *access)
         };
-        best(Turn::Root(rank), &into_own)
-            .or_else(of_owners)
-            .or_else(|| best(Turn::Anyone, &afresh))
-            .map(|(_, id)| id)
+        let to_root = listings.firsts(Turn::Root(rank), into_own).take(REDUCTIONS_COMPARED);
+        let first = to_root.min_by_key(|(_, access)| *access).or_else(of_owners);
+        let first = first.or_else(|| listings.firsts_of(rank, true, CROWD_LOOKS_MAX, into_own).next());
+        let of_anyone = || listings.firsts(Turn::Anyone, afresh).next().map(|(id, ())| id);
+        first.map(|(id, _)| id).or_else(of_anyone)
     }
 
     /// Who can go on with a segment.
@@ -335,21 +314,8 @@ impl Master {
     fn enlist(&mut self, id: SegmentId, turn: Option<Turn>) {
         let pairs = self.pairs(id, turn);
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let (started, segment) = (reduction.started, &mut reduction.segments[id.index.0 as usize]);
-        let Schedule { waiting, crowd, .. } = &mut self.schedule;
-        // It is in the crowd, or waits by its turn.
-        let before = segment.turn.filter(|_| segment.pairs.is_empty());
-        let after = turn.filter(|_| pairs.is_empty());
-        if before != after {
-            before.map(|before| waiting.remove(&(before, started, id)));
-            waiting.extend(after.map(|after| (after, started, id)));
-        }
-        if segment.pairs != pairs {
-            crowd.strike(&segment.pairs, started, id);
-            crowd.list(&pairs, started, id);
-            segment.pairs = pairs;
-        }
-        segment.turn = turn;
+        reduction.segments[id.index.0 as usize].turn = turn;
+        self.schedule.listings.list(id, reduction, turn, pairs);
     }
 
     /// Under which pairs a segment is listed: none, unless many reductions are open.

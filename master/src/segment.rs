@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::{
     apart::Tries,
-    crowd::Pairs,
     lane::Load,
+    listing::Listing,
     queue::{Queue, Ready},
     reduction::Turn,
 };
@@ -67,6 +67,9 @@ pub struct Completed {
     pub counts: bool,
 }
 
+/// Partials in which most contributions are looked for.
+const LARGEST: usize = 4;
+
 /// One segment's state.
 #[derive(Clone, Debug)]
 pub struct Segment {
@@ -76,8 +79,8 @@ pub struct Segment {
     pub held_root: Option<Arc<Ready>>,
     /// Who is known to be able to go on with it.
     pub(crate) turn: Option<Turn>,
-    /// Under which pairs it is listed in the crowd.
-    pub(crate) pairs: Pairs,
+    /// Where it is listed as one that waits.
+    pub(crate) listing: Listing,
     /// Whether tasks may have any number of partials.
     pub(crate) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.
@@ -140,6 +143,27 @@ impl Segment {
             !copies.is_empty()
         });
         forgotten
+    }
+
+    /// Those of `ranks` whose contributions are in another process's hands. Most are in the largest partials: only for the rest
+    /// all are looked through.
+    pub(crate) fn safe_among(&self, ranks: &Path) -> Path {
+        let mut rest = ranks.clone();
+        let mut largest: SmallVec<[&Arc<Ready>; LARGEST]> = SmallVec::new();
+        for held in self.folded() {
+            let at = largest.partition_point(|other| other.path.len() >= held.path.len());
+            if at < LARGEST {
+                largest.truncate(LARGEST - 1);
+                largest.insert(at, held);
+            }
+        }
+        for held in largest {
+            let mut others = held.path.clone();
+            others.remove(held.process.rank);
+            rest = rest.difference(&others);
+        }
+        let rest: Path = rest.iter().filter(|rank| !self.is_safe(*rank)).collect();
+        ranks.difference(&rest)
     }
 
     /// Remembers what a process's own partial is now.

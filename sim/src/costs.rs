@@ -231,8 +231,11 @@ impl<'a> Run<'a> {
             }
             Part::ToOne | Part::ToAll => {
                 let group: Path = self.living.iter().copied().collect();
-                let delivery =
-                    if part == Part::ToAll { Delivery::All } else { Delivery::Root(self.living[0]) };
+                let delivery = if part == Part::ToAll {
+                    Delivery::All
+                } else {
+                    Delivery::Root(self.living[self.living.len() / 2])
+                };
                 let call = |rank: &Rank| (*rank, format!("{part:?}"), delivery.clone(), group.clone());
                 calls.extend(self.living.iter().map(call));
             }

@@ -88,6 +88,11 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     met("without a contribution", 1000);
     met("with folds done again", 1000);
     met("with tasks done twice", 1000);
+    met("worlds of hundreds of segments", 10);
+    met("worlds of many ranks in small groups", 30);
+    met("told that it was over long ago", 100);
+    met("calls judged for needless folds", 10_000);
+    met("reductions judged for needless copies", 2000);
 }
 
 #[test]

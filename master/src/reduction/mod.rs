@@ -27,8 +27,8 @@ pub(crate) use self::turn::Turn;
 use crate::{
     apart::{Apart, Tries},
     copying::Copying,
-    crowd::Pairs,
     lane::Load,
+    listing::Listing,
     machine::Timer,
     policy::Policy,
     queue::{Queue, Ready},
@@ -123,7 +123,7 @@ impl Reduction {
             queue: Queue::new(spec.order),
             held_root: None,
             turn: None,
-            pairs: Pairs::new(),
+            listing: Listing::default(),
             unbounded: false,
             running: BTreeMap::new(),
             result: None,

@@ -1,0 +1,213 @@
+//! Which segments wait, and under what they are found.
+//!
+//! A segment is listed when it was offered and nobody has taken it. Whoever gets room then looks at those only for which it may be
+//! the one: those whose turn is its own, and those in which a partial of its own waits. So a look takes as long however many
+//! segments wait for others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, Timestamp};
+
+use crate::{
+    crowd::{Crowd, Pairs},
+    reduction::{Reduction, Turn},
+    segment::Segment,
+};
+
+/// Behind all segments of a reduction.
+fn beyond(reduction: ReductionId) -> SegmentId {
+    SegmentId { reduction, index: SegmentIndex(u32::MAX) }
+}
+
+/// Where a segment is listed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listing {
+    /// Whose turn it is, and whether it is in the crowd.
+    place: Option<(Turn, bool)>,
+    /// Under which pairs it is listed in the crowd.
+    pub pairs: Pairs,
+    /// Under which owners of waiting partials.
+    owners: BTreeSet<Rank>,
+    /// Whether its root could be roused.
+    with_root: Option<Rank>,
+}
+
+/// All segments that wait.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listings {
+    /// Those that wait for somebody to have room; of equal turns the oldest reduction first.
+    waiting: BTreeSet<(Turn, Timestamp, SegmentId)>,
+    /// Those of many reductions, by who could go on with them.
+    pub crowd: Crowd,
+    /// Those whose turn is their owners', by owner; those of the crowd apart.
+    owned: BTreeSet<(Rank, bool, Timestamp, SegmentId)>,
+    /// Those that wait with all but their root's own partial, by root.
+    with_root: BTreeSet<(Rank, Timestamp, SegmentId)>,
+}
+
+impl Listings {
+    /// Lists a segment as it is now.
+    pub fn list(&mut self, id: SegmentId, reduction: &mut Reduction, turn: Option<Turn>, pairs: Pairs) {
+        let place = turn.map(|turn| (turn, !pairs.is_empty()));
+        let root = reduction.spec.delivery.root();
+        let root =
+            root.filter(|_| place == Some((Turn::Owners, false)) && reduction.can_rouse_root(id.index));
+        let (started, segment) = (reduction.started, &mut reduction.segments[id.index.0 as usize]);
+        if segment.listing.place != place {
+            self.strike(id, started, &mut segment.listing);
+            segment.listing.place = place;
+            match place {
+                Some((turn, false)) => drop(self.waiting.insert((turn, started, id))),
+                Some((_, true)) | None => {}
+            }
+            segment.queue.take_log();
+            if let Some((Turn::Owners, _)) = place {
+                let all: Vec<Rank> = segment.queue.iter().map(|ready| ready.process.rank).collect();
+                self.list_owners(id, started, segment, all);
+            }
+        } else {
+            let changed = segment.queue.take_log();
+            self.list_owners(id, started, segment, changed);
+        }
+        let listing = &mut segment.listing;
+        if listing.pairs != pairs {
+            self.crowd.strike(&listing.pairs, started, id);
+            self.crowd.list(&pairs, started, id);
+            listing.pairs = pairs;
+        }
+        if listing.with_root != root {
+            listing.with_root.map(|root| self.with_root.remove(&(root, started, id)));
+            self.with_root.extend(root.map(|root| (root, started, id)));
+            listing.with_root = root;
+        }
+    }
+
+    /// Lists a segment under those of `ranks` that own a partial there now.
+    fn list_owners(
+        &mut self,
+        id: SegmentId,
+        started: Timestamp,
+        segment: &mut Segment,
+        ranks: impl IntoIterator<Item = Rank>,
+    ) {
+        let Some((Turn::Owners, in_crowd)) = segment.listing.place else { return };
+        for rank in ranks {
+            let entry = (rank, in_crowd, started, id);
+            if !segment.queue.has_some_of(rank) {
+                segment.listing.owners.remove(&rank);
+                self.owned.remove(&entry);
+            } else if segment.listing.owners.insert(rank) {
+                self.owned.insert(entry);
+            }
+        }
+    }
+
+    fn strike(&mut self, id: SegmentId, started: Timestamp, listing: &mut Listing) {
+        let Some((turn, in_crowd)) = listing.place.take() else { return };
+        if !in_crowd {
+            self.waiting.remove(&(turn, started, id));
+        }
+        for rank in std::mem::take(&mut listing.owners) {
+            self.owned.remove(&(rank, in_crowd, started, id));
+        }
+    }
+
+    /// All that wait, but for the crowd.
+    pub fn waiting(&self) -> impl Iterator<Item = &(Turn, Timestamp, SegmentId)> {
+        self.waiting.iter()
+    }
+
+    /// Of each reduction that has segments that wait for `turn`, the oldest first, what the first of them is that is `able`.
+    pub fn firsts<T>(
+        &self,
+        turn: Turn,
+        able: impl Fn(SegmentId) -> Option<T>,
+    ) -> impl Iterator<Item = (SegmentId, T)> {
+        let mut from = Bound::Unbounded;
+        std::iter::from_fn(move || {
+            loop {
+                let start = match from {
+                    Bound::Unbounded => Bound::Included((turn, Timestamp::ZERO, SegmentId::LEAST)),
+                    from => from,
+                };
+                let next = self.waiting.range((start, Bound::Unbounded)).next();
+                let &(_, started, id) = next.filter(|(whose, ..)| *whose == turn)?;
+                let found = able(id);
+                let last = if found.is_some() { beyond(id.reduction) } else { id };
+                from = Bound::Excluded((turn, started, last));
+                if let Some(found) = found {
+                    return Some((id, found));
+                }
+            }
+        })
+    }
+
+    /// The same of segments in which a partial of `owner` waits; of the crowd, or of all others. Looks at `most` segments.
+    pub fn firsts_of<T>(
+        &self,
+        owner: Rank,
+        in_crowd: bool,
+        most: usize,
+        able: impl Fn(SegmentId) -> Option<T>,
+    ) -> impl Iterator<Item = (SegmentId, T)> {
+        let mut from = Bound::Included((owner, in_crowd, Timestamp::ZERO, SegmentId::LEAST));
+        let mut left = most;
+        std::iter::from_fn(move || {
+            loop {
+                left = left.checked_sub(1)?;
+                let next = self.owned.range((from, Bound::Unbounded)).next();
+                let whose = |(rank, crowd, ..): &&(Rank, bool, Timestamp, SegmentId)| {
+                    (*rank, *crowd) == (owner, in_crowd)
+                };
+                let &(_, _, started, id) = next.filter(whose)?;
+                let found = able(id);
+                let last = if found.is_some() { beyond(id.reduction) } else { id };
+                from = Bound::Excluded((owner, in_crowd, started, last));
+                if let Some(found) = found {
+                    return Some((id, found));
+                }
+            }
+        })
+    }
+
+    /// Segments that wait with all but the own partial of `root`.
+    pub fn with_root(&self, root: Rank) -> impl Iterator<Item = SegmentId> {
+        let from = (root, Timestamp::ZERO, SegmentId::LEAST);
+        self.with_root.range(from..).take_while(move |(whose, ..)| *whose == root).map(|(_, _, id)| *id)
+    }
+
+    /// Verifies that nothing is listed that does not wait.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn check(&self, reductions: &BTreeMap<ReductionId, Reduction>) {
+        let segment = |id: &SegmentId| {
+            let reduction = reductions.get(&id.reduction).expect("only live reductions wait");
+            (reduction, &reduction.segments[id.index.0 as usize])
+        };
+        for (turn, started, id) in &self.waiting {
+            let (reduction, segment) = segment(id);
+            assert_eq!((segment.turn, reduction.started), (Some(*turn), *started));
+        }
+        for (pair, started, id) in self.crowd.iter() {
+            let (reduction, segment) = segment(id);
+            assert!(
+                segment.listing.pairs.contains(pair) && reduction.started == *started,
+                "{id:?} of {pair:?}"
+            );
+        }
+        for (owner, in_crowd, started, id) in &self.owned {
+            let (reduction, segment) = segment(id);
+            let is_listed = segment.listing.place == Some((Turn::Owners, *in_crowd))
+                && segment.listing.owners.contains(owner)
+                && reduction.started == *started;
+            assert!(is_listed, "{id:?} of {owner}");
+        }
+        for (root, _, id) in &self.with_root {
+            assert_eq!(segment(id).1.listing.with_root, Some(*root), "{id:?}");
+        }
+    }
+}
