@@ -20,6 +20,11 @@ impl Master {
         }
         let refusal = self.refused_before(id, sender.rank, &contribution.spec.group);
         if let Some(refusal) = refusal.or_else(|| self.unacceptable(sender, &contribution)) {
+            if refusal.absent().is_some() && !self.refusals.contain(id) && !self.reductions.contains_key(&id)
+            {
+                // Who else is absent by then is no other reason for those who call later.
+                self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
+            }
             self.tell_refused(id, Path::single(sender.rank), refusal);
             return;
         }

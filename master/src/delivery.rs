@@ -7,7 +7,14 @@
 //!
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
 //! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
-//! already has.
+//! already has. A rank that cannot reach a process which lives and holds a piece is told a lender instead; once it
+//! has tried for as long as any silence lasts, nobody waits for it any more.
+//!
+//! # One report, one deadline
+//! Some calls have ended before others, and their processes may have died since. So what a report says of
+//! contributors, deaths and copies stays as it was when the result was first handed out, until there is another
+//! result: which is only as long as no call may have ended with this one. A deadline goes on while the result is
+//! copied. When it passes, those who have the result receive it, and the others hear that it has passed.
 //!
 //! # What may be missing
 //! A result that was copied over contributions is all that is left of them. If the rest of it went with somebody whose
@@ -18,12 +25,12 @@
 //! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
 //! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
     message::{Data, Finished, HalfBody, NotCollected, Piece, ToWorker},
-    report::Refusal,
+    report::{Refusal, Report},
     spec::Delivery,
 };
 
@@ -35,8 +42,25 @@ use crate::{
     reduction::Reduction,
 };
 
-/// Ranks that lend the result they have until all have it: if one of them dies, the other is left.
+/// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are on as
+/// many hosts, if there are: of two hosts a rank reaches one, if any two cannot reach each other.
 const LENDERS: usize = 2;
+
+/// What the reports of a reduction say alike from its first hand-out on: some calls have ended with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    survived: Path,
+    protected: Path,
+}
+
+/// What a rank could not copy of a result.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Misses {
+    /// How often it missed something.
+    tries: u32,
+    /// Ranks that live and hold a piece, and that it could not reach.
+    unreached: Path,
+}
 
 impl Reduction {
     /// Whether those who have copied the result lend it: where pieces of it go with their processes.
@@ -65,6 +89,15 @@ impl Reduction {
         self.collecting = Some(ranks);
     }
 
+    /// The report of a result that is handed out.
+    pub(crate) fn report_of_result(&mut self, now: Timestamp) -> Report {
+        let report = self.report(now);
+        let Report { survived, protected, .. } = &report;
+        let told = || Told { survived: survived.clone(), protected: protected.clone() };
+        let Told { survived, protected } = self.told.get_or_insert_with(told).clone();
+        Report { survived, protected, ..report }
+    }
+
     /// Notes that `rank` copies nothing more. Returns whether it did.
     pub(crate) fn stop_collecting(&mut self, rank: Rank) -> bool {
         let waited = self.collecting.as_mut().is_some_and(|waiting| waiting.remove(rank));
@@ -87,10 +120,62 @@ impl Reduction {
         })
     }
 
-    fn finished(&self, id: ReductionId) -> Finished {
-        let (result, report) = (self.pieces(), self.report(self.last_progress));
+    fn finished(&mut self, id: ReductionId) -> Finished {
+        let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
         let (lend, beside) = (self.lends(&result), self.copies_beside());
         Finished { reduction: id, lend, beside, result, last: None, report }
+    }
+
+    /// Where `rank` finds the pieces of the result: with others than those that it could not reach, where others have
+    /// them.
+    pub(crate) fn pieces_for(&self, rank: Rank, members: &Membership) -> Option<Vec<Piece>> {
+        let misses = self.misses.get(&rank).filter(|misses| !misses.unreached.is_empty())?;
+        Some(self.pieces_at(|index, result| {
+            let is_reached = |ready: &Arc<Ready>| !misses.unreached.contains(ready.process.rank);
+            let has_it = |ready: &Arc<Ready>| {
+                ready.path == self.group
+                    && ready.process.rank != rank
+                    && is_reached(ready)
+                    && members.readable(ready, self.share_memory)
+            };
+            let other = || self.half_filled(index).find(has_it);
+            let other = if is_reached(result) { None } else { other() };
+            other.unwrap_or_else(|| result.clone())
+        }))
+    }
+
+    /// Whether a call may have ended with the result, or somebody who lives can lend it: then no other result takes
+    /// its place.
+    pub(crate) fn is_settled(&self, members: &Membership) -> bool {
+        let lends = |(process, half): &(ProcessId, HalfBody)| {
+            half.collected == u64::MAX && members.alive(process.rank).is_some()
+        };
+        match self.copies_beside() {
+            true => self.half_bodies.values().any(lends),
+            false => !self.collected.is_empty(),
+        }
+    }
+
+    /// Whether it takes one lender more, besides those there are: `rank`.
+    fn wants_lender(&self, rank: Rank, members: &Membership) -> bool {
+        let lends = |(process, half): &&(ProcessId, HalfBody)| {
+            half.collected == u64::MAX && members.alive(process.rank).is_some()
+        };
+        let lenders = || self.half_bodies.values().filter(lends);
+        let hosts: BTreeSet<_> = lenders().map(|(process, _)| members.host(process.rank)).collect();
+        let is_elsewhere = hosts.len() < LENDERS && !hosts.contains(&members.host(rank));
+        let is_missed = || self.misses.values().any(|misses| !misses.unreached.is_empty());
+        lenders().count() < LENDERS || is_elsewhere || is_missed()
+    }
+
+    /// Notes that a rank's call has ended without the result that it copied beside its contribution.
+    fn give_up_collector(&mut self, rank: Rank) {
+        self.originals.retain(|owner, original| original.is_inline() || *owner != rank);
+        self.half_bodies.remove(&rank);
+        for segment in &mut self.segments {
+            segment.held.remove(&rank);
+            segment.spoil(rank);
+        }
     }
 
     /// Whether ranks copy the result beside their contributions, and keep both until all have it. Where memory is shared, arrays
@@ -161,11 +246,12 @@ impl Master {
             return self.stale(sender, "collected a result that nobody waits for");
         };
         reduction.collected.insert(sender.rank).expect("it has waited");
-        let lends = |(lender, half): &&(ProcessId, HalfBody)| {
-            half.collected == u64::MAX && self.membership.alive(lender.rank).is_some()
-        };
-        let keeps = reduction.copies_beside() || reduction.half_bodies.contains_key(&sender.rank);
-        if keeps || reduction.half_bodies.values().filter(lends).take(LENDERS).count() < LENDERS {
+        reduction.misses.remove(&sender.rank);
+        let beside = reduction.copies_beside();
+        let keeps = beside || reduction.half_bodies.contains_key(&sender.rank);
+        if beside && body.is_none() {
+            reduction.give_up_collector(sender.rank);
+        } else if keeps || reduction.wants_lender(sender.rank, &self.membership) {
             let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
             reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
         } else {
@@ -183,12 +269,15 @@ impl Master {
         };
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
         reduction.returned.insert(sender.rank).expect("it was told once");
+        let misses = reduction.misses.entry(sender.rank).or_default();
+        misses.tries += 1;
         if self.membership.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();
+        } else if culprit != sender {
+            misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
         }
-        reduction.returns += 1;
-        if reduction.returns / reduction.group.len() as u32 > self.policy.attempts_max() {
+        if misses.tries > self.policy.attempts_max() {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
         }
         // Most likely a death is about to be noticed.
@@ -223,17 +312,26 @@ impl Master {
         }
         let finished = reduction.finished(id);
         for to in self.peers_of(&to) {
-            self.send(to, ToWorker::Finished(Box::new(finished.clone())));
+            self.send_result(to, finished.clone());
         }
+    }
+
+    /// Tells a rank where the result lies, as far as it can reach that.
+    pub(crate) fn send_result(&mut self, to: ProcessId, mut finished: Finished) {
+        let reduction = self.reductions.get(&finished.reduction);
+        let pieces = reduction.and_then(|reduction| reduction.pieces_for(to.rank, &self.membership));
+        finished.result = pieces.unwrap_or(finished.result);
+        self.send(to, ToWorker::Finished(Box::new(finished)));
     }
 
     /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
     fn reopen(&mut self, now: Timestamp, id: ReductionId) {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         reduction.collecting = None;
-        if let Some(due) = reduction.due().filter(|_| reduction.collected.is_empty()) {
-            self.timers.insert((due, Timer::Deadline(id)));
+        if reduction.wants_copies() {
+            self.look_for_copies(now, id);
         }
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
         match reduction.restore(&self.membership) {
             Ok(()) => self.proceed(now, id),
             Err(refusal) => self.do_without(now, id, refusal),
@@ -242,12 +340,13 @@ impl Master {
 
     fn release_collected(&mut self, id: ReductionId) {
         self.let_go(id);
-        let Some(reduction) = self.reductions.remove(&id) else { return };
-        let group = &reduction.spec.group;
+        self.end_timers(id);
+        let Some(mut reduction) = self.reductions.remove(&id) else { return };
+        let group = &reduction.spec.group.clone();
         if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {
             // A result for one rank: that one has it already.
             self.notice(Notice::Finished(id));
-            let report = reduction.report(reduction.last_progress).brief();
+            let report = reduction.report_of_result(reduction.last_progress).brief();
             for to in self.peers_of(group) {
                 let (result, report) = (Vec::new(), report.clone());
                 let finished =
@@ -259,5 +358,153 @@ impl Master {
             self.send(to, ToWorker::Release { reduction: id });
         }
         self.end_remains(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use everfold_protocol::{
+        Epoch, Generation, JobId, ReductionSpec, WindowId,
+        message::{
+            Contribution, Header, Keep, Kept, NotKept, PartialReady, Peer, Place, Task, TaskCounters,
+            ToMaster, WindowRef,
+        },
+        spec::{BodyKind, ElementType, Limits, Operation, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{
+        event::{Action, Event},
+        policy::Policy,
+    };
+
+    const RANKS: u32 = 4;
+    const SEGMENT_BYTES: u64 = 1 << 16;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn window(number: u64) -> Data {
+        let (window, generation, place) = (WindowId(number), Generation(1), Place::Served);
+        Data::Window(WindowRef { window, generation, bytes: 2 * SEGMENT_BYTES, checksum: None, place })
+    }
+
+    /// A master whose ranks, each on a host of its own, are here.
+    fn master() -> Master {
+        let limits = Limits { ping_interval: Duration::from_millis(500), ..Limits::default() };
+        let policy = Policy {
+            limits,
+            segment_bytes: SEGMENT_BYTES,
+            segment_bytes_min: SEGMENT_BYTES,
+            copy_bytes: 1,
+            ..Policy::default()
+        };
+        let mut master = Master::new(at(0), JobId(1), RANKS, policy);
+        for process in (0..RANKS).map(|rank| ProcessId::first(Rank(rank))) {
+            let peer = Peer {
+                process,
+                host: u64::from(process.rank.0),
+                pid: 1,
+                region: None,
+                bell: None,
+                board: None,
+                address: String::new(),
+                domain: None,
+            };
+            hear(&mut master, at(0), process, ToMaster::Join { peer, size: RANKS });
+        }
+        master
+    }
+
+    fn hear(master: &mut Master, now: Timestamp, sender: ProcessId, message: ToMaster) {
+        let header = Header { job: JobId(1), epoch: Epoch(0), sender };
+        master.handle_event(now, Event::Message { header, message });
+    }
+
+    fn said(master: &mut Master) -> Vec<(ProcessId, ToWorker)> {
+        let actions = std::iter::from_fn(|| master.poll_action());
+        let said = |action| match action {
+            Action::Send { to, message } => Some((to, message)),
+            _ => None,
+        };
+        actions.filter_map(said).collect()
+    }
+
+    fn call() -> Contribution {
+        let spec = ReductionSpec {
+            group: Path::range(0, RANKS),
+            delivery: Delivery::FirstOf(vec![Rank(0)]),
+            kind: BodyKind::Array {
+                element: ElementType::U8,
+                operation: Operation::Sum,
+                length: 2 * SEGMENT_BYTES,
+            },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::Disk,
+            allow_missing: false,
+            trace: false,
+        };
+        Contribution { reduction: ReductionId::new("x", 0), name: "x".into(), spec, data: window(0) }
+    }
+
+    /// Lets `ranks` contribute, and all do the tasks that they are told; tells what is to be copied.
+    fn run(master: &mut Master, now: Timestamp, ranks: &[u32]) -> Vec<(ProcessId, Keep)> {
+        for rank in ranks {
+            let call = Box::new(call());
+            hear(master, now, ProcessId::first(Rank(*rank)), ToMaster::Contribute(call));
+        }
+        let mut keeps = Vec::new();
+        loop {
+            let said = said(master);
+            if said.is_empty() {
+                return keeps;
+            }
+            for (to, message) in said {
+                match message {
+                    ToWorker::Keep(keep) => keeps.push((to, keep)),
+                    ToWorker::Task(Task { task, segment, own, sources, .. }) => {
+                        let paths = sources.iter().map(|source| &source.path);
+                        let path = paths.fold(own, |all, path| all.union(path).expect("disjoint"));
+                        let (data, counters) = (window(1), TaskCounters::default());
+                        let done = PartialReady { task, segment, path, data, counters };
+                        hear(master, now, to, ToMaster::PartialReady(done));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What comes of copies while a result is handed out counts if that is lost. The result itself does not matter
+    /// here.
+    #[test]
+    fn copies_go_on_when_a_reduction_is_taken_up_again() {
+        let id = ReductionId::new("x", 0);
+        for kept in [Ok(window(9)), Err(NotKept::Unreachable)] {
+            let mut master = master();
+            run(&mut master, at(0), &[2, 3]);
+            master.handle_timeout(at(100));
+            let keeps = run(&mut master, at(100), &[]);
+            let (keeper, Keep { segments, source, .. }) =
+                keeps.first().expect("ranks 0 and 1 are late").clone();
+            master.reductions.get_mut(&id).expect("it is open").collecting = Some(Path::empty());
+            let (owner, is_kept) = (source.process, kept.is_ok());
+            let kept = Kept { reduction: id, owner, segments: segments.clone(), result: kept };
+            hear(&mut master, at(110), keeper, ToMaster::Kept(kept));
+            let segment = &master.reductions[&id].segments[segments.start as usize];
+            assert_eq!(segment.replicas.contains_key(&owner.rank), is_kept);
+            assert_eq!(said(&mut master), [], "nothing is copied while the result is");
+            master.reopen(at(120), id);
+            while let Some(due) = master.poll_timeout().filter(|due| *due <= at(400)) {
+                master.handle_timeout(due);
+            }
+            let is_it = |keep: &Keep| keep.source.process == owner && keep.segments == segments;
+            let again = run(&mut master, at(400), &[]).iter().any(|(_, keep)| is_it(keep));
+            assert_eq!(again, !is_kept, "what is kept is not ordered again, what is not kept is");
+        }
     }
 }

@@ -7,7 +7,11 @@ use everfold_protocol::{
     spec::Delivery,
 };
 
-use crate::{event::Notice, machine::Master, segment::Running};
+use crate::{
+    event::Notice,
+    machine::{Master, Timer},
+    segment::Running,
+};
 
 /// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
 /// these lists together would grow with the square of the group.
@@ -22,8 +26,8 @@ impl Master {
         }
         self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
-        for timer in reduction.timers(id, &self.policy) {
-            self.timers.remove(&timer);
+        if let Some(end) = reduction.gathers_until(&self.policy) {
+            self.timers.remove(&(end, Timer::Gathered(id)));
         }
         if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
             let candidates = candidates.clone();
@@ -32,7 +36,7 @@ impl Master {
         let root = reduction.spec.delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
         last.iter().for_each(|last| reduction.count_last(last));
-        let mut report = reduction.report(now);
+        let mut report = reduction.report_of_result(now);
         let (group, have_it) = (reduction.spec.group.clone(), reduction.collected.clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let lend = in_windows && reduction.lends(&result);
@@ -42,6 +46,7 @@ impl Master {
             reduction.hand_out(reduction.callers().difference(&have_it).iter().filter(is_alive).collect());
         } else {
             self.let_go(id);
+            self.end_timers(id);
             self.reductions.remove(&id);
         }
         self.notice(Notice::Finished(id));
@@ -59,7 +64,7 @@ impl Master {
             }
             let finished =
                 Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
-            self.send(peer, ToWorker::Finished(Box::new(finished)));
+            self.send_result(peer, finished);
         }
         for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {
             self.send(peer, ToWorker::Release { reduction: id });
@@ -84,23 +89,40 @@ impl Master {
             return self.dissolve(id, &Path::empty());
         }
         self.let_go(id);
+        self.end_timers(id);
         let Some(reduction) = self.reductions.remove(&id) else {
             return;
         };
-        for timer in reduction.timers(id, &self.policy) {
-            self.timers.remove(&timer);
-        }
         let callers = reduction.callers();
-        let Self { refusals, membership, policy, .. } = self;
         let (also, theirs) = caller.unzip();
         let theirs = theirs.cloned().unwrap_or_default();
         let group: Path = reduction.spec.group.iter().chain(theirs.iter()).collect();
         let has_heard = |rank: Rank| callers.contains(rank) || also == Some(rank);
-        let awaited = group.iter().filter(|rank| !has_heard(*rank) && membership.may_call(*rank)).collect();
-        refusals.add(id, refusal.clone(), &group, awaited);
-        refusals.limit(policy.refusals_max);
+        self.remember_refusal(id, &refusal, &group, has_heard);
         self.tell_refused(id, callers, refusal);
         self.end_remains(id);
+    }
+
+    /// Keeps for those of `group` who call a reduction later why it was refused.
+    pub(crate) fn remember_refusal(
+        &mut self,
+        id: ReductionId,
+        refusal: &Refusal,
+        group: &Path,
+        has_heard: impl Fn(Rank) -> bool,
+    ) {
+        let Self { refusals, membership, policy, .. } = self;
+        let awaited = group.iter().filter(|rank| !has_heard(*rank) && membership.may_call(*rank)).collect();
+        refusals.add(id, refusal.clone(), group, awaited);
+        refusals.limit(policy.refusals_max);
+    }
+
+    /// Sets aside what was due for a reduction that is over.
+    pub(crate) fn end_timers(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        for timer in reduction.timers(id, &self.policy) {
+            self.timers.remove(&timer);
+        }
     }
 
     pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
@@ -128,7 +150,7 @@ impl Master {
         }
     }
 
-    /// Ends the reduction because its deadline has passed.
+    /// Ends the reduction because its deadline has passed. Those who have copied the result keep it.
     pub(crate) fn pass_deadline(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let deadline = reduction.spec.deadline.expect("only reductions with a deadline have such a timer");

@@ -214,12 +214,17 @@ impl Master {
     pub(crate) fn do_without(&mut self, now: Timestamp, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
-            if let Some(ranks) = refusal.absent().filter(|_| !reduction.half_bodies.is_empty()) {
-                // Parts of the result with these contributions lie where others have lain, and some ranks may have all of it.
-                let has_it = reduction.collected.iter().any(|rank| self.membership.alive(rank).is_some());
-                let lost = Refusal::ResultLost { ranks: ranks.clone() };
-                if has_it || !reduction.copies_beside() {
-                    return self.refuse(id, if has_it { lost } else { refusal });
+            if let Some(ranks) = refusal.absent() {
+                // Some ranks may have all of the result. Or parts of it with these contributions lie where others
+                // have lain.
+                let is_settled = reduction.is_settled(&self.membership);
+                let is_overwritten = !reduction.half_bodies.is_empty() && !reduction.copies_beside();
+                let is_lost = is_overwritten && matches!(refusal, Refusal::ContributionLost { .. });
+                if is_settled || is_lost {
+                    let ranks = ranks.clone();
+                    return self.refuse(id, Refusal::ResultLost { ranks });
+                } else if is_overwritten {
+                    return self.refuse(id, refusal);
                 }
             }
             let callers = reduction.callers();

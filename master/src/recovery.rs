@@ -100,6 +100,7 @@ impl Reduction {
         self.copying.keepers.place_anew();
         // What was copied of a result with them is none any more.
         self.half_bodies.clear();
+        self.told = None;
         for segment in &mut self.segments {
             segment.replicas.retain(|owner, _| !ranks.contains(*owner));
         }

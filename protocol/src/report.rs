@@ -19,7 +19,8 @@ pub struct Report {
     /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the result. If that are
     /// more than 64, only the first of them is told.
     pub tasks_per_worker: Vec<(Rank, u64)>,
-    /// Ranks that died after they had contributed, and whose contributions count nevertheless.
+    /// Ranks that died after they had contributed and before the result was handed out, and whose contributions count
+    /// nevertheless.
     pub survived: Path,
     /// Folds of two partials that had to be done again because their result was lost: it went with a process that died, or
     /// was damaged, or its executor spoilt it.
@@ -29,8 +30,8 @@ pub struct Report {
     pub folds: u64,
     /// Ranks of the group whose contributions are missing in the result; empty unless the caller allowed it.
     pub missing: Path,
-    /// Contributors whose contributions were in another process's hands before the end, copied or folded, as far as the
-    /// master was told.
+    /// Contributors whose contributions were in another process's hands, copied or folded, when the result was handed
+    /// out, as far as the master was told.
     pub protected: Path,
     /// Tasks that were given to a second process because the first was late.
     pub tasks_doubled: u64,
@@ -163,7 +164,8 @@ impl Refusal {
     }
 }
 
-/// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost.
+/// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost, or the
+/// deadline has passed while it was copied: then other ranks may have received it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Two ranks called the same reduction with different arguments. All ranks hear it.
@@ -266,12 +268,12 @@ pub enum Refusal {
         /// Who.
         ranks: Path,
     },
-    /// The deadline passed.
+    /// The deadline passed before this rank had the result. Ranks that had copied it by then have received it.
     #[error("the deadline of {deadline:?} passed; no contribution from ranks {missing}")]
     DeadlineExceeded {
         /// The deadline, from the first contribution.
         deadline: Duration,
-        /// Who had not contributed; empty if all had and folding took too long.
+        /// Who had not contributed; empty if all had, and folding or copying the result took too long.
         missing: Path,
     },
     /// A body could not be read or combined.

@@ -107,7 +107,8 @@ impl<B: Body, D> Reduction<B, D> {
     }
 
     /// Ends the reduction with [`Refusal::DeadlineExceeded`] if it takes longer than this from its first
-    /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives.
+    /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives. If it passes
+    /// while the result is copied, ranks that have it receive it, and the others hear the error.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self

@@ -268,6 +268,7 @@ impl World {
         let event = Event::Message { header, message };
         self.time_master(|master, now| master.handle_event(now, event));
         let Some((id, inline)) = contribution else { return };
+        self.note_call(id, sender);
         let reduction = self.master().reductions().find(|(open, _)| **open == id);
         // What it refuses counts nowhere.
         if reduction.is_some_and(|(_, reduction)| reduction.arrived.contains(sender)) {

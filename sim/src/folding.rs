@@ -1,22 +1,20 @@
-//! What workers do with data: they fold it, copy it, collect it.
+//! What workers do with data: they fold it and copy it.
 //!
 //! Data is [`evidence`].
-
-use std::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
     bracketing::{self, Span},
-    message::{ByteRange, Data, Fault, HalfBody, Piece, Source, Task},
+    message::{ByteRange, Data, Fault, Source, Task},
     spec::Order,
 };
-use everfold_worker::machine::{Collected, Event, ExecutionError};
+use everfold_worker::machine::{Event, ExecutionError};
 
 use crate::{
     events::{Happening, Work},
     evidence::{self, NONSENSE},
     faults::{RETRY, Reach},
-    process::{Shown, contains, inlined},
+    process::{Shown, inlined},
     timing::Spent,
     world::World,
 };
@@ -45,7 +43,7 @@ impl World {
             Work::Collect(reduction, pieces, how) => {
                 let share = self.process_mut(process.rank).shares.get_mut(&reduction);
                 share.expect("it was called here").begin_collecting(how);
-                self.collect(process, reduction, pieces, spent);
+                self.collect(process, reduction, pieces, (how, spent));
             }
             Work::Keep(keep) => self.keep(process, keep, spent),
         }
@@ -164,70 +162,6 @@ impl World {
 
     fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
         self.process(source.process.rank).read(&source.data, segment)
-    }
-
-    fn collect(&mut self, process: ProcessId, reduction: ReductionId, pieces: Vec<Piece>, mut spent: Spent) {
-        let rank = process.rank;
-        let mut at = 0;
-        for piece in &pieces {
-            assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
-            at = piece.range.end();
-        }
-        let share = &self.process(rank).shares[&reduction];
-        let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
-        let place = if how.beside { Shown::Partial } else { Shown::Original };
-        let done = share.collected.len();
-        if how.beside && self.process(rank).is_windowless && !self.process(rank).has_partial(reduction) {
-            let reason = "there is no window left for another one".to_owned();
-            let (suspects, fault) = (Path::empty(), Fault::Unfit);
-            let result = Err(ExecutionError { culprit: process, suspects, fault, reason });
-            return self.tell_worker(rank, Event::Collected { reduction, result });
-        }
-        if done == 0 && !share.shown && !how.beside && self.process(rank).lends_body(reduction) {
-            // The result is copied over what somebody still reads.
-            return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
-        }
-        for (index, range) in self.segments(reduction, &spec).skip(done) {
-            let piece = pieces.iter().find(|piece| contains(piece.range, range));
-            let piece = piece.expect("each segment has its piece");
-            let reach = self.reaches(rank, piece.process, &piece.data, reduction);
-            match self.with_patience(reach, &mut spent) {
-                Reach::Now => spent.unanswered = Duration::ZERO,
-                Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
-                Reach::Never => {
-                    let is_array = spec.kind.array_bytes().is_some() && !is_inline;
-                    let share = self.process_mut(rank).shares.get_mut(&reduction);
-                    share.expect("it was called here").shown |= is_array;
-                    let body = is_array.then(|| {
-                        let data = self.process_mut(rank).window(reduction, place, at);
-                        HalfBody { data, collected: range.start, untouched: range.start }
-                    });
-                    let reason = "its window is closed".to_owned();
-                    let culprit = piece.process;
-                    let error = ExecutionError {
-                        culprit,
-                        suspects: Path::empty(),
-                        fault: Fault::Unreachable,
-                        reason,
-                    };
-                    let result = Ok(Collected::Part { body, error });
-                    return self.tell_worker(rank, Event::Collected { reduction, result });
-                }
-            }
-            let value = self.process(piece.process.rank).read(&piece.data, SegmentId { reduction, index });
-            let process = self.process_mut(rank);
-            if how.beside {
-                process.torn.remove(&SegmentId { reduction, index });
-                process.partials.insert(SegmentId { reduction, index }, value.clone());
-            }
-            let share = process.shares.get_mut(&reduction).expect("it was called here");
-            share.collected.push(value);
-        }
-        let body = match how.beside {
-            true => self.process_mut(rank).window(reduction, Shown::Partial, at),
-            false => self.process_mut(rank).window(reduction, Shown::Result, at.max(100_000)),
-        };
-        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
     }
 
     /// The segments of a body, and where they lie.

@@ -24,6 +24,7 @@
 //! | `folding` | what workers do with data |
 //! | `copies` | how second copies are made and damaged, and what is noted about them |
 //! | `inbox` | what waits for a master that takes messages in batches |
+//! | `collecting` | how a rank copies a result |
 //! | `faults` | what goes wrong |
 //! | `facts` | what happened to processes, and when |
 //! | `oracle` | what has to hold |
@@ -35,6 +36,7 @@
 
 mod board;
 pub mod check;
+mod collecting;
 pub mod collective;
 mod copies;
 pub mod costs;

@@ -24,6 +24,8 @@ pub struct Ended {
     pub value: Option<Vec<Vec<Rank>>>,
     /// When.
     pub at: Timestamp,
+    /// When its worker said so; where the body is still lent to a reader, the call ends later.
+    pub told: Timestamp,
 }
 
 impl World {
@@ -38,13 +40,34 @@ impl World {
         process.shares.keys().copied().filter(|id| !process.released.contains(id))
     }
 
+    /// Takes in that the master has heard `rank` call a reduction, and may have taken that in.
+    pub(crate) fn note_call(&mut self, reduction: ReductionId, rank: Rank) {
+        let is_open = self.master().reductions().any(|(id, _)| *id == reduction);
+        if is_open || self.heard_first(reduction).is_some() {
+            self.heard.entry((reduction, rank)).or_insert(self.now);
+        }
+    }
+
+    /// When the master heard the first contribution to a reduction that it took in.
+    pub(crate) fn heard_first(&self, reduction: ReductionId) -> Option<Timestamp> {
+        let of_it = self.heard.range((reduction, Rank(0))..=(reduction, Rank(u32::MAX)));
+        of_it.map(|(_, at)| *at).min()
+    }
+
+    /// When the master heard `rank`'s contribution to a reduction.
+    pub(crate) fn heard(&self, reduction: ReductionId, rank: Rank) -> Option<Timestamp> {
+        self.heard.get(&(reduction, rank)).copied()
+    }
+
     /// Takes in that a future ends.
     pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
+        let now = self.now;
         let process = self.process_mut(rank);
         let (lends, lends_body) = (process.lends(reduction), process.lends_body(reduction));
         let share = process.shares.get_mut(&reduction).expect("it was called here");
         if matches!(end, End::Received(_)) && share.spec.kind.array_bytes().is_some() && lends {
             share.waits = Some(end);
+            share.told = Some(now);
             self.waits_for_partials += u64::from(!lends_body);
             return;
         }
@@ -69,7 +92,8 @@ impl World {
             self.teller.resolved(at, rank, reduction, &end);
         }
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
-        let before = share.ended.replace(Ended { end, value, at });
+        let told = share.told.unwrap_or(at);
+        let before = share.ended.replace(Ended { end, value, at, told });
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;
     }
@@ -82,6 +106,8 @@ impl World {
                 ranks.iter().for_each(|rank| self.check_that_it_did_not_come(rank, *reduction));
             }
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
+            // It names a rank that lives and cannot be reached.
+            Refusal::ResultLost { .. } if !self.gaps.is_empty() => {}
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
             _ => {}
         }

@@ -102,8 +102,13 @@ pub(crate) struct Share {
     pub tried: bool,
     /// Whether the body is shown in spite of what was copied into it.
     pub shown: bool,
-    /// How it ends as soon as nobody reads the body any more.
+    /// How much of the segment that follows on those that were copied is overwritten.
+    pub touched: u64,
+    /// Whether it has found no room for the result yet, and will the next time.
+    pub is_crowded: bool,
+    /// How it ends as soon as nobody reads the body any more, and since when it waits for that.
     pub waits: Option<End>,
+    pub told: Option<Timestamp>,
     pub ended: Option<Ended>,
 }
 
@@ -115,13 +120,15 @@ impl Share {
 
     /// Whether the result lies where the contribution has lain.
     pub fn is_overwritten(&self) -> bool {
-        self.spec.kind.array_bytes().is_some() && !self.collected.is_empty() && !self.how.beside
+        let is_begun = !self.collected.is_empty() || self.touched > 0;
+        self.spec.kind.array_bytes().is_some() && is_begun && !self.how.beside
     }
 
     /// Notes that the result is about to be copied.
     pub fn begin_collecting(&mut self, how: Collecting) {
         if how.afresh {
             self.collected.clear();
+            self.touched = 0;
         }
         let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;
         self.how = Collecting { beside, afresh: false };
@@ -224,8 +231,11 @@ impl Process {
             let array = share.filter(|share| share.spec.kind.array_bytes().is_some());
             let in_place = array.filter(|share| !share.how.beside);
             let result = in_place.and_then(|share| share.collected.get(segment.index.0 as usize));
+            let is_half =
+                |share: &&Share| share.touched > 0 && share.collected.len() == segment.index.0 as usize;
             return match array {
                 Some(share) if share.ended.is_some() => vec![NONSENSE],
+                Some(_) if in_place.is_some_and(|share| is_half(&share)) => vec![NONSENSE],
                 _ => result.cloned().unwrap_or_else(|| vec![self.id.rank]),
             };
         }

@@ -48,6 +48,12 @@ pub struct Settings {
     pub fold_time: BTreeMap<String, Duration>,
     /// Longest time that a rank takes to copy a result, besides that of a message.
     pub collect_time: Duration,
+    /// Segments of a result that a rank copies at a time; 0 if it copies all at once.
+    pub collect_segments: usize,
+    /// Whether a copy of a result that fails may leave a segment half overwritten.
+    pub halves: bool,
+    /// Ranks that have no room for a result when they first copy it.
+    pub crowded: Vec<Rank>,
     /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
     /// node of its own.
     pub cluster: Option<Cluster>,
@@ -84,6 +90,9 @@ impl Settings {
             task_time: BTreeMap::new(),
             fold_time: BTreeMap::new(),
             collect_time: Duration::ZERO,
+            collect_segments: 0,
+            halves: false,
+            crowded: Vec::new(),
             cluster: None,
             keep_failures: 0,
             damage: 0,

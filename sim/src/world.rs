@@ -95,6 +95,10 @@ pub struct World {
     pub(crate) copies: Copies,
     /// Contributions that came back from teams.
     pub(crate) back: u64,
+    /// When the master heard which contributions.
+    pub(crate) heard: BTreeMap<(ReductionId, Rank), Timestamp>,
+    /// How often what has happened that no fault tells.
+    pub(crate) seen: BTreeMap<&'static str, u64>,
     met: Vec<Rank>,
     /// All processes of the job.
     pub(crate) peers: Arc<[Peer]>,
@@ -140,6 +144,8 @@ impl World {
             folds: BTreeMap::new(),
             copies: Copies::default(),
             back: 0,
+            heard: BTreeMap::new(),
+            seen: BTreeMap::new(),
             met: Vec::new(),
             peers: Arc::new([]),
             incomplete: BTreeMap::new(),
@@ -416,6 +422,8 @@ impl World {
                 self.look_later();
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
+            // Something else was due before, and this was scheduled once more after that.
+            Happening::Timeout if self.master_due.is_none_or(|due| due > self.now) => {}
             Happening::Timeout => {
                 self.master_due = None;
                 // What has come before it is taken in before.
@@ -453,6 +461,7 @@ impl World {
         let Call { rank, name, sequence, spec, inline } = call;
         let reduction = ReductionId::new(&name, sequence);
         self.quiet = self.quiet.max(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
+        let is_crowded = self.settings.crowded.contains(&rank);
         let process = self.process_mut(rank);
         if process.worker.is_none() {
             self.calls_ended += 1;
@@ -468,7 +477,10 @@ impl World {
             how: Collecting::default(),
             tried: false,
             shown: false,
+            touched: 0,
+            is_crowded,
             waits: None,
+            told: None,
             ended: None,
         };
         process.shares.insert(reduction, share);

@@ -32,7 +32,10 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_contribution_is_half_overwritten_by_the_result,
     a_damaged_copy_beside_its_keepers_own_contribution,
+    a_deadline_passes_while_its_result_is_copied,
+    a_fold_hangs_past_the_deadline,
     a_host_is_lost_while_the_master_sleeps,
     a_keeper_never_hears_from_an_owner,
     a_keeper_never_reaches_an_owner,
@@ -40,6 +43,7 @@ scenarios! {
     a_root_and_its_neighbour_in_the_tree_are_apart,
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,
+    a_rank_dies_while_its_result_is_handed_out,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     a_long_body_on_the_board_is_not_folded_last,
     an_original_that_went_with_its_window,
@@ -48,9 +52,11 @@ scenarios! {
     nobody_is_left_to_collect,
     nobody_is_left_to_fold_for,
     rank_0_leaves_long_before_the_others,
+    ranks_call_what_others_were_refused,
     the_fenced_have_room,
     the_last_who_lives_leaves_without_contributing,
     the_result_is_handed_over_as_its_lenders_leave,
+    two_hosts_cannot_read_each_others_results,
     two_that_have_closed_wait_for_each_other,
     what_is_begun_afresh_in_vain,
     whoever_leaves_has_put_something_on_the_board,

@@ -84,6 +84,17 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     {
         met(&format!("judged: {judged}"), 1000);
     }
+    for event in ["segments of a result half copied", "pauses within the copy of a result"] {
+        met(event, 50);
+    }
+    met("no room for a result", 30);
+    met("deadlines of later calls", 100);
+    for rule in
+        ["one report", "one error", "no early deadline", "no late deadline", "a result that somebody has"]
+    {
+        met(rule, 1000);
+    }
+    met("a result that can be had", 100);
     met("counting contributions of the dead", 1000);
     met("without a contribution", 1000);
     met("with folds done again", 1000);

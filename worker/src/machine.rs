@@ -230,6 +230,8 @@ struct Local {
     held: BTreeMap<SegmentIndex, Path>,
     /// Whether others may have to copy the result from here, too.
     lends: bool,
+    /// Whether the result that was told last is copied beside this rank's contribution.
+    beside: bool,
     /// Whose contributions are in the result that was told last.
     contributors: Option<Path>,
     /// A result that is to be copied over partials on which tasks that were given up still work.
@@ -404,7 +406,17 @@ impl Worker {
 
     fn open(&mut self, reduction: ReductionId, name: String, spec: ReductionSpec, way: Way) {
         let (held, state) = (BTreeMap::new(), State::Running);
-        let local = Local { name, spec, held, lends: false, contributors: None, awaited: None, way, state };
+        let local = Local {
+            name,
+            spec,
+            held,
+            lends: false,
+            beside: false,
+            contributors: None,
+            awaited: None,
+            way,
+            state,
+        };
         let before = self.reductions.insert(reduction, local);
         assert!(before.is_none(), "each call has its own sequence number");
     }
@@ -603,6 +615,7 @@ impl Worker {
         };
         // Of what came in messages nothing is read here, and nobody would release it.
         local.lends = announce && (local.lends || lend);
+        local.beside = beside;
         let before = local.contributors.replace(report.contributors.clone());
         let afresh = before.is_some_and(|before| before != report.contributors);
         local.state = State::Collecting { report: Box::new(report), announce };
@@ -643,13 +656,16 @@ impl Worker {
         }
     }
 
-    /// Ends the application's future, if it is still open, and releases the windows. Whoever has the result keeps it.
+    /// Ends the application's future, if it is still open, and releases the windows. A rank that has the result keeps
+    /// it, unless others may have another one by now: a rank that takes part no more does not hear whether they have
+    /// folded it anew without what went with others.
     fn end(&mut self, reduction: ReductionId, end: End) {
-        let end = match self.reductions.get_mut(&reduction).map(|local| &mut local.state) {
-            None => return,
-            Some(State::Serving) => None,
-            Some(State::Lending { report }) => Some(End::Received(*std::mem::take(report))),
-            Some(State::Running | State::Folding { .. } | State::Collecting { .. }) => Some(end),
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);
+        let end = match &mut local.state {
+            State::Serving => None,
+            State::Lending { report } if !is_cut_off => Some(End::Received(*std::mem::take(report))),
+            _ => Some(end),
         };
         self.actions.extend(end.map(|end| Action::Resolve { reduction, end }));
         self.release(reduction);

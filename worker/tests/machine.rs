@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
+use std::time::Duration;
+
 use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
     message::{
         ByteRange, Contribution, Data, Fault, Finished, Header, Peer, Piece, Place, ToWorker, WindowRef,
     },
-    report::Report,
+    report::{Refusal, Report},
     spec::{BodyKind, Delivery, Limits, Order, Protection},
 };
 use everfold_worker::machine::{Action, Collected, End, Event, ExecutionError, Worker};
@@ -57,6 +59,47 @@ fn finished(reduction: ReductionId, data: Data, lend: bool) -> ToWorker {
     let result = vec![Piece { range, process: ProcessId::first(Rank(2)), data }];
     let report = Report::default();
     ToWorker::Finished(Box::new(Finished { reduction, result, last: None, lend, beside: true, report }))
+}
+
+/// A worker that has copied a result, and lends it.
+fn lender(reduction: ReductionId, beside: bool) -> Worker {
+    let mut worker = worker(reduction);
+    let (window, generation, place) = (WindowId(1), Generation(1), Place::Served);
+    let long = Data::Window(WindowRef { window, generation, bytes: 20_000, checksum: None, place });
+    let ToWorker::Finished(mut told) = finished(reduction, long.clone(), true) else { unreachable!() };
+    told.beside = beside;
+    hear(&mut worker, ToWorker::Finished(told));
+    let result = Ok(Collected::Whole(Some(long)));
+    worker.handle_event(Timestamp::ZERO, Event::Collected { reduction, result });
+    while worker.poll_action().is_some() {}
+    worker
+}
+
+/// Others may have folded the contributions anew, without those that went with somebody.
+#[test]
+fn who_is_declared_failed_does_not_know_whether_all_have_the_result_that_it_lends() {
+    let reduction = ReductionId::new("sum", 0);
+    let resolved = |worker: &mut Worker| {
+        let actions = std::iter::from_fn(|| worker.poll_action());
+        let mut ends = actions.filter_map(|action| match action {
+            Action::Resolve { end, .. } => Some(end),
+            _ => None,
+        });
+        ends.next().unwrap()
+    };
+    let mut worker = lender(reduction, true);
+    hear(&mut worker, ToWorker::Fenced);
+    assert_eq!(resolved(&mut worker), End::Fenced);
+    let mut worker = lender(reduction, true);
+    worker.handle_event(Timestamp::ZERO, Event::MasterLost);
+    assert_eq!(resolved(&mut worker), End::MasterLost);
+    let mut worker = lender(reduction, true);
+    let refusal = Refusal::DeadlineExceeded { deadline: Duration::ZERO, missing: Path::empty() };
+    hear(&mut worker, ToWorker::Refused { reduction, refusal });
+    assert!(matches!(resolved(&mut worker), End::Received(_)), "nobody has another result");
+    let mut worker = lender(reduction, false);
+    hear(&mut worker, ToWorker::Fenced);
+    assert!(matches!(resolved(&mut worker), End::Received(_)), "there is one result only");
 }
 
 /// A long result is lost with who holds it, and the next is so short that it comes in a message: nobody reads that here, and

@@ -27,6 +27,7 @@ pub(crate) use self::turn::Turn;
 use crate::{
     apart::{Apart, Tries},
     copying::Copying,
+    delivery::{Misses, Told},
     lane::Load,
     listing::Listing,
     machine::Timer,
@@ -66,8 +67,10 @@ pub struct Reduction {
     pub(crate) gone: Path,
     /// Who did not reach whom.
     pub(crate) apart: Apart,
-    /// How often ranks could not reach all of the result.
-    pub(crate) returns: u32,
+    /// What ranks that wait for the result could not reach of it.
+    pub(crate) misses: BTreeMap<Rank, Misses>,
+    /// What was told with the result.
+    pub(crate) told: Option<Told>,
     /// What the bodies of ranks hold that could not copy the whole result.
     pub(crate) half_bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
     /// Whether all processes of the group can read each other's memory.
@@ -147,7 +150,8 @@ impl Reduction {
             returned: Path::empty(),
             gone: Path::empty(),
             apart: Apart::default(),
-            returns: 0,
+            misses: BTreeMap::new(),
+            told: None,
             collected: Path::empty(),
             half_bodies: BTreeMap::new(),
             share_memory,
@@ -415,9 +419,15 @@ impl Reduction {
 
     /// Where the finished segments lie; neighbouring ones in one window are one piece.
     pub fn pieces(&self) -> Vec<Piece> {
+        self.pieces_at(|_, result| result.clone())
+    }
+
+    /// The same, of what `place` names for each segment and its result.
+    pub(crate) fn pieces_at(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
             let Some(result) = &segment.result else { continue };
+            let result = place(index, result);
             let range = self.range(index);
             match pieces.last_mut() {
                 Some(last) if last.process == result.process && last.data == result.data => {

@@ -58,6 +58,9 @@ pub fn draw(seed: u64) -> Schedule {
         ping_interval_us: if foul { pick(&mut random, [10_000, 30_000, 100_000]) } else { 0 },
         latency_us: (1, pick(&mut random, [50, 50, 500])),
         collect_us: 0,
+        collect_segments: 0,
+        halves: false,
+        crowded: Vec::new(),
         keep_failures_percent: if foul { pick(&mut random, [0, 0, 30]) } else { 0 },
         damage_percent: if foul { pick(&mut random, [0, 0, 10]) } else { 0 },
         batch_us: 0,
@@ -151,6 +154,11 @@ pub fn draw(seed: u64) -> Schedule {
     let mut apart = random;
     apart.set_stream(9);
     reshape(&mut schedule, &mut apart, weather == Weather::Fair);
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(5);
+    if !schedule.board && schedule.pacing.teams_from == 0 && apart.random_bool(0.15) {
+        hand_out_with_trouble(&mut schedule, &mut apart);
+    }
     schedule
 }
 
@@ -197,6 +205,61 @@ fn make_copies(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weathe
             _ => Fault { at_us, lasts_us: 0, what: Trouble::SpoilCopies(rank) },
         };
         schedule.faults.push(fault);
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets results be copied bit by bit, under deadlines, while processes die and hosts cannot read each other's results.
+fn hand_out_with_trouble(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let ranks = schedule.ranks();
+    schedule.collect_us = pick(random, [100, 1000, 10_000]);
+    schedule.collect_segments = pick(random, [0, 1, 2]);
+    schedule.halves = random.random_bool(0.7);
+    if random.random_bool(0.3) {
+        schedule.crowded = (0..ranks).filter(|_| random.random_bool(0.4)).collect();
+    }
+    schedule.ping_interval_us = schedule.ping_interval_us.max(pick(random, [0, 10_000]));
+    let latest_us = 6000 + 5 * schedule.collect_us;
+    let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
+    for name in names {
+        let is_slow = |planned: &Planned| planned.name == name && planned.fold_us > 0;
+        if random.random_bool(0.2) || schedule.reductions.iter().any(is_slow) {
+            continue;
+        }
+        let (object, missing) = (random.random_bool(0.2), random.random_bool(0.5));
+        let protection = pick(random, [Protection::None, Protection::Disk, Protection::CommitFirst]);
+        for planned in schedule.reductions.iter_mut().filter(|planned| planned.name == name) {
+            if matches!(planned.receiver, Receiver::Root(_)) {
+                planned.receiver = Receiver::All;
+            }
+            planned.body = if object { Body::Object } else { Body::Array(50_000) };
+            (planned.inline, planned.protection, planned.allow_missing) = (false, protection, missing);
+            if random.random_bool(0.4) {
+                planned.deadline_us = Some(random.random_range(500..latest_us));
+            }
+        }
+    }
+    for _ in 0..random.random_range(0..=2) {
+        let (at_us, rank) = (random.random_range(500..latest_us), random.random_range(0..ranks));
+        if rank > 0 {
+            let what = death(schedule, random, rank);
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        }
+    }
+    let hosts = &schedule.hosts;
+    let (one, other) = (*hosts.choose(random).expect("not empty"), *hosts.choose(random).expect("not empty"));
+    if one != other && random.random_bool(0.5) {
+        let (at_us, lasts_us) = (random.random_range(0..latest_us), pick(random, [5000, 50_000, 0]));
+        schedule.faults.push(Fault {
+            at_us,
+            lasts_us,
+            what: Trouble::Unreachable { a: one, b: other, at_once: true },
+        });
+    }
+    if schedule.ping_interval_us > 0 && random.random_bool(0.3) {
+        let (rank, task_us) = (random.random_range(0..ranks), random.random_range(5000..400_000));
+        let what = Trouble::Slow { rank, task_us };
+        schedule.faults.push(Fault { at_us: random.random_range(0..latest_us), lasts_us: latest_us, what });
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }

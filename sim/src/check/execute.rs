@@ -163,6 +163,9 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.latency = (us(schedule.latency_us.0), us(schedule.latency_us.1));
     settings.task_time = (0..).map(Rank).zip(schedule.task_us.iter().copied().map(us)).collect();
     settings.collect_time = us(schedule.collect_us);
+    settings.collect_segments = schedule.collect_segments as usize;
+    settings.halves = schedule.halves;
+    settings.crowded = schedule.crowded.iter().copied().map(Rank).collect();
     let slow = schedule.reductions.iter().filter(|planned| planned.fold_us > 0);
     settings.fold_time = slow.map(|planned| (planned.name.clone(), us(planned.fold_us))).collect();
     settings.keep_failures = schedule.keep_failures_percent;

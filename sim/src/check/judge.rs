@@ -28,18 +28,16 @@ const AGREE: &str = "ranks to which nothing happened agree";
 const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
-const LENT: &str = "a result that somebody has survives one death";
 const MISSING: &str =
     "between hosts, whoever lets contributions be missing receives what those who live have";
 const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
-const EARLY: &str = "a deadline does not pass before its time";
 const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
 /// All rules that judge calls, processes or reductions one by one.
-pub(crate) const RULES: [&str; 14] =
-    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, LENT, MISSING, IN_TIME, EARLY, DEADLINE, LEAVE];
+pub(crate) const RULES: [&str; 12] =
+    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, MISSING, IN_TIME, DEADLINE, LEAVE];
 pub(crate) const RULES_OF_PROCESSES: [&str; 2] = [FENCED, DESERTED];
 
 /// Judges what comes of one schedule.
@@ -89,8 +87,10 @@ impl<'a> Judgement<'a> {
         self.slow_folds_are_done_once(&mut tally)?;
         self.nothing_was_done_in_vain(&mut tally)?;
         protection::judge(self.schedule, self.world, &mut tally)?;
+        self.calls_are_consistent(&mut tally)?;
         self.all_is_closed(&mut tally)?;
         tally.take_world(self.world);
+        tally.take_events(&self.world.seen);
         Ok(tally)
     }
 
@@ -128,8 +128,7 @@ impl<'a> Judgement<'a> {
                 }
             }
             match &agreed {
-                // It was later than others when the result went with whoever held it.
-                _ if matches!(ended.end, End::Refused(Refusal::ResultLost { .. })) => {}
+                _ if Case::may_come_too_late(&ended.end) => {}
                 None => agreed = Some((case.rank, counted)),
                 Some((rank, other)) => {
                     tally.judge(AGREE);
@@ -148,12 +147,7 @@ impl<'a> Judgement<'a> {
         let Planned { calls, absent, .. } = case.planned;
         let first = calls.iter().map(|call| call.at_us).min().unwrap_or_default();
         let passes = case.spec.deadline.map(|deadline| self.suspects.at(first) + deadline);
-        let is_exceeded = matches!(ended.end, End::Refused(Refusal::DeadlineExceeded { .. }));
         if let Some(passes) = passes {
-            tally.judge_if(EARLY, is_exceeded);
-            if is_exceeded && ended.at < passes {
-                return Err(case.broken(EARLY, told(ended, passes)));
-            }
             tally.judge(DEADLINE);
             let due = self.suspects.due_after(passes.max(self.suspects.at(case.called_us)));
             if ended.at > due {
@@ -218,7 +212,6 @@ impl<'a> Judgement<'a> {
             self.schedule.faults.iter().any(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
         let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
         tally.judge_if(MISSING, case.spec.allow_missing && far_apart && hit > 0);
-        tally.judge_if(LENT, far_apart && hit == 1 && ended.value.is_some());
         tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
         tally.judge_if(REASON, !is_well);
         let reason = |holds: bool| match holds {
@@ -230,7 +223,7 @@ impl<'a> Judgement<'a> {
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
         match &ended.end {
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if case.spec.allow_missing && far_apart && somebody_receives =>
+                if case.spec.allow_missing && far_apart && somebody_receives && !parted =>
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
@@ -253,11 +246,8 @@ impl<'a> Judgement<'a> {
                 reason(ranks.is_subset(&failed))
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
-                if far_apart && hit == 1 {
-                    return Err(case.broken(LENT, format!("{:?}", ended.end)));
-                }
                 // Whoever has the result has it where its contribution has lain: any contribution may be lost with it.
-                reason(ranks.is_subset(&case.spec.group) && hit > 0)
+                reason(ranks.is_subset(&case.spec.group) && (hit > 0 || parted))
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
                 // In the end all leave, also those who were awaited. Nobody waits for those who have called before.

@@ -24,9 +24,11 @@
 //! | `judge` | what has to hold in the end |
 //! | `needless` | what must not have been done in vain |
 //! | `protection` | what has to hold of second copies |
+//! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
 //! | `tally` | what was drawn, and what became of it |
 //! | `shrink` | smaller schedules that fail in the same way |
 
+mod consistency;
 mod draw;
 mod execute;
 mod judge;

@@ -48,6 +48,15 @@ pub struct Schedule {
     /// Longest time that a rank takes to copy a result, besides that of a message.
     #[serde(default, skip_serializing_if = "is_default")]
     pub collect_us: u64,
+    /// Segments of a result that a rank copies at a time; 0 if it copies all at once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub collect_segments: u32,
+    /// Whether a copy that fails may leave a segment half overwritten.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub halves: bool,
+    /// Ranks that have no room for a result when they first copy it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub crowded: Vec<u32>,
     /// How often a process fails to keep a copy.
     #[serde(default, skip_serializing_if = "is_default")]
     pub keep_failures_percent: u32,
@@ -265,7 +274,7 @@ impl Schedule {
         });
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
         let leaving = self.leaves.iter().map(|leave| leave.rank);
-        let listed = [&self.private, &self.boardless, &self.full, &self.windowless];
+        let listed = [&self.private, &self.boardless, &self.full, &self.windowless, &self.crowded];
         let leaving = leaving.chain(listed.into_iter().flatten().copied());
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {

@@ -156,8 +156,8 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         schedule.faults.retain(|fault| !lost(&fault.what));
     }
     let renamed = |rank: &mut u32| *rank -= u32::from(*rank > gone);
-    let Schedule { private, boardless, full, windowless, .. } = schedule;
-    for ranks in [private, boardless, full, windowless] {
+    let Schedule { private, boardless, full, windowless, crowded, .. } = schedule;
+    for ranks in [private, boardless, full, windowless, crowded] {
         ranks.retain(|rank| *rank != gone);
         ranks.iter_mut().for_each(renamed);
     }
@@ -223,11 +223,14 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 20] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 23] = [
     |schedule| schedule.batch_us = 0,
     |schedule| schedule.private.clear(),
     |schedule| schedule.full.clear(),
     |schedule| schedule.windowless.clear(),
+    |schedule| schedule.collect_segments = 0,
+    |schedule| schedule.halves = false,
+    |schedule| schedule.crowded.clear(),
     |schedule| schedule.collect_us = 0,
     |schedule| schedule.keep_failures_percent = 0,
     |schedule| schedule.damage_percent = 0,

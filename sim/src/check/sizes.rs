@@ -26,7 +26,7 @@ pub(super) fn vary(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: We
     }
     match random.random_range(0..10) {
         0 if schedule.ranks() <= 8 => cut_small(schedule, random),
-        0..2 => meet_in_small_groups(schedule, random, weather),
+        0 | 1 => meet_in_small_groups(schedule, random, weather),
         3..7 => come_near_thresholds(schedule, random),
         _ => forget_refusals(schedule, random),
     }

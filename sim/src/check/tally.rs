@@ -35,6 +35,8 @@ impl Tally {
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));
+        count("worlds where results are copied bit by bit", u64::from(schedule.collect_segments > 0));
+        count("ranks without room for a result at first", schedule.crowded.len() as u64);
         count("worlds with teams", u64::from(schedule.pacing.teams_from > 0));
         count("worlds of hundreds of segments", u64::from(schedule.pacing.segment_bytes < 1 << 13));
         count("worlds of many ranks in small groups", u64::from(schedule.has_small_groups()));
@@ -96,6 +98,11 @@ impl Tally {
     /// Takes in what was met with.
     pub(crate) fn meet(&mut self, what: &'static str, number: u64) {
         *self.met.entry(what).or_default() += number;
+    }
+
+    /// Takes in what has happened that no schedule tells.
+    pub(crate) fn take_events(&mut self, seen: &BTreeMap<&'static str, u64>) {
+        seen.iter().for_each(|(what, count)| *self.met.entry(what).or_default() += count);
     }
 
     /// Takes in what happened in a world, apart from how its calls ended.

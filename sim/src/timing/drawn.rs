@@ -66,6 +66,9 @@ impl Drawn {
             Work::Execute(task) => self.task_time(process.rank) + self.fold_time(task),
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Collect(..) if self.collect_time.is_zero() => self.latency(random),
+            Work::Collect(_, pieces, _) if pieces.iter().all(|piece| piece.process == process) => {
+                self.latency(random)
+            }
             Work::Collect(..) => {
                 self.latency(random) + random.random_range(Duration::ZERO..self.collect_time)
             }

@@ -30,7 +30,8 @@ const AHEAD_MAX: u64 = 16;
 
 impl Share {
     /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work on it any more. What
-    /// could not be reached may come with another call; then it stays readable for others meanwhile.
+    /// could not be reached may come with another call; then it stays readable for others meanwhile. So may all of
+    /// it, if there is no memory beside this rank's contribution now, or no window to show it.
     ///
     /// # Errors
     /// A piece does not fit, or is damaged; the body is then of no use.
@@ -79,8 +80,7 @@ impl Share {
     ) -> Result<Option<Data>, ExecutionError> {
         match &self.kind {
             Kind::Array(array) if how.beside && !array.in_place => {
-                let (partial, _) =
-                    self.partial(array).map_err(|error| ExecutionError::blame(self.me, error))?;
+                let (partial, _) = self.partial(array).map_err(|error| self.no_room(error))?;
                 let done = {
                     let mut progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner);
                     if how.afresh {
@@ -120,26 +120,43 @@ impl Share {
                 }
                 let bytes = peers.fetch(process, &data, None).await?;
                 let share = self.clone();
-                let replaced = tokio::task::spawn_blocking(move || share.replace(bytes)).await;
-                replaced
-                    .unwrap_or_else(|error| Err(BodyError::Failed(format!("decoding panicked: {error}"))))
-                    .map_err(|error| ExecutionError::blame(process, error))
+                let replace = move || share.replace(process, bytes, how.beside);
+                let replaced = tokio::task::spawn_blocking(replace).await;
+                replaced.unwrap_or_else(|error| {
+                    let error = BodyError::Failed(format!("decoding panicked: {error}"));
+                    Err(ExecutionError::blame(process, error))
+                })
             }
         }
     }
 
-    /// Puts the decoded `bytes` in the place of this rank's object, and shows them if they did not come in a message.
-    fn replace(&self, bytes: Fetched) -> Result<Option<Data>, BodyError> {
-        if let Kind::Object(object) = &self.kind {
-            let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
-            let object = object.as_mut().ok_or_else(handed_back)?;
-            *object = object.decode(&bytes)?;
-            self.over.store(true, Ordering::SeqCst);
-        }
-        Ok(match bytes {
+    /// Puts the decoded `bytes` of `process` in the place of this rank's object, and shows them if they did not come
+    /// in a message. Where they `must` be shown and cannot be, the object stays as it is.
+    fn replace(
+        &self,
+        process: ProcessId,
+        bytes: Fetched,
+        must: bool,
+    ) -> Result<Option<Data>, ExecutionError> {
+        let Kind::Object(object) = &self.kind else { return Ok(None) };
+        let mut slot = object.lock().unwrap_or_else(PoisonError::into_inner);
+        let decoded = slot.as_ref().ok_or_else(handed_back).and_then(|object| object.decode(&bytes));
+        let decoded = decoded.map_err(|error| ExecutionError::blame(process, error))?;
+        let shown = match bytes {
             Fetched::Inline(_) => None,
-            bytes => self.shown.publish(Content::Encoded(Bytes::from_owner(bytes))).ok(),
-        })
+            bytes => match self.shown.publish(Content::Encoded(Bytes::from_owner(bytes))) {
+                Err(error) if must => return Err(self.no_room(error)),
+                shown => shown.ok(),
+            },
+        };
+        *slot = Some(decoded);
+        self.over.store(true, Ordering::SeqCst);
+        Ok(shown)
+    }
+
+    /// Nothing is wrong with the result: it can be copied as soon as this process has room for it.
+    fn no_room(&self, error: impl std::fmt::Display) -> ExecutionError {
+        ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) }
     }
 
     /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, and nobody's link waits for

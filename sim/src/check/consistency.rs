@@ -1,0 +1,232 @@
+//! What all calls of one reduction have to agree on, and when deadlines end them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use everfold_protocol::{
+    Path, Rank, ReductionId, Timestamp,
+    report::{Refusal, Report},
+};
+use everfold_worker::machine::End;
+
+use super::{
+    execute::Violation,
+    judge::{Case, Judgement, cases},
+    schedule::{Fault, Planned, Receiver, Schedule, Trouble},
+    tally::Tally,
+};
+
+const ONE_REPORT: &str = "all calls that end well tell one report";
+const ONE_ERROR: &str = "all calls that are refused hear one error";
+const EARLY: &str = "no deadline ends a call before it has passed";
+const LATE: &str = "no call outlasts its deadline";
+const LENT: &str = "a result that somebody has survives one death";
+const GIVEN_UP: &str = "a rank gives up a result that it cannot reach";
+const REACHED: &str = "a result that a third host has is not lost between two that cannot reach each other";
+
+/// How often a rank tries to reach a piece of a result, with some that folding has taken; and the pause in between.
+const TRIES_MOST: u64 = 1100;
+const RETRY_US: u64 = 20_000;
+/// Segments of the longest body.
+const SEGMENTS_MOST: u64 = 7;
+
+/// The parts of a report that are the same for all.
+type Version<'a> = [&'a Path; 4];
+
+fn version(report: &Report) -> Version<'_> {
+    let Report { contributors, missing, survived, protected, .. } = report;
+    [contributors, missing, survived, protected]
+}
+
+impl Judgement<'_> {
+    /// Judges how the calls of each reduction ended beside each other, and when.
+    pub(super) fn calls_are_consistent(&self, tally: &mut Tally) -> Result<(), Violation> {
+        for planned in &self.schedule.reductions {
+            self.one_report(planned, tally)?;
+            self.one_error(planned, tally)?;
+            self.deadlines_are_kept(planned, tally)?;
+            self.results_are_lent(planned, tally)?;
+            self.results_are_found(planned, tally)?;
+            self.results_are_given_up(planned, tally)?;
+        }
+        Ok(())
+    }
+
+    /// Also those who were declared failed later, or have died, may have told others what they know.
+    fn one_report(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let mut first: Option<(Rank, Version)> = None;
+        for case in cases(planned) {
+            let report = match self.end(&case).map(|ended| &ended.end) {
+                Some(End::Finished(report) | End::Received(report)) => report,
+                _ => continue,
+            };
+            let told = version(report);
+            let (rank, other) = *first.get_or_insert((case.rank, told));
+            if told != other {
+                let names = ["contributors", "missing", "survived", "protected"];
+                let differ =
+                    names.iter().zip(told.iter().zip(other)).filter(|(_, (mine, other))| **mine != *other);
+                let differ: Vec<String> =
+                    differ.map(|(name, (mine, other))| format!("{name} {mine} and not {other}")).collect();
+                return Err(case.broken(ONE_REPORT, format!("{}, as rank {rank} tells", differ.join(", "))));
+            }
+            tally.judge_if(ONE_REPORT, rank != case.rank);
+        }
+        Ok(())
+    }
+
+    fn one_error(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let mut first: Option<(Rank, &Refusal)> = None;
+        for case in cases(planned) {
+            let Some(End::Refused(refusal)) = self.end(&case).map(|ended| &ended.end) else {
+                continue;
+            };
+            // Who calls long after the others may hear only that it is over.
+            if *refusal == Refusal::Over {
+                continue;
+            }
+            let (rank, other) = *first.get_or_insert((case.rank, refusal));
+            if refusal != other {
+                return Err(case.broken(ONE_ERROR, format!("{refusal:?}, rank {rank} hears {other:?}")));
+            }
+            tally.judge_if(ONE_ERROR, rank != case.rank);
+        }
+        Ok(())
+    }
+
+    /// A deadline counts from the moment at which the master hears the first contribution.
+    fn deadlines_are_kept(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let Some(deadline) = planned.deadline_us.map(Duration::from_micros) else { return Ok(()) };
+        let id = ReductionId::new(&planned.name, planned.sequence);
+        let Some(started) = self.world.heard_first(id) else { return Ok(()) };
+        let due = started + deadline;
+        let gone = self.gone(planned);
+        for case in cases(planned) {
+            let Some(ended) = self.end(&case) else { continue };
+            let at = |at: Timestamp| format!("{:.3} ms", at.as_nanos() as f64 / 1e6);
+            if matches!(ended.end, End::Refused(Refusal::DeadlineExceeded { .. })) {
+                tally.judge(EARLY);
+                if ended.told < due {
+                    return Err(case.broken(EARLY, format!("at {}, due at {}", at(ended.told), at(due))));
+                }
+            }
+            let Some(heard) = self.world.heard(id, case.rank) else { continue };
+            let latest = due.max(heard) + self.last_words(case.rank);
+            if !self.everybody_runs() || gone.contains(case.rank) {
+                continue;
+            }
+            tally.judge(LATE);
+            if ended.told > latest {
+                let found = format!("ended at {}, due at {}: {:?}", at(ended.told), at(due), ended.end);
+                return Err(case.broken(LATE, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the master says last takes to reach a rank, and what that rank takes to fold what came with it.
+    fn last_words(&self, rank: Rank) -> Duration {
+        let limps = self.schedule.faults.iter().filter_map(|fault| match fault.what {
+            Trouble::Slow { rank: slow, task_us } if slow == rank.0 => Some(task_us),
+            _ => None,
+        });
+        let task_us = limps.chain([self.schedule.task_us[rank.index()]]).max().unwrap_or_default();
+        Duration::from_micros(self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
+    }
+
+    /// Where the result went with one process, nobody has it.
+    fn results_are_lent(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let gone = self.gone(planned);
+        let hit = planned.group().iter().filter(|rank| gone.contains(*rank)).count();
+        if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 {
+            return Ok(());
+        }
+        let end = |case: &Case| self.end(case).map(|ended| &ended.end);
+        let is_received = cases(planned).any(|case| matches!(end(&case), Some(End::Received(_))));
+        for case in cases(planned).filter(|_| is_received) {
+            tally.judge(LENT);
+            if let Some(end @ End::Refused(Refusal::ResultLost { .. })) = end(&case) {
+                return Err(case.broken(LENT, format!("{end:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranks that had gone when the last of these calls ended.
+    fn gone(&self, planned: &Planned) -> Path {
+        let ends = cases(planned).filter_map(|case| self.end(&case)).map(|ended| ended.at);
+        self.suspects.gone_by(ends.max().unwrap_or_default())
+    }
+
+    /// Whether some hosts do not reach each other's memory.
+    fn hosts_are_apart(&self) -> bool {
+        self.schedule.faults.iter().any(|fault| matches!(fault.what, Trouble::Unreachable { .. }))
+    }
+
+    /// Whether nobody stands still, and every message arrives, unless its process or its host is dead.
+    fn everybody_runs(&self) -> bool {
+        let stops = |fault: &Fault| {
+            matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
+        };
+        !self.schedule.faults.iter().any(stops)
+    }
+
+    /// The hosts of those who call.
+    fn hosts_of(&self, planned: &Planned) -> BTreeSet<u32> {
+        planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]).collect()
+    }
+
+    /// What a rank cannot reach it tries again for as long as any silence lasts, however many ranks there are.
+    fn results_are_given_up(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let undisturbed = self.everybody_runs() && self.gone(planned).is_empty();
+        if !self.hosts_are_apart() || !undisturbed {
+            return Ok(());
+        }
+        let Schedule { latency_us, collect_us, .. } = self.schedule;
+        // A rank copies as many segments before it misses one.
+        let once_us = RETRY_US + 2 * latency_us.1 + SEGMENTS_MOST * (collect_us + latency_us.1);
+        let most = Duration::from_micros(TRIES_MOST * once_us);
+        let id = ReductionId::new(&planned.name, planned.sequence);
+        let heard = cases(planned).filter_map(|case| self.world.heard(id, case.rank)).max();
+        for case in cases(planned) {
+            let (Some(ended), Some(heard)) = (self.end(&case), heard) else { continue };
+            let is_lost = matches!(ended.end, End::Refused(Refusal::ResultLost { .. }));
+            tally.judge(GIVEN_UP);
+            if is_lost && ended.told > heard + most {
+                let found = format!("after {:?}, not {most:?}", ended.told.since(heard));
+                return Err(case.broken(GIVEN_UP, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// A rank that cannot reach who holds a piece of the result is told somebody else who has it.
+    fn results_are_found(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let mut apart =
+            self.schedule.faults.iter().filter(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
+        let (Some(_), None) = (apart.next(), apart.next()) else { return Ok(()) };
+        let undisturbed = self.gone(planned).is_empty() && self.schedule.leaves.is_empty();
+        // Where one rank receives, nobody else has the result.
+        if self.hosts_of(planned).len() < 3 || !undisturbed || planned.receiver != Receiver::All {
+            return Ok(());
+        }
+        for case in cases(planned) {
+            let Some(ended) = self.end(&case) else { continue };
+            tally.judge(REACHED);
+            if matches!(ended.end, End::Refused(Refusal::ResultLost { .. })) {
+                return Err(case.broken(REACHED, format!("{:?}", ended.end)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Case<'_> {
+    /// Whether a rank that ends in an error may stand beside others that end well: they had the result before.
+    pub(super) fn may_come_too_late(end: &End) -> bool {
+        match end {
+            End::Refused(Refusal::ResultLost { .. }) => true,
+            End::Refused(Refusal::DeadlineExceeded { missing, .. }) => missing.is_empty(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How a rank copies a result: as a whole or bit by bit, from where it can be reached.
+
+use std::time::Duration;
+
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId, SegmentId,
+    message::{ByteRange, Fault, HalfBody, Piece},
+};
+use everfold_worker::machine::{Collected, Collecting, Event, ExecutionError};
+use rand::Rng;
+
+use crate::{
+    events::Work,
+    evidence::NONSENSE,
+    faults::Reach,
+    process::{Shown, contains},
+    timing::Spent,
+    world::World,
+};
+
+/// Bytes that are never torn apart.
+const ELEMENT_BYTES: u64 = 8;
+
+impl World {
+    pub(crate) fn collect(
+        &mut self,
+        process: ProcessId,
+        reduction: ReductionId,
+        pieces: Vec<Piece>,
+        (asked, mut spent): (Collecting, Spent),
+    ) {
+        let rank = process.rank;
+        let mut at = 0;
+        for piece in &pieces {
+            assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
+            at = piece.range.end();
+        }
+        if asked.beside && self.has_no_room(rank, reduction) {
+            *self.seen.entry("no room for a result").or_default() += 1;
+            return self.collected_in_part(rank, reduction, None, (process, "there is no room for it"));
+        }
+        if asked.beside && self.process(rank).is_windowless && !self.process(rank).has_partial(reduction) {
+            let reason = "there is no window left for another one";
+            return self.collected_in_part(rank, reduction, None, (process, reason));
+        }
+        let share = &self.process(rank).shares[&reduction];
+        let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
+        let done = share.collected.len();
+        if done == 0 && !share.shown && !how.beside && self.process(rank).lends_body(reduction) {
+            // The result is copied over what somebody still reads.
+            return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
+        }
+        for (number, (index, range)) in self.segments(reduction, &spec).skip(done).enumerate() {
+            let is_mine = |piece: &Piece| piece.process == process;
+            if number > 0 && number == self.settings.collect_segments && !pieces.iter().all(is_mine) {
+                if self.process(rank).released.contains(&reduction) {
+                    return;
+                }
+                *self.seen.entry("pauses within the copy of a result").or_default() += 1;
+                return self.begin(process, Work::Collect(reduction, pieces, how));
+            }
+            let piece = pieces.iter().find(|piece| contains(piece.range, range));
+            let piece = piece.expect("each segment has its piece");
+            let segment = SegmentId { reduction, index };
+            let reach = self.reaches(rank, piece.process, &piece.data, reduction);
+            match self.with_patience(reach, &mut spent) {
+                Reach::Now => spent.unanswered = Duration::ZERO,
+                Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
+                Reach::Never => {
+                    let is_array = spec.kind.array_bytes().is_some() && !is_inline;
+                    let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
+                    let why = (piece.process, "its window is closed");
+                    return self.collected_in_part(rank, reduction, body, why);
+                }
+            }
+            let value = self.process(piece.process.rank).read(&piece.data, segment);
+            let process = self.process_mut(rank);
+            if how.beside {
+                process.torn.remove(&segment);
+                process.partials.insert(segment, value.clone());
+            }
+            let share = process.shares.get_mut(&reduction).expect("it was called here");
+            share.collected.push(value);
+            share.touched = 0;
+        }
+        let body = match how.beside {
+            true => self.process_mut(rank).window(reduction, Shown::Partial, at),
+            false => self.process_mut(rank).window(reduction, Shown::Result, at.max(100_000)),
+        };
+        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
+    }
+
+    /// Whether there is no window or memory for a result beside a contribution. The next time there is.
+    fn has_no_room(&mut self, rank: Rank, reduction: ReductionId) -> bool {
+        let process = self.process_mut(rank);
+        let has_partial = process.partials.keys().any(|segment| segment.reduction == reduction);
+        let share = process.shares.get_mut(&reduction).expect("it was called here");
+        std::mem::take(&mut share.is_crowded) && !has_partial && share.collected.is_empty()
+    }
+
+    /// Shows what an array holds whose next segment, which lies at `range`, could not be copied, or not as a whole.
+    fn half_body(&mut self, rank: Rank, segment: SegmentId, (range, bytes): (ByteRange, u64)) -> HalfBody {
+        let elements = range.len / ELEMENT_BYTES;
+        let tears = self.settings.halves && self.random.random_bool(0.5);
+        let touched = if tears { ELEMENT_BYTES * self.random.random_range(1..=elements) } else { 0 };
+        *self.seen.entry("segments of a result half copied").or_default() += u64::from(tears);
+        let process = self.process_mut(rank);
+        let share = process.shares.get_mut(&segment.reduction).expect("it was called here");
+        share.shown = true;
+        share.touched = share.touched.max(touched);
+        let (untouched, beside) = (range.start + share.touched, share.how.beside);
+        if beside && share.touched > 0 {
+            process.partials.insert(segment, vec![NONSENSE]);
+            process.torn.insert(segment);
+        }
+        let shown = if beside { Shown::Partial } else { Shown::Original };
+        let data = process.window(segment.reduction, shown, bytes);
+        // The last bytes of what was touched may be there or not.
+        HalfBody { data, collected: range.start + touched / 2, untouched }
+    }
+
+    fn collected_in_part(
+        &mut self,
+        rank: Rank,
+        reduction: ReductionId,
+        body: Option<HalfBody>,
+        (culprit, reason): (ProcessId, &str),
+    ) {
+        let (suspects, reason) = (everfold_protocol::Path::empty(), reason.to_owned());
+        let error = ExecutionError { culprit, suspects, fault: Fault::Unreachable, reason };
+        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Part { body, error }) });
+    }
+}
