@@ -59,9 +59,8 @@ impl Listings {
         if segment.listing.place != place {
             self.strike(id, started, &mut segment.listing);
             segment.listing.place = place;
-            match place {
-                Some((turn, false)) => drop(self.waiting.insert((turn, started, id))),
-                Some((_, true)) | None => {}
+            if let Some((turn, false)) = place {
+                self.waiting.insert((turn, started, id));
             }
             segment.queue.take_log();
             if let Some((Turn::Owners, _)) = place {
