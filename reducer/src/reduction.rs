@@ -146,7 +146,8 @@ impl<B: Body, D> Reduction<B, D> {
     /// Every rank of the group calls it with the same name, as often as the others; arrays have the same length on
     /// all ranks.
     /// # Errors
-    /// [`ReduceError::Refused`] if the arguments make no sense by themselves, [`ReduceError::NoDisk`], or
+    /// [`ReduceError::Refused`] if the arguments make no sense by themselves or this rank has too many reductions in flight,
+    /// [`ReduceError::NoDisk`], or
     /// [`ReduceError::Body`]. The call then does not count: nobody else has heard of it.
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
@@ -194,6 +195,9 @@ impl<B: Body, D> Reduction<B, D> {
         let pending = pending.map_err(|error| match error {
             ShareError::TooLarge { bytes, limit } => {
                 Refusal::BodyTooLarge { rank: session.rank(), bytes, limit }.into()
+            }
+            ShareError::TooMany { limit } => {
+                Refusal::TooManyReductions { rank: session.rank(), limit }.into()
             }
             error => ReduceError::Body(error),
         })?;

@@ -34,7 +34,7 @@ use crate::{
     copier::Copier,
     deputies::Deputies,
     descriptors::{self, patiently},
-    executor::Share,
+    executor::{Share, ShareError},
     handle::{Answer, CallError, Completed, Config, Handle, JoinError},
     hearing::Hearing,
     keeper::Keeper,
@@ -283,17 +283,31 @@ impl Driver {
     }
 
     /// Makes a call.
-    pub(crate) fn call(self: &Arc<Self>, contribution: Contribution, share: Share, to: Answer) {
+    ///
+    /// # Errors
+    /// Too many are in flight. Nothing has come of it.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        contribution: Contribution,
+        share: Share,
+        to: Answer,
+    ) -> Result<(), ShareError> {
         let mut inner = self.lock();
         if inner.over {
             let gone = inner.machine.gone().unwrap_or(Gone::Left);
             drop(inner);
-            return answer(to, Err(gone.into()));
+            answer(to, Err(gone.into()));
+            return Ok(());
+        }
+        if inner.machine.is_full() {
+            share.release();
+            return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }
         let local = Local { share: Arc::new(share), answer: Some(to) };
         inner.locals.insert(contribution.reduction, local);
         inner.machine.handle_event(self.now(), Event::Call(contribution));
         self.act(inner);
+        Ok(())
     }
 
     /// Works on the I/O thread until all is over.
@@ -568,7 +582,7 @@ impl Driver {
         inner.limits = limits;
         // Before anything of this process can be read: peers hear of windows from now on.
         self.peers.allow(&peers);
-        self.peers.meet(peers.clone(), limits.silence_max());
+        self.peers.meet(peers.clone(), &limits);
         self.server.meet(limits.silence_max());
         self.deputies.meet(peers.clone().into(), limits);
         self.met.notify_one();

@@ -248,7 +248,7 @@ impl Handle {
             share.release();
             return Err(ShareError::TooLarge { bytes: data.len(), limit });
         }
-        self.driver.call(Contribution { reduction, name, spec, data }, share, answer);
+        self.driver.call(Contribution { reduction, name, spec, data }, share, answer)?;
         Ok(pending)
     }
 

@@ -85,6 +85,13 @@ pub struct ExecutionError {
     pub reason: String,
 }
 
+impl ExecutionError {
+    /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were read.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.fault, Fault::Unreachable | Fault::Damaged)
+    }
+}
+
 #[cfg(feature = "runtime")]
 impl ExecutionError {
     /// Data of `culprit` does not fit.
@@ -390,13 +397,9 @@ impl Worker {
 
     fn call(&mut self, contribution: Contribution) {
         let reduction = contribution.reduction;
-        let limit = self.limits.reductions_max;
         if self.phase != Phase::Open {
             let end = self.gone().map_or(End::Closed, End::from);
             self.refuse_call(reduction, end);
-        } else if self.reductions.len() as u64 >= limit {
-            let refusal = Refusal::TooManyReductions { rank: self.process.rank, limit };
-            self.refuse_call(reduction, End::Refused(refusal));
         } else {
             let Contribution { name, spec, .. } = contribution.clone();
             let way = self.set_out(contribution);
@@ -419,6 +422,12 @@ impl Worker {
         };
         let before = self.reductions.insert(reduction, local);
         assert!(before.is_none(), "each call has its own sequence number");
+    }
+
+    /// Whether this rank has as many reductions in flight as it may have. To be asked before a call is made: one that is refused does
+    /// not count, or else the others would wait for its number.
+    pub fn is_full(&self) -> bool {
+        self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
     }
 
     /// Whether a call may be put on the board instead: the master hears those of one name in order.

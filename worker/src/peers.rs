@@ -1,12 +1,13 @@
 //! The way to other processes' windows.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use dashmap::DashMap;
 use everfold_protocol::{
     ProcessId,
     message::{ByteRange, Data, Fault, Peer, Source, WindowRef},
+    spec::Limits,
 };
 use tokio::sync::watch;
 
@@ -50,10 +51,10 @@ impl Peers {
         shm::allow_peers(&here.collect::<Vec<_>>());
     }
 
-    /// Learns of processes, and how long each may be silent. Maps the memory of those on this host, which thus outlives
+    /// Learns of processes, and of the job's limits on silence. Maps the memory of those on this host, which thus outlives
     /// them.
-    pub fn meet(&self, peers: Vec<Peer>, silence_max: Duration) {
-        self.tcp.meet(silence_max);
+    pub fn meet(&self, peers: Vec<Peer>, limits: &Limits) {
+        self.tcp.meet(limits);
         for peer in peers {
             if peer.host == self.host && peer.process != self.me {
                 self.shm.map(&peer);

@@ -5,7 +5,6 @@
 use std::{
     any::Any,
     sync::{Arc, mpsc},
-    time::Duration,
 };
 
 use everfold_protocol::{
@@ -254,10 +253,7 @@ async fn whoever_gives_up_waits_for_no_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let windows = Arc::new(Windows::new(None));
     let peers = peers(&windows);
-    peers.meet(
-        vec![peer(ProcessId::first(0), silent.local_addr().unwrap().to_string())],
-        Duration::from_secs(10),
-    );
+    peers.meet(vec![peer(ProcessId::first(0), silent.local_addr().unwrap().to_string())], &Limits::default());
     let (kind, body) = bits(vec![1, 2, 4]);
     let (share, _) = Share::new(ME, &spec(kind), body, &windows, &Limits::default(), true).unwrap();
     let share = Arc::new(share);

@@ -30,11 +30,11 @@ const AHEAD_MAX: u64 = 16;
 
 impl Share {
     /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work on it any more. What
-    /// could not be reached may come with another call; then it stays readable for others meanwhile. So may all of
-    /// it, if there is no memory beside this rank's contribution now, or no window to show it.
+    /// could not be reached, or was damaged, may come with another call; then it stays readable for others meanwhile. So may
+    /// all of it, if there is no memory beside this rank's contribution now, or no window to show it.
     ///
     /// # Errors
-    /// A piece does not fit, or is damaged; the body is then of no use.
+    /// A piece does not fit; the body is then of no use.
     pub async fn collect(
         self: &Arc<Self>,
         peers: &Peers,
@@ -50,9 +50,7 @@ impl Share {
                 Ok(Collected::Whole(encoded.or_else(|| self.show_half().map(|half| half.data))))
             }
             Ok(_) => Ok(Collected::Whole(None)),
-            Err(error) if error.fault == Fault::Unreachable => {
-                Ok(Collected::Part { body: self.show_half(), error })
-            }
+            Err(error) if error.may_pass() => Ok(Collected::Part { body: self.show_half(), error }),
             Err(error) => Err(error),
         }
     }

@@ -170,6 +170,12 @@ pub enum ShareError {
     /// See [`BodyError`].
     #[error(transparent)]
     Body(#[from] BodyError),
+    /// This rank has as many reductions in flight as it may have.
+    #[error("{limit} reductions are in flight, which is the limit")]
+    TooMany {
+        /// The limit.
+        limit: u64,
+    },
     /// The encoded body is over the job's limit.
     #[error("the encoded body has {bytes} bytes; the limit of this job is {limit}")]
     TooLarge {

@@ -7,7 +7,12 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -17,15 +22,16 @@ use everfold_protocol::{
     Generation, JobId, ProcessId, WindowId, frame,
     message::{ByteRange, Peer, WindowRef},
     seal::{Seal, Tag},
+    spec::Limits,
 };
 use futures::{
     FutureExt,
-    future::BoxFuture,
+    future::{self, BoxFuture},
     stream::{FuturesUnordered, StreamExt},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf, ReadHalf, WriteHalf},
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
@@ -80,7 +86,7 @@ pub struct Tcp {
     me: ProcessId,
     links: DashMap<ProcessId, Link>,
     pool: Pool,
-    silence_max: OnceLock<Duration>,
+    limits: OnceLock<Limits>,
 }
 
 /// The connection to one owner. Dropping it gives up what is under way there.
@@ -111,12 +117,13 @@ type Pending = Mutex<HashMap<u64, (ByteRange, oneshot::Sender<Result<Staging, Re
 impl Tcp {
     /// A reader without connections.
     pub fn new(key: Key, job: JobId, me: ProcessId) -> Self {
-        Self { key, job, me, links: DashMap::new(), pool: Pool::default(), silence_max: OnceLock::new() }
+        Self { key, job, me, links: DashMap::new(), pool: Pool::default(), limits: OnceLock::new() }
     }
 
-    /// Learns how long a process may be silent in this job. Without it there is no bound but the system's.
-    pub fn meet(&self, silence_max: Duration) {
-        let _ = self.silence_max.set(silence_max);
+    /// Learns how long a process may be silent in this job, and a read may bring nothing. Without it there is no bound but the
+    /// system's.
+    pub fn meet(&self, limits: &Limits) {
+        let _ = self.limits.set(*limits);
     }
 
     /// Forgets a process that died. Whoever waits for an answer of it hears that none comes.
@@ -136,7 +143,9 @@ impl Tcp {
     fn link(&self, peer: &Peer) -> Link {
         let (asked, requests) = mpsc::unbounded_channel();
         let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
-        let silence_max = self.silence_max.get().copied();
+        let silence_max = self.limits.get().map(Limits::silence_max);
+        let patience = self.limits.get().map(Limits::read_patience).filter(|patience| !patience.is_zero());
+        let patience = patience.map(|patience| patience.max(PATIENCE_LEAST));
         let (owner, address) = (peer.process, Address::Tcp(peer.address.clone()));
         let task = tokio::spawn(async move {
             let mut requests = requests;
@@ -146,12 +155,12 @@ impl Tcp {
                 silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
                 Ok((stream, seals))
             };
-            let connected = connected.await.map_err(|error| match error {
+            let connected = within(patience, connected).await.map_err(|error| match error {
                 HandshakeError::Io(error) => ReadError::Unreachable(error),
                 error => error.into(),
             });
             match connected {
-                Ok((stream, seals)) => converse(stream, seals, requests, &pool).await,
+                Ok((stream, seals)) => converse(stream, seals, requests, &pool, patience).await,
                 Err(error) => {
                     if let Some(asked) = requests.recv().await {
                         let _ = asked.answer.send(Err(error));
@@ -163,21 +172,96 @@ impl Tcp {
     }
 }
 
-/// Asks and listens until the connection breaks. Whoever waits then hears it, because nobody is left to answer.
+/// However short the silence that a job tolerates: what is lost on the way has to be sent again in time.
+const PATIENCE_LEAST: Duration = Duration::from_secs(2);
+
+/// Waits for a connection no longer than for what is read over it.
+async fn within<T>(
+    patience: Option<Duration>,
+    connected: impl Future<Output = Result<T, HandshakeError>>,
+) -> Result<T, HandshakeError> {
+    match patience {
+        None => connected.await,
+        Some(patience) => {
+            tokio::time::timeout(patience, connected).await.unwrap_or(Err(HandshakeError::TimedOut))
+        }
+    }
+}
+
+/// Asks and listens until the connection breaks, or brings nothing for too long although somebody waits. Whoever waits then hears
+/// it, because nobody is left to answer.
 async fn converse(
     stream: BoxStream,
     Seals { outward, inward }: Seals,
     mut requests: mpsc::UnboundedReceiver<Asked>,
     pool: &Pool,
+    patience: Option<Duration>,
 ) {
     let (reader, writer) = tokio::io::split(stream);
-    let pending = Pending::default();
+    let (pending, heard_bytes) = (Pending::default(), AtomicU64::new(0));
+    let reader = Counted { reader, bytes: &heard_bytes };
     let result = tokio::select! {
         asked = ask(writer, outward, &mut requests, &pending) => asked,
         heard = hear(reader, inward, &pending, pool) => heard,
+        () = lose_patience(patience, &heard_bytes, &pending) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "it brings nothing").into())
+        }
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection for reading broke");
+    }
+}
+
+/// Counts the bytes that come.
+struct Counted<'a, R> {
+    reader: R,
+    bytes: &'a AtomicU64,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Counted<'_, R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let polled = Pin::new(&mut self.reader).poll_read(context, into);
+        self.bytes.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+/// How often in the time for which a connection may bring nothing that is looked at.
+const LOOKS: u32 = 4;
+
+/// Whether what comes over a connection is worth waiting for. Looks are counted, and not time: whoever is stopped and goes on has
+/// looked once.
+#[derive(Debug, Default)]
+struct Progress {
+    bytes: u64,
+    in_vain: u32,
+}
+
+impl Progress {
+    /// Takes in how many bytes have come so far, and whether somebody waits for some. Returns whether there is no use in waiting.
+    fn look(&mut self, bytes: u64, waits: bool) -> bool {
+        let is_still = waits && bytes == self.bytes;
+        self.in_vain = if is_still { self.in_vain + 1 } else { 0 };
+        self.bytes = bytes;
+        self.in_vain > LOOKS
+    }
+}
+
+/// Ends once nothing has come for too long although somebody waits.
+async fn lose_patience(patience: Option<Duration>, bytes: &AtomicU64, pending: &Pending) {
+    let Some(patience) = patience else { return future::pending().await };
+    let mut progress = Progress::default();
+    loop {
+        tokio::time::sleep(patience / LOOKS).await;
+        let waits = !pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if progress.look(bytes.load(Ordering::Relaxed), waits) {
+            return;
+        }
     }
 }
 
@@ -207,7 +291,7 @@ async fn ask(
 }
 
 async fn hear(
-    reader: ReadHalf<BoxStream>,
+    reader: impl AsyncRead + Unpin,
     mut seal: Seal,
     pending: &Pending,
     pool: &Pool,
@@ -333,6 +417,29 @@ async fn answer(
 mod tests {
     use super::*;
     use crate::memory::{buffer::Buffer, window::Content};
+
+    #[test]
+    fn what_brings_nothing_is_given_up_only_if_somebody_waits() {
+        let mut progress = Progress::default();
+        let mut looks = |count: u32, bytes: u64, waits| (0..count).any(|_| progress.look(bytes, waits));
+        assert!(!looks(100, 0, false), "nobody waits");
+        assert!(!looks(LOOKS, 0, true));
+        assert!(!looks(1, 1, true), "something has come");
+        assert!(!looks(LOOKS, 1, true));
+        assert!(looks(1, 1, true));
+    }
+
+    /// An owner that takes requests and never answers: whoever waits hears that, and nobody waits for the system.
+    #[tokio::test]
+    async fn who_never_answers_is_given_up() {
+        let (bytes, pending) = (AtomicU64::new(0), Pending::default());
+        let (answer, answered) = oneshot::channel();
+        let range = ByteRange { start: 0, len: 1 };
+        pending.lock().unwrap().insert(0, (range, answer));
+        lose_patience(Some(Duration::from_nanos(1)), &bytes, &pending).await;
+        drop(pending);
+        assert!(answered.await.is_err());
+    }
 
     /// A reader that asks and asks, and takes no answer.
     #[tokio::test]
