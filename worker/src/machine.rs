@@ -24,6 +24,9 @@ mod attempt;
 
 use self::attempt::Way;
 
+/// How often a rank tries to make room for a result beside its contribution. The master has it wait before each.
+const CROWDED_MAX: u32 = 50;
+
 /// Something happened.
 #[derive(Debug)]
 pub enum Event {
@@ -239,12 +242,23 @@ struct Local {
     lends: bool,
     /// Whether the result that was told last is copied beside this rank's contribution.
     beside: bool,
+    /// How often there was no room for the result here.
+    crowded: u32,
     /// Whose contributions are in the result that was told last.
     contributors: Option<Path>,
     /// A result that is to be copied over partials on which tasks that were given up still work.
     awaited: Option<Box<Finished>>,
     way: Way,
     state: State,
+}
+
+impl Local {
+    /// Whether there is still no room for the result at `me`, after it was tried often enough: the others get theirs without
+    /// this rank.
+    fn has_no_room(&mut self, error: &ExecutionError, me: ProcessId) -> bool {
+        self.crowded += u32::from(error.culprit == me);
+        self.crowded > CROWDED_MAX
+    }
 }
 
 #[derive(Debug)]
@@ -415,6 +429,7 @@ impl Worker {
             held,
             lends: false,
             beside: false,
+            crowded: 0,
             contributors: None,
             awaited: None,
             way,
@@ -649,6 +664,9 @@ impl Worker {
                 return self.send(ToMaster::Collected { reduction, body });
             }
             Ok(Collected::Whole(_)) => End::Received(*report),
+            Ok(Collected::Part { error, .. }) if announce && local.has_no_room(&error, self.process) => {
+                End::ResultLost(error)
+            }
             Ok(Collected::Part { body, error: ExecutionError { culprit, reason, .. } }) if announce => {
                 local.state = State::Running;
                 local.lends |= body.is_some();
