@@ -44,6 +44,7 @@ scenarios! {
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,
     a_rank_dies_while_its_result_is_handed_out,
+    a_rank_calls_long_after_its_call_was_refused,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     a_long_body_on_the_board_is_not_folded_last,
     an_original_that_went_with_its_window,
