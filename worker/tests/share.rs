@@ -7,10 +7,11 @@ use std::{
     sync::{Arc, mpsc},
 };
 
+use bytes::Bytes;
 use everfold_protocol::{
     Generation, Incarnation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId,
     SegmentIndex, TaskId, WindowId,
-    message::{ByteRange, Data, Peer, Piece, Place, Source, Task, TaskCounters, WindowRef},
+    message::{ByteRange, Data, Fault, Peer, Piece, Place, Source, Task, TaskCounters, WindowRef},
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
 };
 use everfold_worker::{
@@ -18,7 +19,7 @@ use everfold_worker::{
     executor::{Returned, Share},
     kernel,
     machine::{Collected, Collecting, ExecutionError},
-    memory::window::Windows,
+    memory::window::{Content, Windows},
     peers::Peers,
     transport::{handshake::Key, tcp::Tcp},
 };
@@ -139,6 +140,33 @@ fn bits(bytes: Vec<u8>) -> (BodyKind, Body) {
     let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::BitOr, length };
     let accumulate = kernel::predefined(&ElementType::U8, &Operation::BitOr).unwrap();
     (kind, Body::Array { memory: Box::new(bytes), element_bytes: 1, accumulate })
+}
+
+/// Others may have to copy the result from this rank, too. If it has no window for that now it tries again, and its contribution
+/// is what it was.
+#[tokio::test]
+async fn a_result_waits_for_room_beside_a_contribution() {
+    let (kind, body) = bits(vec![1; 8]);
+    let windows = Arc::new(Windows::new(None));
+    let peers = peers(&windows);
+    let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
+    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, false).unwrap();
+    let share = Arc::new(share);
+    let mut others: Vec<WindowRef> = Vec::new();
+    while let Some(window) = windows.publish(Content::Encoded(Bytes::from_static(b"other"))) {
+        others.push(window);
+    }
+    let range = ByteRange { start: 0, len: 8 };
+    let piece = Piece { range, process: ProcessId::first(2), data: Data::Inline(vec![4; 8].into()) };
+    let how = Collecting { beside: true, afresh: false };
+    let part = share.collect(&peers, vec![piece.clone()], how).await.unwrap();
+    let Collected::Part { body: None, error } = part else { panic!("{part:?}") };
+    assert_eq!((error.culprit, error.fault), (ME, Fault::Unreachable));
+    windows.release(&others.pop().unwrap());
+    let all = share.collect(&peers, vec![piece], how).await.unwrap();
+    assert!(matches!(all, Collected::Whole(_)), "{all:?}");
+    let Returned::Array(memory) = share.take_body().await.unwrap() else { panic!("it was an array") };
+    assert_eq!(memory.bytes(), [4; 8]);
 }
 
 /// A piece of a result is lost. The contribution is what it was, and another result can take the place of the first.
