@@ -59,6 +59,11 @@ impl Judgement<'_> {
                 Some(End::Finished(report) | End::Received(report)) => report,
                 _ => continue,
             };
+            // The next root receives another result if the first, who may have received one already, is given up.
+            let has_successors = matches!(planned.receiver, Receiver::FirstOf(_));
+            if has_successors && self.suspects.all.contains(case.rank) {
+                continue;
+            }
             let told = version(report);
             let (rank, other) = *first.get_or_insert((case.rank, told));
             if told != other {
