@@ -125,7 +125,7 @@ fn clip((since, until): &Span, by: Timestamp) -> Option<(Timestamp, Timestamp)> 
     (*since < by).then(|| (*since, until.map_or(by, |until| until.min(by))))
 }
 
-/// How much of `from..to` the spans cover that do not overlap.
+/// How long the spans last from `from` on, together.
 fn covered(spans: impl Iterator<Item = (Timestamp, Timestamp)>, from: Timestamp) -> Duration {
     let mut spans: Vec<_> = spans.filter(|(_, until)| *until > from).collect();
     spans.sort_unstable();
@@ -135,6 +135,38 @@ fn covered(spans: impl Iterator<Item = (Timestamp, Timestamp)>, from: Timestamp)
         at = at.max(until);
     }
     sum
+}
+
+/// A time in which a process could not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Hindrance {
+    since: Timestamp,
+    until: Timestamp,
+    /// Whether it did not run. When it runs again it answers at once; what was cut off is under way for a while.
+    is_stop: bool,
+}
+
+/// The longest time without an answer among those that last until `from`, if answers are under way for up to `grace`.
+fn longest(hindrances: impl Iterator<Item = Hindrance>, from: Timestamp, grace: Duration) -> Duration {
+    let mut hindrances: Vec<_> = hindrances.collect();
+    hindrances.sort_unstable();
+    let (mut longest, mut chain) = (Duration::ZERO, None::<Hindrance>);
+    for next in hindrances {
+        let follows = |before: &Hindrance| {
+            let pause = if before.is_stop && next.is_stop { Duration::ZERO } else { grace };
+            next.since <= before.until + pause
+        };
+        let whole = match chain.filter(follows) {
+            Some(before) if before.until > next.until => before,
+            Some(before) => Hindrance { since: before.since, ..next },
+            None => next,
+        };
+        if whole.until >= from {
+            longest = longest.max(whole.until.since(whole.since));
+        }
+        chain = Some(whole);
+    }
+    longest
 }
 
 /// Intervals of silence after which the master gives a process up at the earliest, and a process its master.
@@ -151,29 +183,11 @@ impl World {
         let asleep = self.asleep(MASTER_RANK, at);
         let grace = self.grace();
         let hosts = (self.settings.host(rank), self.settings.host(MASTER_RANK));
-        let stops = self.facts.stops(rank, at).map(|span| (span, true));
-        let cuts = self.facts.cuts(hosts, at).map(|span| (span, false));
-        let mut spans: Vec<_> = stops.chain(cuts).collect();
-        spans.sort_unstable();
-        let mut longest = Duration::ZERO;
-        let mut chain: Option<((Timestamp, Timestamp), bool)> = None;
-        for ((since, until), is_stop) in spans {
-            // Who runs again answers at once.
-            let follows = |((_, before), was_stop): &((Timestamp, Timestamp), bool)| {
-                since <= *before + if is_stop && *was_stop { Duration::ZERO } else { grace }
-            };
-            chain = Some(match chain.filter(follows) {
-                Some(((first, before), was_stop)) => {
-                    ((first, before.max(until)), if until > before { is_stop } else { was_stop })
-                }
-                None => ((since, until), is_stop),
-            });
-            let ((first, last), _) = chain.expect("it was just set");
-            if last + grace + asleep >= at {
-                longest = longest.max(last.since(first));
-            }
-        }
-        longest + grace >= self.hindered(asleep)
+        let hindrance = |is_stop| move |(since, until)| Hindrance { since, until, is_stop };
+        let stops = self.facts.stops(rank, at).map(hindrance(true));
+        let cuts = self.facts.cuts(hosts, at).map(hindrance(false));
+        let silence = longest(stops.chain(cuts), before(at, grace + asleep), grace);
+        silence + grace >= self.hindered(asleep)
     }
 
     /// Whether the master was hindered for long enough before `at` to be given up by `rank` for its silence.
@@ -313,4 +327,38 @@ impl World {
 
 fn before(at: Timestamp, time: Duration) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos().saturating_sub(time.as_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn after(hindrances: &[(u64, u64, bool)], from: u64) -> u128 {
+        let hindrances = hindrances.iter().map(|&(since, until, is_stop)| Hindrance {
+            since: ms(since),
+            until: ms(until),
+            is_stop,
+        });
+        longest(hindrances, ms(from), Duration::from_millis(2)).as_millis()
+    }
+
+    #[test]
+    fn hindrances_add_up_if_nothing_is_heard_in_between() {
+        assert_eq!(after(&[(0, 10, true), (11, 20, true)], 19), 9, "it has answered when it ran again");
+        assert_eq!(after(&[(0, 10, true), (11, 20, false)], 19), 20, "its answer was cut off");
+        assert_eq!(after(&[(0, 10, false), (13, 20, false)], 19), 7, "its answer got through");
+        assert_eq!(after(&[(0, 30, false), (5, 10, true), (31, 40, true)], 39), 40);
+        assert_eq!(after(&[(0, 30, true), (40, 50, true)], 49), 10, "what is long over excuses nothing");
+        assert_eq!(after(&[(0, 30, true)], 40), 0);
+    }
+
+    #[test]
+    fn time_is_covered_once() {
+        let spans = [(0, 10), (5, 20), (30, 40)].map(|(since, until)| (ms(since), ms(until)));
+        assert_eq!(covered(spans.into_iter(), ms(8)).as_millis(), 22);
+    }
 }

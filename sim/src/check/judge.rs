@@ -28,8 +28,7 @@ const AGREE: &str = "ranks to which nothing happened agree";
 const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
-const MISSING: &str =
-    "between hosts, whoever lets contributions be missing receives what those who live have";
+const MISSING: &str = "whoever lets contributions be missing receives what those who live have";
 const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
 const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
@@ -211,7 +210,8 @@ impl<'a> Judgement<'a> {
         let parted =
             self.schedule.faults.iter().any(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
         let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
-        tally.judge_if(MISSING, case.spec.allow_missing && far_apart && hit > 0);
+        let goes_on = case.spec.allow_missing && (far_apart || self.keeps_bodies(case));
+        tally.judge_if(MISSING, goes_on && hit > 0);
         tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
         tally.judge_if(REASON, !is_well);
         let reason = |holds: bool| match holds {
@@ -223,7 +223,7 @@ impl<'a> Judgement<'a> {
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
         match &ended.end {
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if case.spec.allow_missing && far_apart && somebody_receives && !parted =>
+                if goes_on && somebody_receives && !parted =>
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
@@ -278,6 +278,19 @@ impl<'a> Judgement<'a> {
                 reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
             }
         }
+    }
+
+    /// Whether results leave contributions on one host as they are, or where these lie outlives all processes there: of one that was
+    /// silent nothing is read, and one that gives the master up closes its windows.
+    fn keeps_bodies(&self, case: &Case) -> bool {
+        let Schedule { private, full, .. } = self.schedule;
+        let facts = &self.world.facts;
+        let outlives = |rank: Rank| {
+            let is_read = !facts.failed.contains_key(&rank) || facts.has_hung_up(rank);
+            let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);
+            is_shared && is_read && !facts.deserted.contains_key(&rank)
+        };
+        case.spec.kind.array_bytes().is_none() || case.spec.group.iter().all(outlives)
     }
 
     fn called_before_it_left(&self, case: &Case, rank: Rank) -> bool {
