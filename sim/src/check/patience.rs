@@ -53,9 +53,16 @@ impl Suspects<'_> {
         due
     }
 
-    /// How long it takes until a silence is noticed by both ends, at the longest, and for the next attempts to reach somebody.
+    /// How long it takes until a silence is noticed by one end and then by the other, and for the next attempts to reach somebody.
+    /// Whoever was hindered before is given more time.
     fn detection(&self) -> Duration {
-        self.world.settings.policy.limits.ping_interval * (2 * INTERVALS_MOST + 2) + PAUSE * PAUSES
+        let interval = self.world.settings.policy.limits.ping_interval;
+        let hinders = |fault: &&Fault| {
+            matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
+        };
+        let hindered_us = self.schedule.faults.iter().filter(hinders).map(|fault| fault.lasts_us).sum();
+        let silence = interval * 3 + Duration::from_micros(hindered_us) * 2;
+        (silence.min(interval * INTERVALS_MOST) + interval) * 2 + PAUSE * PAUSES
     }
 
     /// How long all reductions take, one task after the other.
