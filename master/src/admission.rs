@@ -147,7 +147,9 @@ impl Master {
         let Some((&skipped, reduction)) = self.reductions.range(oldest..id).next() else {
             return;
         };
-        if reduction.arrived.contains(rank) || !reduction.spec.group.contains(rank) {
+        // What is missing of a rank that lives has come, and could not be read.
+        let has_called = reduction.arrived.contains(rank) || reduction.missing.contains(rank);
+        if has_called || !reduction.spec.group.contains(rank) {
             return;
         }
         let refusal = Refusal::Mismatch {
@@ -173,7 +175,9 @@ impl Master {
         let latest = ReductionId { sequence: u64::MAX, ..id }.called();
         let mut later = self.reductions.range(id..=latest);
         let (later, rank, reduction) = later.find_map(|(later, reduction)| {
-            let rank = reduction.arrived.iter().find(|rank| group.contains(*rank))?;
+            let lives = |rank: &Rank| self.membership.alive(*rank).is_some();
+            let callers = reduction.arrived.iter().chain(reduction.missing.iter().filter(lives));
+            let rank = callers.into_iter().find(|rank| group.contains(*rank))?;
             Some((later, rank, reduction))
         })?;
         Some(Refusal::Mismatch {

@@ -1,72 +1,80 @@
 //! Processes that do not reach each other's memory, and how a reduction goes on in spite of them.
 //!
-//! Two processes may both live, both be heard by the master, and yet not read each other: the link between their hosts is cut
-//! or refuses connections, or bytes are damaged on it. A reader whose task failed for that is *apart* from the owner, for as long as the
-//! reduction lasts. What it cannot read others fold:
+//! Two processes may both live, both be heard by the master, and yet not read each other: the link between their hosts is
+//! cut or refuses connections. A reader whose task failed for that is *apart* from the owner. What it cannot read others
+//! fold:
 //!
 //! 1. The owners of other partials that wait, of which the reader then reads what they have folded.
 //! 2. If all of them are apart from all partials that they could fold: a process whose own partial nobody needs. It begins
-//!    afresh with partials that it reaches, with a single one if need be. That task is a copy, and *relays* the partial to those
-//!    who reach the process but not its owner.
-//! 3. If nobody can do that, those that are apart try again, with a pause before each try, until they have tried for longer than
-//!    any silence is tolerated. Then the reduction ends in [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
+//!    afresh with partials that it reaches, with a single one if need be. That task is a copy, and *relays* the partial to
+//!    those who reach the process but not its owner.
+//! 3. If nobody can do that, all that are apart try again, with a pause before each try, until they have tried for longer
+//!    than any silence is tolerated. Then the reduction ends in
+//!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, message::Data};
+use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
 
 use crate::{
     machine::{Master, RETRY_PAUSE, Timer},
+    membership::Membership,
     queue::{Access, Ready},
     reduction::{Reduction, Turn},
 };
 
-/// Readers that are apart from one owner before nobody else is sent to it who has nothing to fold with what lies there: it is most
-/// likely out of everyone's reach.
-const READERS_MAX: usize = 8;
+/// Readers on one host that did not reach an owner before no others on that host are sent there.
+const READERS_MAX: u32 = 2;
+
+/// Hosts from which somebody did not reach an owner before nobody else is sent there who has nothing to fold with what lies
+/// there: it is most likely out of everyone's reach.
+const HOSTS_MAX: usize = 8;
 
 /// Readers that did not reach owners.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Apart {
     /// By reader and owner.
     pairs: BTreeSet<(Rank, Rank)>,
-    /// By owner and reader.
-    readers: BTreeSet<(Rank, Rank)>,
+    /// How many readers, by owner and their host.
+    hosts: BTreeMap<(Rank, u64), u32>,
 }
 
 impl Apart {
-    /// Takes in that `reader` did not reach `owner`.
-    pub fn part(&mut self, reader: Rank, owner: Rank) {
-        if reader != owner {
-            self.pairs.insert((reader, owner));
-            self.readers.insert((owner, reader));
+    /// Takes in that `reader`, who is on this host, did not reach `owner`.
+    pub fn part(&mut self, (reader, host): (Rank, u64), owner: Rank) {
+        if reader != owner && self.pairs.insert((reader, owner)) {
+            *self.hosts.entry((owner, host)).or_default() += 1;
         }
     }
 
     /// Forgets a process that was declared failed.
     pub fn forget(&mut self, dead: Rank) {
-        self.pairs.retain(|(reader, owner)| ![*reader, *owner].contains(&dead));
-        self.readers.retain(|(owner, reader)| ![*reader, *owner].contains(&dead));
+        self.pairs.retain(|(_, owner)| *owner != dead);
+        self.hosts.retain(|(owner, _), _| *owner != dead);
     }
 
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    fn are(&self, reader: Rank, owner: Rank) -> bool {
-        self.pairs.contains(&(reader, owner))
+    fn are(&self, (reader, host): (Rank, u64), owner: Rank) -> bool {
+        let others = || self.hosts.get(&(owner, host)).is_some_and(|readers| *readers >= READERS_MAX);
+        self.pairs.contains(&(reader, owner)) || others()
     }
 
-    /// Whom `reader` did not reach.
-    fn owners(&self, reader: Rank) -> Path {
-        let pairs = self.pairs.range((reader, Rank(0))..=(reader, Rank(u32::MAX)));
-        pairs.map(|(_, owner)| *owner).collect()
+    /// Whom `reader` is not to read.
+    fn owners(&self, reader: (Rank, u64)) -> Path {
+        let owners: BTreeSet<Rank> = self.pairs.iter().map(|(_, owner)| *owner).collect();
+        owners.into_iter().filter(|owner| *owner != reader.0 && self.are(reader, *owner)).collect()
     }
 
-    /// Whether so many did not reach `owner` that others are not likely to.
+    /// Whether somebody on so many hosts did not reach `owner` that others are not likely to.
     fn is_remote(&self, owner: Rank) -> bool {
-        let readers = self.readers.range((owner, Rank(0))..=(owner, Rank(u32::MAX)));
-        readers.take(READERS_MAX).count() == READERS_MAX
+        self.hosts.range((owner, 0)..=(owner, u64::MAX)).take(HOSTS_MAX).count() == HOSTS_MAX
     }
 }
 
@@ -77,116 +85,143 @@ pub(crate) struct Tries {
     pub pauses: bool,
     /// Whether there was a pause since the latest try.
     pub rested: bool,
-    /// Whether those that are apart try again.
-    pub again: bool,
-    /// What tries have taken since nobody else could do it.
+    /// Whether nobody was left who could do it.
+    is_last: bool,
+    /// For how long it was tried since then, and up to when that was counted.
     taken: Duration,
+    counted: Timestamp,
+}
+
+fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {
+    (rank, members.host(rank).expect("only processes that have joined take part"))
 }
 
 impl Reduction {
-    /// Takes in that a task of `reader`, which took so long, did not reach `owner`. Returns whether that was tried for longer
-    /// than `most`, and nobody else could do it.
+    /// Takes in that a task of `reader` did not reach `owner`. `patience`: how long each of them waits at most. Returns
+    /// whether that was tried for longer than `most`, and nobody else could do it.
     pub(crate) fn did_not_reach(
         &mut self,
         index: SegmentIndex,
         reader: ProcessId,
         owner: ProcessId,
-        (took, most): (Duration, Duration),
+        (now, patience, most): (Timestamp, Duration, Duration),
+        members: &Membership,
     ) -> bool {
         let tries = &mut self.segments[index.0 as usize].tries;
-        if tries.again || reader == owner {
-            tries.taken += took + RETRY_PAUSE;
+        if tries.is_last || reader == owner {
+            // While the master sleeps, nobody tries.
+            tries.taken += now.since(tries.counted).min(patience + RETRY_PAUSE * 2);
+            tries.counted = now;
         }
-        (tries.again, tries.rested) = (false, false);
+        tries.rested = false;
         let is_over = tries.taken > most;
-        self.apart.part(reader.rank, owner.rank);
+        self.apart.part(on_host(reader.rank, members), owner.rank);
         is_over
     }
 
-    /// Whether somebody is known not to reach what waits in a segment, and does not try again now.
-    pub(crate) fn is_apart(&self, index: SegmentIndex) -> bool {
-        !self.apart.is_empty() && !self.segments[index.0 as usize].tries.again
+    /// Whether somebody did not reach somebody else lately.
+    pub(crate) fn is_apart(&self) -> bool {
+        !self.apart.is_empty()
     }
 
     /// Whose partials `reader` is not to read.
-    pub(crate) fn out_of_reach(&self, index: SegmentIndex, reader: Rank) -> Path {
-        if self.is_apart(index) { self.apart.owners(reader) } else { Path::empty() }
+    pub(crate) fn out_of_reach(&self, reader: Rank, members: &Membership) -> Path {
+        if self.is_apart() { self.apart.owners(on_host(reader, members)) } else { Path::empty() }
     }
 
-    fn reaches(&self, reader: Rank, ready: &Ready) -> bool {
+    fn reaches(&self, reader: (Rank, u64), ready: &Ready) -> bool {
         let owner = ready.process.rank;
         let is_private = matches!(ready.data, Data::Private);
-        reader == owner || ready.is_inline() || !(is_private || self.apart.are(reader, owner))
+        reader.0 == owner || ready.is_inline() || !(is_private || self.apart.are(reader, owner))
     }
 
     /// Whether the process of `own` reaches something that can be folded into that.
-    pub(crate) fn meets_within_reach(&self, index: SegmentIndex, own: &Arc<Ready>) -> bool {
-        let reaches = |other: &Ready| self.reaches(own.process.rank, other);
-        !self.is_apart(index)
-            || self.segments[index.0 as usize].queue.may_meet(own, self.most(index), reaches)
+    pub(crate) fn meets_within_reach(
+        &self,
+        index: SegmentIndex,
+        own: &Arc<Ready>,
+        members: &Membership,
+    ) -> bool {
+        let reaches = |other: &Ready| self.reaches(on_host(own.process.rank, members), other);
+        !self.is_apart() || self.segments[index.0 as usize].queue.may_meet(own, self.most(index), reaches)
     }
 
     /// Whether those whose turn it is can go on.
-    pub(crate) fn can_go_on(
-        &self,
-        index: SegmentIndex,
-        turn: Turn,
-        is_alive: &impl Fn(Rank) -> bool,
-    ) -> bool {
+    pub(crate) fn can_go_on(&self, index: SegmentIndex, turn: Turn, members: &Membership) -> bool {
+        let is_alive = &|rank| members.alive(rank).is_some();
         match turn {
-            Turn::Root(_) if !self.is_apart(index) => true,
+            Turn::Root(_) if !self.is_apart() => true,
             Turn::Root(root) => {
                 let own = self.own_of(index, root, is_alive);
-                own.is_none_or(|own| self.meets_within_reach(index, own))
+                own.is_none_or(|own| self.meets_within_reach(index, own, members))
             }
-            Turn::Owners => self.executors(index, is_alive).any(|own| self.meets_within_reach(index, own)),
+            Turn::Owners => {
+                self.executors(index, is_alive).any(|own| self.meets_within_reach(index, own, members))
+            }
             Turn::Anyone => false,
         }
     }
 
     /// Whether `rank` can begin afresh with partials that it reaches.
-    pub(crate) fn can_help(&self, index: SegmentIndex, rank: Rank) -> bool {
+    pub(crate) fn can_help(&self, index: SegmentIndex, rank: Rank, members: &Membership) -> bool {
         self.can_begin_afresh(index, rank)
-            && (!self.is_apart(index) || self.within_reach(index, rank).is_some())
+            && (!self.is_apart() || self.within_reach(index, rank, members).is_some())
     }
 
     /// What `rank` can begin afresh with: partials that meet, or one that others reach here.
-    fn within_reach(&self, index: SegmentIndex, rank: Rank) -> Option<Vec<Arc<Ready>>> {
+    fn within_reach(&self, index: SegmentIndex, rank: Rank, members: &Membership) -> Option<Vec<Arc<Ready>>> {
         let (segment, most) = (&self.segments[index.0 as usize], self.most(index));
         let reaches = |ready: &Ready| {
-            self.reaches(rank, ready) && (ready.is_inline() || !self.apart.is_remote(ready.process.rank))
+            self.reaches(on_host(rank, members), ready)
+                && (ready.is_inline() || !self.apart.is_remote(ready.process.rank))
         };
         let access = |ready: &Ready| if reaches(ready) { Access::Near } else { Access::Never };
         if let Some(partials) = segment.queue.clone().take(None, most, access) {
             return Some(partials);
         }
-        let would_read = |other: &&Arc<Ready>| {
-            let reader = other.process.rank;
-            reader != rank && self.is_own(index, other) && !self.apart.are(reader, rank)
+        let is_alive = |rank| members.alive(rank).is_some();
+        // It has to be of use at once: who waits for something else would have it relayed from one to the other.
+        let awaits = |own: &Arc<Ready>, ready: &Arc<Ready>| {
+            let reader = on_host(own.process.rank, members);
+            reader.0 != rank
+                && self.apart.are(reader, ready.process.rank)
+                && !self.apart.are(reader, rank)
+                && self.can_execute(index, own, &is_alive)
+                && segment.queue.may_meet(own, most, |other| *other == **ready)
         };
         let is_relayed = |ready: &&Arc<Ready>| {
-            let awaits = |other: &&Arc<Ready>| other != ready && would_read(other);
-            ready.process.rank != rank
-                && reaches(ready)
-                && segment.queue.meeting(most).any(|other| awaits(&other))
+            // Whose original it is has that.
+            let is_new = ready.process.rank != rank && ready.path != Path::single(rank);
+            let is_there = is_new && reaches(ready);
+            is_there && segment.queue.meeting(most).any(|own| own != *ready && awaits(own, ready))
         };
         segment.queue.meeting(most).find(is_relayed).map(|ready| vec![ready.clone()])
     }
 
     /// Takes what `rank` can begin afresh with.
-    pub(crate) fn take_within_reach(&mut self, index: SegmentIndex, rank: Rank) -> Option<Vec<Arc<Ready>>> {
-        let partials = self.within_reach(index, rank)?;
+    pub(crate) fn take_within_reach(
+        &mut self,
+        index: SegmentIndex,
+        rank: Rank,
+        members: &Membership,
+    ) -> Option<Vec<Arc<Ready>>> {
+        let partials = self.within_reach(index, rank, members)?;
         let queue = &mut self.segments[index.0 as usize].queue;
         let take = |ready: Arc<Ready>| queue.remove(|other| *other == *ready);
         Some(partials.into_iter().filter_map(take).collect())
     }
 
-    /// Lets those that are apart try again, if there was a pause. Returns whether they do.
-    pub(crate) fn try_again(&mut self, index: SegmentIndex) -> bool {
-        let is_apart = self.is_apart(index);
+    /// Lets all that are apart try again, if there was a pause for this segment. Returns whether they do.
+    pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
         let tries = &mut self.segments[index.0 as usize].tries;
-        tries.again |= is_apart && tries.rested;
-        is_apart && tries.again
+        let again = !self.apart.is_empty() && tries.rested;
+        if again {
+            if !std::mem::replace(&mut tries.is_last, true) {
+                tries.counted = now;
+            }
+            self.apart = Apart::default();
+        }
+        again
     }
 }
 
@@ -194,7 +229,7 @@ impl Master {
     /// Lets those that are apart try again after a pause, if nobody works on the segment.
     pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let is_apart = reduction.is_apart(id.index);
+        let is_apart = reduction.is_apart();
         let segment = &mut reduction.segments[id.index.0 as usize];
         if is_apart && segment.running.is_empty() && !segment.tries.pauses {
             segment.tries.pauses = true;
@@ -210,15 +245,20 @@ mod tests {
     #[test]
     fn who_did_not_reach_whom_is_known_until_one_of_them_dies() {
         let mut apart = Apart::default();
-        apart.part(Rank(1), Rank(1));
+        let [one, two, three] = [(Rank(1), 0), (Rank(2), 0), (Rank(3), 0)];
+        apart.part(one, Rank(1));
         assert!(apart.is_empty(), "who holds up itself is not apart from itself");
-        apart.part(Rank(1), Rank(2));
-        apart.part(Rank(3), Rank(1));
-        assert!(apart.are(Rank(1), Rank(2)) && !apart.are(Rank(2), Rank(1)), "one way");
-        assert_eq!(apart.owners(Rank(1)), Path::single(Rank(2)));
-        apart.forget(Rank(2));
-        assert!(!apart.are(Rank(1), Rank(2)) && apart.are(Rank(3), Rank(1)));
-        (10..10 + READERS_MAX as u32).for_each(|reader| apart.part(Rank(reader), Rank(5)));
-        assert!(apart.is_remote(Rank(5)) && !apart.is_remote(Rank(1)));
+        apart.part(one, Rank(5));
+        apart.part(one, Rank(5));
+        assert!(apart.are(one, Rank(5)) && !apart.are((Rank(5), 7), Rank(1)), "one way");
+        assert!(!apart.are(three, Rank(5)), "it may be the reader");
+        apart.part(two, Rank(5));
+        assert!(apart.are(three, Rank(5)), "it is the host");
+        assert_eq!(apart.owners(three), Path::single(Rank(5)));
+        apart.part(one, Rank(6));
+        apart.forget(Rank(5));
+        assert!(!apart.are(one, Rank(5)) && !apart.are(three, Rank(5)) && apart.are(one, Rank(6)));
+        (1..HOSTS_MAX as u64).for_each(|host| apart.part((Rank(10 + host as u32), host), Rank(6)));
+        assert!(apart.is_remote(Rank(6)) && !apart.is_remote(Rank(5)));
     }
 }

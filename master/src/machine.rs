@@ -350,19 +350,17 @@ impl Master {
         }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let members = &self.membership;
+        let times = (now, self.policy.limits.read_patience(), self.policy.tries_max());
         let result = match fault {
             _ if in_vain => {
-                if fault == Fault::Unreachable && members.alive(culprit.rank).is_some() {
-                    reduction.apart.part(sender.rank, culprit.rank);
-                }
                 reduction.segments[id.index.0 as usize].spoil(sender.rank);
-                Ok(false)
+                let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
+                match is_apart && reduction.did_not_reach(id.index, sender, culprit, times, members) {
+                    true => Err(running.not_folded(culprit, reason)),
+                    false => Ok(false),
+                }
             }
-            Fault::Unreachable => {
-                let took = now.since(running.load.since).min(self.policy.limits.read_patience());
-                let times = (took, self.policy.tries_max());
-                reduction.unreachable(id.index, running, culprit, reason, members, times)
-            }
+            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, members, times),
             Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
             Fault::Torn if reduction.spec.delivery.root() != Some(sender.rank) => {
                 reduction.torn(id.index, &running, members).map(|()| false)

@@ -191,7 +191,7 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
     /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
-    /// `times`: what the task took, and for how long at most it is tried where nobody else can do it. Returns whether something
+    /// `times`: now, how long a read waits, and for how long at most it is tried where nobody else can do it. Returns whether something
     /// begins to wait.
     ///
     /// # Errors
@@ -203,15 +203,14 @@ impl Reduction {
         culprit: ProcessId,
         reason: String,
         members: &Membership,
-        times: (Duration, Duration),
+        times: (Timestamp, Duration, Duration),
     ) -> Result<bool, Refusal> {
         if members.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             return self.damaged(index, &running, culprit, members).map(|()| false);
         }
-        if self.did_not_reach(index, running.executor, culprit, times) {
-            let path = running.held_by(culprit);
-            return Err(Refusal::FoldFailed { executor: running.executor.rank, path, reason });
+        if self.did_not_reach(index, running.executor, culprit, times, members) {
+            return Err(running.not_folded(culprit, reason));
         }
         self.repair(index, Some(&running), members)?;
         let segment = &mut self.segments[index.0 as usize];
@@ -226,7 +225,8 @@ impl Reduction {
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
     /// It is told who has it, not which of its data it is. What lies on a disk is suspected first: if it was something
-    /// else, the next attempt tells.
+    /// else, the next attempt tells. What a living process holds itself is read again a few times before: the damage may have come
+    /// on the way.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -241,9 +241,15 @@ impl Reduction {
         let is_damaged = |copy: &Arc<Ready>| {
             copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
         };
-        let forgotten = segment.keep_replicas(|copy| !is_damaged(copy));
-        if forgotten == 0 {
+        let is_own = segment.keep_replicas(|copy| !is_damaged(copy)) == 0;
+        let reads_again =
+            is_own && members.alive(culprit.rank).is_some() && segment.reads_again(culprit.rank);
+        if is_own && !reads_again {
+            let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
+            if segment.held.len() < held {
+                segment.spoil(culprit.rank);
+            }
             if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
                 self.originals.remove(&culprit.rank);
             }

@@ -166,7 +166,9 @@ impl Master {
             Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
             Turn::Anyone => {
                 let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
-                alive.filter(|rank| is_busy(*rank)).any(|rank| reduction.can_help(id.index, rank))
+                alive
+                    .filter(|rank| is_busy(*rank))
+                    .any(|rank| reduction.can_help(id.index, rank, &self.membership))
             }
         }
     }
@@ -250,10 +252,10 @@ impl Master {
     fn reader(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Reader<'_>> {
         let rank = own.process.rank;
         let reader = || {
-            let out_of_reach = reduction.out_of_reach(index, rank);
+            let out_of_reach = reduction.out_of_reach(rank, &self.membership);
             Reader::new(rank, &self.membership, &self.lanes, &self.policy, out_of_reach)
         };
-        reduction.meets_within_reach(index, own).then(reader)
+        reduction.meets_within_reach(index, own, &self.membership).then(reader)
     }
 
     /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
@@ -266,7 +268,9 @@ impl Master {
             let own = reduction.own_of(id.index, rank, &is_alive)?;
             self.access(reduction, id.index, own)
         };
-        let afresh = |id: SegmentId| reductions[&id.reduction].can_help(id.index, rank).then_some(());
+        let afresh = |id: SegmentId| {
+            reductions[&id.reduction].can_help(id.index, rank, &self.membership).then_some(())
+        };
         let of_crowd = || {
             let has_room = |owner| self.lanes[rank].has_room_for(owner, &self.policy);
             let mut waiting = listings.crowd.waiting_for(rank, has_room, CROWD_COMPARED, into_own);
@@ -295,18 +299,24 @@ impl Master {
             let turn = reduction.whose_turn(id.index, &self.policy)?;
             let of_others = [turn, Turn::Owners];
             if let Some(turn) =
-                of_others.into_iter().find(|turn| reduction.can_go_on(id.index, *turn, &is_alive))
+                of_others.into_iter().find(|turn| reduction.can_go_on(id.index, *turn, members))
             {
                 return Some(turn);
             }
-            let can_help = |rank| is_alive(rank) && reduction.can_help(id.index, rank);
+            let can_help = |rank| is_alive(rank) && reduction.can_help(id.index, rank, members);
             if reduction.group.iter().any(can_help) {
                 return Some(Turn::Anyone);
             }
-            if !reduction.rouse(id.index) && !reduction.try_again(id.index) {
+            if reduction.rouse(id.index) {
+                continue;
+            }
+            if !reduction.try_again(id.index, self.now) {
                 self.wait_for_reach(id);
                 return None;
             }
+            let count = reduction.segments.len() as u32;
+            let indices = (0..count).map(SegmentIndex);
+            indices.for_each(|index| self.schedule.change(SegmentId { index, ..id }));
         }
     }
 
@@ -325,7 +335,7 @@ impl Master {
             return pairs;
         }
         let reduction = self.reductions.get(&id.reduction);
-        let Some(reduction) = reduction.filter(|reduction| !reduction.is_apart(id.index)) else {
+        let Some(reduction) = reduction.filter(|reduction| !reduction.is_apart()) else {
             return pairs;
         };
         let is_alive = |rank| self.membership.alive(rank).is_some();
@@ -368,7 +378,7 @@ impl Master {
             Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
             _ => {
                 // Most of them may not reach the others.
-                let all = if reduction.is_apart(id.index) { usize::MAX } else { OWNERS_COMPARED };
+                let all = if reduction.is_apart() { usize::MAX } else { OWNERS_COMPARED };
                 let compared = all.max(*reduction.fan_in.end() + 1);
                 reduction.executors(id.index, &is_alive).take(compared).collect()
             }
@@ -381,7 +391,7 @@ impl Master {
     fn best_afresh(&self, id: SegmentId) -> Option<Rank> {
         let reduction = self.reductions.get(&id.reduction)?;
         let alive = reduction.group.iter().filter(|rank| self.membership.alive(*rank).is_some());
-        let free = alive.filter(|rank| reduction.can_help(id.index, *rank));
+        let free = alive.filter(|rank| reduction.can_help(id.index, *rank, &self.membership));
         self.fastest(free, reduction.range(id.index).len)
     }
 
@@ -407,11 +417,13 @@ impl Master {
         let is_alive = |rank| members.alive(rank).is_some();
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return false };
         let Some(executor) = members.alive(rank) else { return false };
-        let own = reduction.own_of(id.index, rank, &is_alive).cloned();
-        if own.is_none() && reduction.segments[id.index.0 as usize].turn != Some(Turn::Anyone) {
+        let afresh = reduction.segments[id.index.0 as usize].turn == Some(Turn::Anyone);
+        // It may have one that it cannot go on with.
+        let own = reduction.own_of(id.index, rank, &is_alive).filter(|_| !afresh).cloned();
+        if own.is_none() && !afresh {
             return false;
         }
-        let out_of_reach = reduction.out_of_reach(id.index, rank);
+        let out_of_reach = reduction.out_of_reach(rank, members);
         let reader = Reader::new(rank, members, &self.lanes, &self.policy, out_of_reach);
         let share_memory = reduction.share_memory;
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
@@ -419,8 +431,8 @@ impl Master {
             Access::Later if own.is_none() => Access::Far { serves: 0, read_ns: 0 },
             access => access,
         };
-        let partials = match own.is_none() && reduction.is_apart(id.index) {
-            true => reduction.take_within_reach(id.index, rank),
+        let partials = match own.is_none() && reduction.is_apart() {
+            true => reduction.take_within_reach(id.index, rank, members),
             false => reduction.take_partners(id.index, own.as_ref(), access),
         };
         let Some(mut partials) = partials else { return false };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp};
+use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp, report::Refusal};
 use smallvec::SmallVec;
 
 use crate::{
@@ -12,6 +12,10 @@ use crate::{
     queue::{Queue, Ready},
     reduction::Turn,
 };
+
+/// How often what lies at a living process is read again that was damaged when it was read, before that is believed of what
+/// lies there.
+const READ_AGAIN: u32 = 3;
 
 /// A task that its executor works on.
 #[derive(Clone, Debug)]
@@ -43,6 +47,13 @@ impl Running {
         let sources = self.sources.iter().filter(|(owner, _)| *owner == process);
         let held: Path = sources.flat_map(|(_, path)| path.iter()).collect();
         if held.is_empty() { self.path.clone() } else { held }
+    }
+}
+
+impl Running {
+    /// What its reduction ends in if it cannot be done because of `culprit`.
+    pub(crate) fn not_folded(&self, culprit: ProcessId, reason: String) -> Refusal {
+        Refusal::FoldFailed { executor: self.executor.rank, path: self.held_by(culprit), reason }
     }
 }
 
@@ -98,6 +109,8 @@ pub struct Segment {
     pub spoilt: SmallVec<[Rank; 1]>,
     /// Second copies of originals, by owner. There may be several: a keeper that was not waited for has answered.
     pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
+    /// How often what lies at these ranks was damaged when it was read.
+    pub(crate) damaged: SmallVec<[(Rank, u32); 1]>,
     /// How those go on who cannot reach what waits here, if nobody else can.
     pub(crate) tries: Tries,
 }
@@ -164,6 +177,19 @@ impl Segment {
         }
         let rest: Path = rest.iter().filter(|rank| !self.is_safe(*rank)).collect();
         ranks.difference(&rest)
+    }
+
+    /// Takes in that what lies at `owner` was damaged when it was read. Returns whether it is to be read again.
+    pub(crate) fn reads_again(&mut self, owner: Rank) -> bool {
+        let times = match self.damaged.iter_mut().find(|(rank, _)| *rank == owner) {
+            Some((_, times)) => times,
+            None => {
+                self.damaged.push((owner, 0));
+                &mut self.damaged.last_mut().expect("it was pushed").1
+            }
+        };
+        *times += 1;
+        *times <= READ_AGAIN
     }
 
     /// Remembers what a process's own partial is now.

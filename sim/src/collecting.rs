@@ -67,11 +67,17 @@ impl World {
                 Reach::Now => spent.unanswered = Duration::ZERO,
                 Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
                 Reach::Never => {
+                    self.note_given_up(piece.process);
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                     let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
                     let why = (piece.process, "its window is closed");
                     return self.collected_in_part(rank, reduction, body, why);
                 }
+            }
+            if self.is_garbled(rank, piece.process, &piece.data) {
+                let is_array = spec.kind.array_bytes().is_some() && !is_inline;
+                let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
+                return self.collected_in_part(rank, reduction, body, (piece.process, "it is damaged"));
             }
             let value = self.process(piece.process.rank).read(&piece.data, segment);
             let process = self.process_mut(rank);

@@ -52,6 +52,8 @@ pub(crate) enum Happening {
     Part(Gap),
     /// They do again.
     Meet(Gap),
+    /// So many reads of what this rank holds arrive damaged.
+    Garble(Rank, u32),
     Limp(Rank, Limp),
     Disk(Rank, Disk),
     /// What a rank keeps of others is damaged.
@@ -121,7 +123,7 @@ impl Happening {
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
             Self::LoseHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
-            Self::Part(_) | Self::Meet(_) => None,
+            Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
         }
     }
 

@@ -67,6 +67,8 @@ impl Gap {
 pub(crate) struct Limp {
     pub task_time: Option<Duration>,
     pub write_time: Option<Duration>,
+    /// How much longer its messages to and from the master take at most.
+    pub message_time: Option<Duration>,
 }
 
 /// Whether a rank's disk takes copies.
@@ -126,6 +128,16 @@ impl World {
         }
     }
 
+    /// Lets so many reads from other hosts of what a rank holds in its memory arrive damaged, from `after` now on.
+    pub fn garble(&mut self, after: Duration, rank: Rank, reads: u32) {
+        self.schedule(self.now + after, Happening::Garble(rank, reads));
+    }
+
+    /// How many reads were given up although the owner lives, and how many of what a living owner holds were damaged.
+    pub fn read_counts(&self) -> (u64, u64) {
+        self.failed_reads
+    }
+
     /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every` and only for
     /// `runs` of it.
     pub fn starve(&mut self, after: Duration, rank: Rank, time: Duration, every: Duration, runs: Duration) {
@@ -141,6 +153,13 @@ impl World {
         let limp = Limp { task_time: Some(task_time), ..Limp::default() };
         self.schedule(self.now + after, Happening::Limp(rank, limp));
         self.schedule(self.now + after + time, Happening::Limp(rank, Limp::default()));
+    }
+
+    /// Lets messages between the master and a rank take up to `time` longer from `after` now on, while it `lasts`.
+    pub fn delay(&mut self, after: Duration, rank: Rank, time: Duration, lasts: Duration) {
+        let limp = Limp { message_time: Some(time), ..Limp::default() };
+        self.schedule(self.now + after, Happening::Limp(rank, limp));
+        self.schedule(self.now + after + lasts, Happening::Limp(rank, Limp::default()));
     }
 
     /// Lets a rank's disk take `write_time` more for each copy that is written before it is acknowledged, from `after`
@@ -340,6 +359,17 @@ impl World {
         Some(ExecutionError { culprit: process, suspects, fault, reason })
     }
 
+    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged.
+    pub(crate) fn is_garbled(&mut self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
+        let Data::Window(window) = data else { return false };
+        let is_far = self.settings.host(reader) != self.settings.host(owner.rank);
+        let owner = self.process_mut(owner.rank);
+        let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
+        owner.garbled -= u32::from(is_damaged);
+        self.failed_reads.1 += u64::from(is_damaged);
+        is_damaged
+    }
+
     /// What goes wrong with a task although everybody lives.
     pub(crate) fn mishap(
         &mut self,
@@ -347,6 +377,11 @@ impl World {
         process: ProcessId,
         task: &Task,
     ) -> Option<ExecutionError> {
+        for source in &task.sources {
+            if self.is_garbled(process.rank, source.process, &source.data) {
+                return Some(damaged(source.process));
+            }
+        }
         let is_damaged = |source: &&Source| {
             let copy = (source.path.first().unwrap_or(NONSENSE), task.segment);
             is_copy(source) && self.process(source.process.rank).damaged.contains(&copy)
@@ -354,18 +389,16 @@ impl World {
         if let Some(culprit) = task.sources.iter().find(is_damaged).map(|source| source.process) {
             self.meet_with_copies("copies that were found to be damaged");
             self.damage_sources(culprit, task);
-            let (suspects, fault, reason) = (Path::empty(), Fault::Damaged, "it is damaged".to_owned());
-            return Some(ExecutionError { culprit, suspects, fault, reason });
+            return Some(damaged(culprit));
         }
         if self.settings.damage == 0 || !self.random.random_ratio(self.settings.damage, 100) {
             return None;
         }
         let rank = process.rank;
         if let Some(copy) = task.sources.iter().find(|source| is_copy(source)) {
-            let reason = "it is damaged".to_owned();
             let culprit = copy.process;
             self.damage_sources(culprit, task);
-            return Some(ExecutionError { culprit, suspects: Path::empty(), fault: Fault::Damaged, reason });
+            return Some(damaged(culprit));
         }
         // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
         let executor = self.process(rank);
@@ -377,4 +410,10 @@ impl World {
         let reason = "it changed".to_owned();
         Some(ExecutionError { culprit: source.process, suspects: Path::empty(), fault: Fault::Torn, reason })
     }
+}
+
+/// What lies at `culprit` arrived damaged.
+pub(crate) fn damaged(culprit: ProcessId) -> ExecutionError {
+    let (suspects, reason) = (Path::empty(), "it is damaged".to_owned());
+    ExecutionError { culprit, suspects, fault: Fault::Damaged, reason }
 }

@@ -95,6 +95,7 @@ impl World {
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Never, culprit)) => {
+                self.note_given_up(culprit);
                 self.process_mut(rank).end_task(id);
                 let reason = "it does not answer".to_owned();
                 let result = Err(ExecutionError {
@@ -162,6 +163,11 @@ impl World {
 
     fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
         self.process(source.process.rank).read(&source.data, segment)
+    }
+
+    /// Notes that nothing answered a read, if there is somebody who could.
+    pub(crate) fn note_given_up(&mut self, owner: ProcessId) {
+        self.failed_reads.0 += u64::from(self.process(owner.rank).worker.is_some());
     }
 
     /// The segments of a body, and where they lie.

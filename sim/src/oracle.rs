@@ -185,7 +185,7 @@ impl World {
             if !self.is_fenced(lost) {
                 let overwritten = process.shares.get(&reduction).is_some_and(Share::is_overwritten);
                 assert!(
-                    process.worker.is_none() || overwritten,
+                    process.worker.is_none() || overwritten || process.garbled > 0,
                     "rank {lost} lives and has its own contribution"
                 );
             }
@@ -193,7 +193,9 @@ impl World {
         let survivors: Vec<&Process> = self
             .processes
             .iter()
-            .filter(|process| process.worker.is_some() && !self.is_fenced(process.id.rank))
+            .filter(|process| {
+                process.worker.is_some() && process.garbled == 0 && !self.is_fenced(process.id.rank)
+            })
             .collect();
         let share = self.processes.iter().find_map(|process| process.shares.get(&reduction));
         // Partials are of no use that hold what the result is to miss.

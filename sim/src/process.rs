@@ -47,6 +47,8 @@ pub(crate) struct Process {
     pub lost: u64,
     /// What it shows of its bodies, and of which of its calls.
     pub windows: WindowTable<(ReductionId, Shown)>,
+    /// How many reads from other hosts of what it holds in its memory arrive damaged.
+    pub garbled: u32,
     /// Whether its disk takes no copies.
     pub disk_full: bool,
     /// What waits until it thaws, if it is frozen.
@@ -163,6 +165,7 @@ impl Process {
             arrive_max: None,
             lost: 0,
             windows: WindowTable::new(WINDOWS_MAX),
+            garbled: 0,
             disk_full: false,
             frozen: None,
             due: None,

@@ -178,10 +178,14 @@ impl Teller {
             Happening::Meet(gap) => {
                 (NETWORK.to_owned(), format!("HOSTS {} AND {} READ EACH OTHER", gap.hosts[0], gap.hosts[1]))
             }
+            Happening::Garble(rank, reads) => {
+                (of(*rank), format!("ITS BYTES ARRIVE DAMAGED IN THE NEXT {reads} READS"))
+            }
             Happening::Limp(rank, limp) => {
                 let text = match (limp.task_time, limp.write_time) {
                     (Some(time), _) => format!("BECOMES SLOW: {time:?} for a task"),
                     (_, Some(time)) => format!("HAS A SLOW DISK: {time:?} for a copy"),
+                    _ if limp.message_time.is_some() => "HAS LATE MESSAGES".to_owned(),
                     _ => "IS AS FAST AS IT WAS".to_owned(),
                 };
                 (of(*rank), text)

@@ -79,6 +79,8 @@ pub struct World {
     pub(crate) batches: u64,
     /// What is noted about copies.
     pub(crate) copying: Notes,
+    /// Reads that were given up although the owner lives, and reads of what a living owner holds that were damaged.
+    pub(crate) failed_reads: (u64, u64),
     /// What does not get through.
     pub(crate) held_back: Vec<Happening>,
     progress: Timestamp,
@@ -135,6 +137,7 @@ impl World {
             inbox: Vec::new(),
             batches: 0,
             copying: Notes::default(),
+            failed_reads: (0, 0),
             held_back: Vec::new(),
             progress: now,
             quiet: QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
@@ -405,6 +408,7 @@ impl World {
             Happening::Heal(cut) => self.heal(&cut).into_iter().for_each(|what| self.take(what)),
             Happening::Part(gap) => self.gaps.push(gap),
             Happening::Meet(gap) => self.meet(&gap),
+            Happening::Garble(rank, reads) => self.process_mut(rank).garbled += reads,
             Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
             Happening::Spoil(rank) => self.damage_copies(rank),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,

@@ -33,6 +33,7 @@ macro_rules! scenarios {
 
 scenarios! {
     a_contribution_is_half_overwritten_by_the_result,
+    a_contribution_arrives_damaged,
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_deadline_passes_while_its_result_is_copied,
     a_fold_hangs_past_the_deadline,
@@ -40,6 +41,8 @@ scenarios! {
     a_keeper_never_hears_from_an_owner,
     a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,
+    a_rank_that_is_missing_calls_again,
+    a_result_arrives_damaged,
     a_root_and_its_neighbour_in_the_tree_are_apart,
     a_root_is_refused_by_one_owner,
     a_root_never_hears_from_one_owner,

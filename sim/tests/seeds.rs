@@ -34,6 +34,16 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     {
         met(fault, 100);
     }
+    for fault in [
+        "hosts that never reach each other's memory",
+        "hosts that lose each other's memory",
+        "late connections",
+    ] {
+        met(fault, 100);
+    }
+    met("ranks whose bytes arrive damaged", 100);
+    met("reads that were given up although the owner lives", 1000);
+    met("reads of what a living owner holds that were damaged", 100);
     for fault in
         ["hosts lost", "cuts, both ways", "cuts, one way", "slow disks", "full disks", "early leaves"]
     {

@@ -135,6 +135,7 @@ impl Reduction {
             abandoned: SmallVec::new(),
             spoilt: SmallVec::new(),
             replicas: BTreeMap::new(),
+            damaged: SmallVec::new(),
             tries: Tries::default(),
         };
         Self {
@@ -230,8 +231,9 @@ impl Reduction {
         let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
         let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
         let segment = &mut self.segments[index.0 as usize];
-        // From now on an array may change under a task that was given up and reads it: a partial, not an original.
-        let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1.len() > 1;
+        // From now on an array may change under a task that was given up and reads it: a partial, not its owner's original.
+        let original = Path::single(executor.rank);
+        let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1 != original;
         for abandoned in &mut segment.abandoned {
             abandoned.counts &= !abandoned.running.sources.iter().any(changes);
         }

@@ -53,6 +53,7 @@ impl Judgement<'_> {
 
     /// Also those who were declared failed later, or have died, may have told others what they know.
     fn one_report(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
+        let gone = self.gone(planned);
         let mut first: Option<(Rank, Version)> = None;
         for case in cases(planned) {
             let report = match self.end(&case).map(|ended| &ended.end) {
@@ -61,7 +62,7 @@ impl Judgement<'_> {
             };
             // The next root receives another result if the first, who may have received one already, is given up.
             let has_successors = matches!(planned.receiver, Receiver::FirstOf(_));
-            if has_successors && self.suspects.all.contains(case.rank) {
+            if has_successors && gone.contains(case.rank) {
                 continue;
             }
             let told = version(report);
@@ -135,7 +136,12 @@ impl Judgement<'_> {
             _ => None,
         });
         let task_us = limps.chain([self.schedule.task_us[rank.index()]]).max().unwrap_or_default();
-        Duration::from_micros(self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
+        let late = self.schedule.faults.iter().filter_map(|fault| match fault.what {
+            Trouble::Late { rank: late, by_us } if late == rank.0 => Some(by_us),
+            _ => None,
+        });
+        let late_us: u64 = late.sum();
+        Duration::from_micros(late_us + self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
     }
 
     /// Where the result went with one process, nobody has it.

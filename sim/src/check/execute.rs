@@ -227,6 +227,8 @@ fn inject(world: &mut World, fault: &Fault) {
             let gap = Gap { hosts: [u64::from(*a), u64::from(*b)], at_once: *at_once };
             world.part(at, gap, (!lasts.is_zero()).then_some(lasts));
         }
+        Trouble::Garble { rank, reads } => world.garble(at, Rank(*rank), *reads),
+        Trouble::Late { rank, by_us } => world.delay(at, Rank(*rank), us(*by_us), lasts),
         Trouble::Slow { rank, task_us } => world.slow_down(at, Rank(*rank), us(*task_us), lasts),
         Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),
         Trouble::FullDisk(rank) => world.fill_disk(at, Rank(*rank), lasts),

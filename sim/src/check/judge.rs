@@ -13,7 +13,8 @@ use everfold_worker::machine::End;
 use super::{
     execute::Violation,
     protection,
-    schedule::{Planned, Schedule, Trouble},
+    reach::Reaches,
+    schedule::{Planned, Schedule},
     suspects::{DESERTED, FENCED, Suspects, join},
     tally::Tally,
 };
@@ -207,8 +208,6 @@ impl<'a> Judgement<'a> {
         let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
         let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
-        let parted =
-            self.schedule.faults.iter().any(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
         let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
         let goes_on = case.spec.allow_missing && (far_apart || self.keeps_bodies(case));
         tally.judge_if(MISSING, goes_on && hit > 0);
@@ -221,9 +220,15 @@ impl<'a> Judgement<'a> {
         let candidates = case.spec.delivery.candidates();
         let is_there = |rank: &Rank| !gone.contains(*rank);
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
+        let reaches = Reaches::new(self.schedule, &gone);
         match &ended.end {
+            End::Refused(refusal) if reaches.excuses(case.planned, refusal) => Ok(None),
+            End::Refused(Refusal::FoldFailed { executor, .. }) if windowless(*executor) => Ok(None),
+            End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal, tally) => {
+                Err(case.broken(rule, format!("{refusal:?}")))
+            }
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if goes_on && somebody_receives && !parted =>
+                if goes_on && somebody_receives =>
             {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
@@ -247,7 +252,7 @@ impl<'a> Judgement<'a> {
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
                 // Whoever has the result has it where its contribution has lain: any contribution may be lost with it.
-                reason(ranks.is_subset(&case.spec.group) && (hit > 0 || parted))
+                reason(ranks.is_subset(&case.spec.group) && hit > 0)
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
                 // In the end all leave, also those who were awaited. Nobody waits for those who have called before.
@@ -257,7 +262,6 @@ impl<'a> Judgement<'a> {
             }
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
-            End::Refused(Refusal::FoldFailed { executor, .. }) => reason(windowless(*executor) || parted),
             // Whatever it was, others heard it.
             End::Refused(Refusal::Over) => reason(
                 self.schedule.pacing.refusals_max.is_some()
@@ -320,6 +324,7 @@ impl<'a> Judgement<'a> {
         }
         let failed = self.suspects.failed_by(ended.at);
         let may_miss = join(&failed, &self.suspects.closed_by(ended.at));
+        let may_miss = join(&may_miss, &Reaches::new(self.schedule, &may_miss).spoilt);
         let honest = report.contributors == spec.group.difference(&report.missing)
             && (spec.allow_missing || report.missing.is_empty())
             && report.missing.is_subset(&may_miss)

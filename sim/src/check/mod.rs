@@ -25,6 +25,7 @@
 //! | `needless` | what must not have been done in vain |
 //! | `protection` | what has to hold of second copies |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
+//! | `reach` | what nobody may miss who could have read it |
 //! | `tally` | what was drawn, and what became of it |
 //! | `shrink` | smaller schedules that fail in the same way |
 
@@ -35,6 +36,7 @@ mod judge;
 mod needless;
 mod patience;
 mod protection;
+mod reach;
 mod schedule;
 mod shapes;
 mod shrink;

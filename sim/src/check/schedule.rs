@@ -244,6 +244,10 @@ pub enum Trouble {
     /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run, unless it lasts for
     /// a time. Reads fail at once, or nothing answers them.
     Unreachable { a: u32, b: u32, at_once: bool },
+    /// Messages between the master and a rank take up to so much longer; nobody is silent for too long.
+    Late { rank: u32, by_us: u64 },
+    /// So many reads from other hosts of what a rank holds in its memory arrive damaged.
+    Garble { rank: u32, reads: u32 },
     /// A rank takes longer for its tasks.
     Slow { rank: u32, task_us: u64 },
     /// A rank takes longer to write a copy.
@@ -282,11 +286,13 @@ impl Schedule {
             let is_seen = is_death || matches!(fault.what, Trouble::Crash { .. });
             let is_told =
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
-            !is_seen && !is_told && !matches!(fault.what, Trouble::Slow { .. })
+            let is_slow = matches!(fault.what, Trouble::Slow { .. } | Trouble::Late { .. });
+            !is_seen && !is_told && !is_slow && !matches!(fault.what, Trouble::Garble { .. })
         };
         let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
         let alone = |fault: &&Fault| matches!(fault.what, Trouble::Unreachable { a, b, .. } if a == b);
+        let too_late = |fault: &Fault| matches!(fault.what, Trouble::Late { by_us, .. } if self.ping_interval_us > 0 && by_us > self.ping_interval_us / 2);
         let of_master =
             |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
         match () {
@@ -302,6 +308,9 @@ impl Schedule {
             () if self.faults.iter().any(|fault| of_master(&fault)) => {
                 Some("the host of rank 0, which hosts the master, cannot be lost".to_owned())
             }
+            () if self.faults.iter().any(too_late) => Some(
+                "whose messages are late by more than half of ping_interval_us may seem silent".to_owned(),
+            ),
             () if self.faults.iter().any(|fault| alone(&fault)) => {
                 Some("a host always reaches its own memory: two are to be named".to_owned())
             }
@@ -381,7 +390,9 @@ impl Trouble {
             Self::Crash { rank, .. }
             | Self::Starve { rank, .. }
             | Self::Slow { rank, .. }
-            | Self::SlowDisk { rank, .. } => Some(*rank),
+            | Self::SlowDisk { rank, .. }
+            | Self::Garble { rank, .. }
+            | Self::Late { rank, .. } => Some(*rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }
@@ -393,7 +404,9 @@ impl Trouble {
             Self::Crash { rank, .. }
             | Self::Starve { rank, .. }
             | Self::Slow { rank, .. }
-            | Self::SlowDisk { rank, .. } => Some(rank),
+            | Self::SlowDisk { rank, .. }
+            | Self::Garble { rank, .. }
+            | Self::Late { rank, .. } => Some(rank),
             Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
         }
     }

@@ -82,6 +82,8 @@ impl Tally {
                         "hosts that lose each other's memory"
                     }
                     Trouble::Unreachable { .. } => "hosts that never reach each other's memory",
+                    Trouble::Garble { .. } => "ranks whose bytes arrive damaged",
+                    Trouble::Late { .. } => "late connections",
                     Trouble::Slow { .. } => "slow ranks",
                     Trouble::SlowDisk { .. } => "slow disks",
                     Trouble::FullDisk(_) => "full disks",
@@ -119,6 +121,9 @@ impl Tally {
         let outside = |process: &&Process| process.is_full && !process.partials.is_empty();
         count("ranks with partials in private memory", processes().filter(outside).count() as u64);
         count("ends that waited for readers of partials", world.waits_for_partials);
+        let (given_up, damaged) = world.read_counts();
+        count("reads that were given up although the owner lives", given_up);
+        count("reads of what a living owner holds that were damaged", damaged);
     }
 
     /// Lets a rule be listed that may have nothing to judge.

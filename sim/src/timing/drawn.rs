@@ -51,7 +51,10 @@ impl Drawn {
         from: ProcessId,
         to: ProcessId,
     ) -> Timestamp {
-        let at = now + self.latency(random);
+        let late = |process: &ProcessId| self.limps.get(&process.rank).and_then(|limp| limp.message_time);
+        let late = [from, to].iter().find_map(late);
+        let late = late.map_or(Duration::ZERO, |time| random.random_range(Duration::ZERO..=time));
+        let at = now + self.latency(random) + late;
         let last = self.arrivals.entry((from, to)).or_default();
         *last = at.max(*last);
         *last

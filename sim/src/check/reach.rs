@@ -1,0 +1,109 @@
+//! What nobody may miss who could have had it, and who may not be given up.
+//!
+//! Faults of reads, hosts that do not reach each other's memory and bytes that are damaged on their way, hit no process. So nobody
+//! is declared failed for them, nothing of a process that lives is missing, and a reduction goes on as long as those who
+//! take part reach each other, or a host that relays what others hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    schedule::{Planned, Schedule, Trouble},
+    suspects::join,
+    tally::Tally,
+};
+use everfold_protocol::{Path, Rank, report::Refusal, spec::Order};
+
+const REACHED: &str = "what somebody can relay is not out of reach";
+const HEALED: &str = "damage that heals costs no contribution and no result";
+
+/// Damaged reads of what lies at one process that heal: it is read again.
+const HEALS_MAX: u32 = 3;
+
+/// Judges by what could be read.
+pub(crate) struct Reaches<'a> {
+    schedule: &'a Schedule,
+    /// Ranks that have failed or left.
+    gone: &'a Path,
+    /// Pairs of hosts that do not reach each other in the end.
+    gaps: BTreeSet<(u32, u32)>,
+    /// Ranks whose bytes stay damaged.
+    pub spoilt: Path,
+    /// Whether reads fail at times.
+    fail: bool,
+}
+
+impl<'a> Reaches<'a> {
+    pub fn new(schedule: &'a Schedule, gone: &'a Path) -> Self {
+        let mut gaps = BTreeSet::new();
+        let mut damaged = BTreeMap::<u32, u32>::new();
+        let mut fail = false;
+        for fault in &schedule.faults {
+            match fault.what {
+                Trouble::Unreachable { a, b, .. } => {
+                    fail = true;
+                    if fault.lasts_us == 0 {
+                        gaps.extend([(a, b), (b, a)]);
+                    }
+                }
+                Trouble::Garble { rank, reads } => {
+                    fail = true;
+                    let all = damaged.entry(rank).or_default();
+                    *all = all.saturating_add(reads);
+                }
+                _ => {}
+            }
+        }
+        let spoilt = damaged.into_iter().filter(|(_, reads)| *reads > HEALS_MAX);
+        let spoilt = spoilt.map(|(rank, _)| Rank(rank)).collect();
+        Self { schedule, gone, gaps, spoilt, fail }
+    }
+
+    /// The rule that a refusal breaks: nothing is out of reach that somebody can relay, and damage that heals costs nothing.
+    pub fn forbids(&self, planned: &Planned, refusal: &Refusal, tally: &mut Tally) -> Option<&'static str> {
+        tally.judge_if(REACHED, self.fail && matches!(refusal, Refusal::FoldFailed { .. }));
+        let is_lost = matches!(refusal, Refusal::ContributionLost { .. } | Refusal::ResultLost { .. });
+        tally.judge_if(HEALED, self.fail && is_lost);
+        match refusal {
+            Refusal::FoldFailed { .. } if self.fail && self.is_connected(planned) => Some(REACHED),
+            Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }
+                if self.fail && ranks.is_disjoint(self.gone) && self.is_whole(planned) =>
+            {
+                Some(HEALED)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a reduction may end because something could not be reached, or not be read.
+    pub fn excuses(&self, planned: &Planned, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::FoldFailed { .. } => !self.is_connected(planned),
+            Refusal::ContributionLost { ranks } => ranks.is_subset(&join(&self.spoilt, self.gone)),
+            Refusal::ResultLost { .. } => !self.is_whole(planned),
+            _ => false,
+        }
+    }
+
+    fn is_whole(&self, planned: &Planned) -> bool {
+        self.is_connected(planned) && planned.group().is_disjoint(&self.spoilt)
+    }
+
+    /// Whether any two hosts of a reduction reach each other, or both reach a host with a rank of it that is well and not the
+    /// root, which folds into its own contribution only. What has to be relayed twice may be out of reach.
+    fn is_connected(&self, planned: &Planned) -> bool {
+        let host = |rank: Rank| self.schedule.hosts[rank.index()];
+        let group = planned.group();
+        let hosts: BTreeSet<u32> = group.iter().map(host).collect();
+        let is_apart = |a: &u32| hosts.iter().any(|b| self.gaps.contains(&(*a, *b)));
+        if planned.order == Order::Fixed && hosts.iter().any(is_apart) {
+            // Whoever holds a bracket that waits for its sibling has no place for what others cannot read.
+            return false;
+        }
+        let root = planned.spec(Rank(0)).delivery.root();
+        let is_well = |rank: &Rank| !self.gone.contains(*rank) && root != Some(*rank);
+        let relays: BTreeSet<u32> = group.iter().filter(is_well).map(host).collect();
+        let reach = |a: u32, b: u32| !self.gaps.contains(&(a, b));
+        let meet = |a: u32, b: u32| reach(a, b) || relays.iter().any(|at| reach(a, *at) && reach(*at, b));
+        hosts.iter().all(|a| hosts.iter().all(|b| meet(*a, *b)))
+    }
+}
