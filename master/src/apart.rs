@@ -213,8 +213,9 @@ impl Reduction {
 
     /// Lets all that are apart try again, if there was a pause for this segment. Returns whether they do.
     pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
+        let all_have_called = self.arrived == self.group;
         let tries = &mut self.segments[index.0 as usize].tries;
-        let again = !self.apart.is_empty() && tries.rested;
+        let again = !self.apart.is_empty() && tries.rested && all_have_called;
         if again {
             if !std::mem::replace(&mut tries.is_last, true) {
                 tries.counted = now;
@@ -226,10 +227,11 @@ impl Reduction {
 }
 
 impl Master {
-    /// Lets those that are apart try again after a pause, if nobody works on the segment.
+    /// Lets those that are apart try again after a pause, if nobody works on the segment. Before all have called nobody does: one
+    /// of those who have yet to come may reach both, and it is not over without them anyway.
     pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let is_apart = reduction.is_apart();
+        let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
         let segment = &mut reduction.segments[id.index.0 as usize];
         if is_apart && segment.running.is_empty() && !segment.tries.pauses {
             segment.tries.pauses = true;

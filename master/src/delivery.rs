@@ -25,7 +25,7 @@
 //! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
 //! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
@@ -54,12 +54,28 @@ pub(crate) struct Told {
 }
 
 /// What a rank could not copy of a result.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Misses {
-    /// How often it missed something.
-    tries: u32,
+    /// Bytes of the result that it had when it missed something last.
+    collected: u64,
+    /// For how long it has got no further, and up to when that was counted.
+    taken: Duration,
+    counted: Timestamp,
     /// Ranks that live and hold a piece, and that it could not reach.
     unreached: Path,
+}
+
+impl Misses {
+    /// Takes in that the rank has missed something, when it had so many bytes of the result.
+    fn again(&mut self, now: Timestamp, collected: u64, patience: Duration) {
+        if collected > self.collected {
+            (self.collected, self.taken) = (collected, Duration::ZERO);
+        } else {
+            // While the master sleeps, nobody tries.
+            self.taken += now.since(self.counted).min(patience + RETRY_PAUSE * 2);
+        }
+        self.counted = now;
+    }
 }
 
 impl Reduction {
@@ -267,21 +283,26 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
             return self.stale(sender, "missed a piece of a result that is not handed out");
         };
+        let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
         reduction.returned.insert(sender.rank).expect("it was told once");
-        let misses = reduction.misses.entry(sender.rank).or_default();
-        misses.tries += 1;
+        let first =
+            || Misses { collected: so_far, taken: Duration::ZERO, counted: now, unreached: Path::empty() };
+        let misses = reduction.misses.entry(sender.rank).or_insert_with(first);
+        misses.again(now, so_far, self.policy.limits.read_patience());
         if self.membership.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();
         } else if culprit != sender {
             misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
         }
-        if misses.tries > self.policy.attempts_max() {
+        if misses.taken > self.policy.tries_max() {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
         }
-        // Most likely a death is about to be noticed.
-        self.timers.insert((now + RETRY_PAUSE, Timer::Collect(id)));
+        // Most likely a death is about to be noticed. One pause is for all who miss something meanwhile.
+        if !std::mem::replace(&mut reduction.pauses, true) {
+            self.timers.insert((now + RETRY_PAUSE, Timer::Collect(id)));
+        }
     }
 
     /// Ends the handing out of a result if all have it; takes the reduction up again if they cannot.
@@ -300,9 +321,11 @@ impl Master {
 
     /// Tells those who could not copy the whole result where it lies now.
     pub(crate) fn collect_again(&mut self, now: Timestamp, id: ReductionId) {
-        let Some(reduction) = self.reductions.get_mut(&id).filter(|it| !it.returned.is_empty()) else {
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        reduction.pauses = false;
+        if reduction.returned.is_empty() {
             return;
-        };
+        }
         if !reduction.is_result_readable(&self.membership) {
             return self.go_on_collecting(now, id);
         }
@@ -363,8 +386,6 @@ impl Master {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use everfold_protocol::{
         Epoch, Generation, JobId, ReductionSpec, WindowId,
         message::{

@@ -176,13 +176,6 @@ impl Policy {
         4 * team::width(spec)
     }
 
-    /// Attempts to reach a process that lives, one per pause, before a reduction gives up: longer than it takes to notice
-    /// that a process is silent.
-    pub(crate) fn attempts_max(&self) -> u32 {
-        let silence = self.limits.ping_interval * (INTERVALS_MOST + 2);
-        ATTEMPTS_MIN.max((silence.as_millis() / RETRY_PAUSE.as_millis()) as u32)
-    }
-
     /// How long keepers of copies are waited for. Whoever dies is noticed before its contribution is given up.
     pub(crate) fn copy_patience(&self) -> Patience {
         let interval = self.limits.ping_interval;
@@ -234,13 +227,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_last_longer_than_any_silence() {
+    fn tries_last_longer_than_any_silence() {
         for interval in [10, 500, 1500, 60_000].map(Duration::from_millis) {
             let policy = Policy {
                 limits: Limits { ping_interval: interval, ..Limits::default() },
                 ..Policy::default()
             };
-            assert!(RETRY_PAUSE * policy.attempts_max() > interval * INTERVALS_MOST, "{interval:?}");
+            assert!(policy.tries_max() > interval * INTERVALS_MOST, "{interval:?}");
         }
     }
 }

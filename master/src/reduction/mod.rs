@@ -61,6 +61,8 @@ pub struct Reduction {
     pub collecting: Option<Path>,
     /// Of these, those that could not reach all of it and wait to be told more.
     pub(crate) returned: Path,
+    /// Whether they wait for a pause to pass before they try again.
+    pub(crate) pauses: bool,
     /// Ranks that have the result. They fold nothing any more.
     pub(crate) collected: Path,
     /// Dead ranks whose memory did not outlive them, although it could have.
@@ -149,6 +151,7 @@ impl Reduction {
             fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
             collecting: None,
             returned: Path::empty(),
+            pauses: false,
             gone: Path::empty(),
             apart: Apart::default(),
             misses: BTreeMap::new(),

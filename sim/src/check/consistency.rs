@@ -141,7 +141,7 @@ impl Judgement<'_> {
             _ => None,
         });
         let late_us: u64 = late.sum();
-        Duration::from_micros(late_us + self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
+        Duration::from_micros(late_us + 2 * self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
     }
 
     /// Where the result went with one process, nobody has it.

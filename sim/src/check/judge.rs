@@ -265,7 +265,9 @@ impl<'a> Judgement<'a> {
             // Whatever it was, others heard it.
             End::Refused(Refusal::Over) => reason(
                 self.schedule.pacing.refusals_max.is_some()
-                    && (case.spec.deadline.is_some()
+                    && (!self.schedule.windowless.is_empty()
+                        || reaches.fail
+                        || case.spec.deadline.is_some()
                         || case.planned.disagrees.is_some()
                         || !case.planned.absent.is_empty()
                         || !case.spec.group.is_disjoint(&gone)),

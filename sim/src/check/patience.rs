@@ -24,6 +24,9 @@ const PAUSES: u32 = 3;
 /// How long a reader tries to reach an owner that lives, besides the time in which its silence would be noticed.
 const TRIES_TIME: Duration = Duration::from_secs(20);
 
+/// How long a rank may try to find room for a result.
+const CROWD_TIME: Duration = Duration::from_secs(2);
+
 /// How long an attempt in teams may stand still, besides a ping interval.
 const TEAM_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -79,7 +82,9 @@ impl Suspects<'_> {
         let teams = if pacing.teams_from > 0 { patience * 4 } else { Duration::ZERO };
         // What is damaged on its way is folded again, and that may be damaged, too.
         let again = if *damage_percent > 0 { 4 } else { 1 };
-        folding * again + board + teams + self.tries() + PAUSE * PAUSES
+        let Schedule { crowded, windowless, .. } = self.schedule;
+        let crowd = if crowded.is_empty() && windowless.is_empty() { Duration::ZERO } else { CROWD_TIME };
+        folding * again + crowd + board + teams + self.tries() + PAUSE * PAUSES
     }
 
     /// How long those try that do not reach each other's memory.

@@ -38,7 +38,9 @@ pub(crate) fn judge(schedule: &Schedule, world: &World, tally: &mut Tally) -> Re
     }
     for told in world.contributions_protected() {
         tally.meet("judged: called protected", 1);
-        if !told.alone.is_empty() {
+        // What travels in messages is in the master's hands, also what was folded of bodies that did not.
+        let is_mixed = planned(schedule, told.reduction).is_some_and(|it| it.inline && !it.long.is_empty());
+        if !is_mixed && !told.alone.is_empty() {
             let found = format!(
                 "of {}, {} is called protected, and nobody else holds {}",
                 name(told.reduction),

@@ -29,7 +29,7 @@ pub(crate) struct Reaches<'a> {
     /// Ranks whose bytes stay damaged.
     pub spoilt: Path,
     /// Whether reads fail at times.
-    fail: bool,
+    pub fail: bool,
 }
 
 impl<'a> Reaches<'a> {
@@ -65,10 +65,13 @@ impl<'a> Reaches<'a> {
         tally.judge_if(HEALED, self.fail && is_lost);
         match refusal {
             Refusal::FoldFailed { .. } if self.fail && self.is_connected(planned) => Some(REACHED),
-            Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }
-                if self.fail && ranks.is_disjoint(self.gone) && self.is_whole(planned) =>
-            {
-                Some(HEALED)
+            Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
+                self.is_whole(planned).then_some(HEALED)
+            }
+            // Nobody may be left on a third host who lends it.
+            Refusal::ResultLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
+                let is_undisturbed = self.gaps.is_empty() && planned.group().is_disjoint(self.gone);
+                (is_undisturbed && self.is_whole(planned)).then_some(HEALED)
             }
             _ => None,
         }
@@ -79,7 +82,7 @@ impl<'a> Reaches<'a> {
         match refusal {
             Refusal::FoldFailed { .. } => !self.is_connected(planned),
             Refusal::ContributionLost { ranks } => ranks.is_subset(&join(&self.spoilt, self.gone)),
-            Refusal::ResultLost { .. } => !self.is_whole(planned),
+            Refusal::ResultLost { .. } => !self.gaps.is_empty() || !self.is_whole(planned),
             _ => false,
         }
     }
