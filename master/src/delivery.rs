@@ -244,6 +244,8 @@ impl Master {
             let refusal = self.absent(&ranks, &Path::empty());
             return self.refuse(id, refusal.unwrap_or(Refusal::ProcessFailed { ranks }));
         };
+        // Nobody who lives has heard another report: whoever was to receive it before is given up.
+        reduction.told = None;
         let finished = reduction.finished(id);
         reduction.hand_out(Path::single(receiver.rank));
         self.send(receiver, ToWorker::Finished(Box::new(finished)));

@@ -8,11 +8,18 @@ use std::time::Duration;
 
 use common::{Job, spec};
 use everfold_master::Policy;
-use everfold_protocol::{ReductionId, message::ToWorker, report::Refusal, spec::Delivery};
+use everfold_protocol::{
+    ReductionId,
+    message::ToWorker,
+    report::Refusal,
+    spec::{Delivery, Limits},
+};
 
 #[test]
 fn a_late_rank_hears_that_its_calls_are_over_however_many_there_were() {
-    let mut job = Job::new(3, Policy::default());
+    // Ranks that do not answer pings would be given up.
+    let limits = Limits { ping_interval: Duration::ZERO, ..Limits::default() };
+    let mut job = Job::new(3, Policy { limits, ..Policy::default() });
     let spec = everfold_protocol::ReductionSpec {
         deadline: Some(Duration::from_millis(1)),
         ..spec(&[0, 1, 2], Delivery::All)

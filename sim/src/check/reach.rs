@@ -58,11 +58,14 @@ impl<'a> Reaches<'a> {
         Self { schedule, gone, gaps, spoilt, fail }
     }
 
+    /// Counts a call that ends where reads fail.
+    pub fn count(&self, tally: &mut Tally) {
+        tally.judge_if(REACHED, self.fail);
+        tally.judge_if(HEALED, self.fail);
+    }
+
     /// The rule that a refusal breaks: nothing is out of reach that somebody can relay, and damage that heals costs nothing.
-    pub fn forbids(&self, planned: &Planned, refusal: &Refusal, tally: &mut Tally) -> Option<&'static str> {
-        tally.judge_if(REACHED, self.fail && matches!(refusal, Refusal::FoldFailed { .. }));
-        let is_lost = matches!(refusal, Refusal::ContributionLost { .. } | Refusal::ResultLost { .. });
-        tally.judge_if(HEALED, self.fail && is_lost);
+    pub fn forbids(&self, planned: &Planned, refusal: &Refusal) -> Option<&'static str> {
         match refusal {
             Refusal::FoldFailed { .. } if self.fail && self.is_connected(planned) => Some(REACHED),
             Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
