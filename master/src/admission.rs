@@ -18,10 +18,14 @@ impl Master {
         if id.is_in_teams() {
             return self.contribute_in_teams(now, sender, contribution);
         }
-        let refusal = self.refused_before(id, sender.rank, &contribution.spec.group);
-        if let Some(refusal) = refusal.or_else(|| self.unacceptable(sender, &contribution)) {
-            if refusal.absent().is_some() && !self.refusals.contain(id) && !self.reductions.contains_key(&id)
-            {
+        let told = self.refused_before(id, sender.rank, &contribution.spec.group);
+        let is_news = told.is_none() && !self.reductions.contains_key(&id);
+        let refusal = told.or_else(|| self.unacceptable(sender, &contribution));
+        // Those who have called hear of a disagreement, too.
+        if let Some(refusal) =
+            refusal.filter(|it| it.absent().is_none() || !self.disagrees(sender, &contribution))
+        {
+            if refusal.absent().is_some() && is_news {
                 // Who else is absent by then is no other reason for those who call later.
                 self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
             }
@@ -88,6 +92,13 @@ impl Master {
             return None;
         }
         refusals.tell(id, caller, group, |rank| membership.may_call(*rank))
+    }
+
+    /// Whether `sender` calls something else than those who have called a reduction that is open.
+    fn disagrees(&self, sender: ProcessId, contribution: &Contribution) -> bool {
+        let Contribution { reduction: id, name, spec, .. } = contribution;
+        let open = self.reductions.get(id);
+        open.is_some_and(|open| disagreement(open, sender.rank, *id, name, spec).is_some())
     }
 
     /// Why `sender` may not contribute, whatever the others say.

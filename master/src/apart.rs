@@ -25,6 +25,7 @@ use crate::{
     membership::Membership,
     queue::{Access, Ready},
     reduction::{Reduction, Turn},
+    segment::Segment,
 };
 
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
@@ -110,13 +111,21 @@ impl Reduction {
         let tries = &mut self.segments[index.0 as usize].tries;
         if tries.is_last || reader == owner {
             // While the master sleeps, nobody tries.
-            tries.taken += now.since(tries.counted).min(patience + RETRY_PAUSE * 2);
+            if tries.counted > Timestamp::ZERO {
+                tries.taken += now.since(tries.counted).min(patience + RETRY_PAUSE * 2);
+            }
             tries.counted = now;
         }
         tries.rested = false;
         let is_over = tries.taken > most;
         self.apart.part(on_host(reader.rank, members), owner.rank);
         is_over
+    }
+
+    /// Whether a segment has no result, and nobody works on it.
+    pub(crate) fn stands_still(&self, index: SegmentIndex) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        self.collecting.is_none() && segment.result.is_none() && segment.running.is_empty()
     }
 
     /// Whether somebody did not reach somebody else lately.
@@ -214,13 +223,17 @@ impl Reduction {
     /// Lets all that are apart try again, if there was a pause for this segment. Returns whether they do.
     pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
         let all_have_called = self.arrived == self.group;
-        let tries = &mut self.segments[index.0 as usize].tries;
-        let again = !self.apart.is_empty() && tries.rested && all_have_called;
+        // All segments try again at once, and not each of them after a pause of its own.
+        let is_soon = self.tried.is_some_and(|tried| now < tried + RETRY_PAUSE);
+        let Segment { tries, running, .. } = &mut self.segments[index.0 as usize];
+        let is_rested = tries.rested && running.is_empty() && !is_soon;
+        let again = !self.apart.is_empty() && is_rested && all_have_called;
         if again {
             if !std::mem::replace(&mut tries.is_last, true) {
                 tries.counted = now;
             }
             self.apart = Apart::default();
+            self.tried = Some(now);
         }
         again
     }
@@ -233,8 +246,15 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
         let segment = &mut reduction.segments[id.index.0 as usize];
-        if is_apart && segment.running.is_empty() && !segment.tries.pauses {
-            segment.tries.pauses = true;
+        if is_apart && segment.running.is_empty() {
+            self.pause_tries(id);
+        }
+    }
+
+    /// Has what could not be reached in a segment left alone for a while: one pause for all.
+    pub(crate) fn pause_tries(&mut self, id: SegmentId) {
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
+        if !std::mem::replace(&mut reduction.segments[id.index.0 as usize].tries.pauses, true) {
             self.timers.insert((self.now + RETRY_PAUSE, Timer::Retry(id)));
         }
     }

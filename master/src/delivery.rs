@@ -63,6 +63,8 @@ pub(crate) struct Misses {
     counted: Timestamp,
     /// Ranks that live and hold a piece, and that it could not reach.
     unreached: Path,
+    /// The latest of them.
+    last: Option<Rank>,
 }
 
 impl Misses {
@@ -102,6 +104,7 @@ impl Reduction {
             abandoned.counts = false;
         }
         self.returned = Path::empty();
+        self.misses.clear();
         self.collecting = Some(ranks);
     }
 
@@ -119,6 +122,7 @@ impl Reduction {
         let waited = self.collecting.as_mut().is_some_and(|waiting| waiting.remove(rank));
         if waited {
             self.returned.remove(rank);
+            self.misses.remove(&rank);
         }
         waited
     }
@@ -151,12 +155,16 @@ impl Reduction {
             let has_it = |ready: &Arc<Ready>| {
                 ready.path == self.group
                     && ready.process.rank != rank
-                    && is_reached(ready)
                     && members.readable(ready, self.share_memory)
             };
-            let other = || self.half_filled(index).find(has_it);
-            let other = if is_reached(result) { None } else { other() };
-            other.unwrap_or_else(|| result.clone())
+            if is_reached(result) {
+                return result.clone();
+            }
+            let holders = || self.half_filled(index).filter(has_it);
+            // Where it has reached none of them, it does not try the same one twice in a row.
+            let is_another = |ready: &Arc<Ready>| Some(ready.process.rank) != misses.last;
+            let all = || std::iter::once(result.clone()).chain(holders());
+            holders().find(is_reached).or_else(|| all().find(is_another)).unwrap_or_else(|| result.clone())
         }))
     }
 
@@ -264,7 +272,6 @@ impl Master {
             return self.stale(sender, "collected a result that nobody waits for");
         };
         reduction.collected.insert(sender.rank).expect("it has waited");
-        reduction.misses.remove(&sender.rank);
         let beside = reduction.copies_beside();
         let keeps = beside || reduction.half_bodies.contains_key(&sender.rank);
         if beside && body.is_none() {
@@ -288,15 +295,24 @@ impl Master {
         let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
         reduction.returned.insert(sender.rank).expect("it was told once");
-        let first =
-            || Misses { collected: so_far, taken: Duration::ZERO, counted: now, unreached: Path::empty() };
+        let first = || Misses {
+            collected: so_far,
+            taken: Duration::ZERO,
+            counted: now,
+            unreached: Path::empty(),
+            last: None,
+        };
         let misses = reduction.misses.entry(sender.rank).or_insert_with(first);
-        misses.again(now, so_far, self.policy.limits.read_patience());
+        // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the result.
+        if culprit != sender || !matches!(reduction.spec.delivery, Delivery::All) {
+            misses.again(now, so_far, self.policy.limits.read_patience());
+        }
         if self.membership.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();
         } else if culprit != sender {
             misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
+            misses.last = Some(culprit.rank);
         }
         if misses.taken > self.policy.tries_max() {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });

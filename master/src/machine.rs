@@ -355,7 +355,8 @@ impl Master {
             _ if in_vain => {
                 reduction.segments[id.index.0 as usize].spoil(sender.rank);
                 let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
-                match is_apart && reduction.did_not_reach(id.index, sender, culprit, times, members) {
+                let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, times, members);
+                match is_over && reduction.stands_still(id.index) {
                     true => Err(running.not_folded(culprit, reason)),
                     false => Ok(false),
                 }
@@ -373,7 +374,7 @@ impl Master {
         match result {
             Ok(suspended) => {
                 if suspended {
-                    self.timers.insert((now + RETRY_PAUSE, Timer::Retry(id)));
+                    self.pause_tries(id);
                 }
                 self.proceed(now, id.reduction);
             }

@@ -103,7 +103,8 @@ impl Refusals {
     /// Takes in how far `caller` is with its calls of a name. Tells what it hears of this one, if that is not open.
     pub fn pass(&mut self, id: ReductionId, caller: Rank) -> Option<Refusal> {
         let over = self.over.get_mut(&id.name)?;
-        let is_over = id.sequence <= over.sequence;
+        // Others count their own calls of that name.
+        let is_over = id.sequence <= over.sequence && over.awaited.contains(caller);
         if id.sequence >= over.sequence {
             // Whatever it calls from now on comes later.
             over.awaited.remove(caller);

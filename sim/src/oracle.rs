@@ -108,6 +108,8 @@ impl World {
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
             // It names a rank that lives and cannot be reached.
             Refusal::ResultLost { .. } if !self.gaps.is_empty() => {}
+            // It names the only one who was to have it, and has no room for it.
+            Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).is_windowless) => {}
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
             _ => {}
         }

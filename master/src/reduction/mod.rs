@@ -69,6 +69,8 @@ pub struct Reduction {
     pub(crate) gone: Path,
     /// Who did not reach whom.
     pub(crate) apart: Apart,
+    /// When those who did not reach somebody have tried again last.
+    pub(crate) tried: Option<Timestamp>,
     /// What ranks that wait for the result could not reach of it.
     pub(crate) misses: BTreeMap<Rank, Misses>,
     /// What was told with the result.
@@ -154,6 +156,7 @@ impl Reduction {
             pauses: false,
             gone: Path::empty(),
             apart: Apart::default(),
+            tried: None,
             misses: BTreeMap::new(),
             told: None,
             collected: Path::empty(),

@@ -225,6 +225,8 @@ impl<'a> Judgement<'a> {
         match &ended.end {
             End::Refused(refusal) if reaches.excuses(case.planned, refusal) => Ok(None),
             End::Refused(Refusal::FoldFailed { executor, .. }) if windowless(*executor) => Ok(None),
+            // The only one who was to have it has no room for it.
+            End::Refused(Refusal::ResultLost { ranks }) if ranks.iter().all(windowless) => Ok(None),
             End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal) => {
                 Err(case.broken(rule, format!("{refusal:?}")))
             }

@@ -25,7 +25,7 @@ const PAUSES: u32 = 3;
 const TRIES_TIME: Duration = Duration::from_secs(20);
 
 /// How long a rank may try to find room for a result.
-const CROWD_TIME: Duration = Duration::from_secs(2);
+const CROWD_TIME: Duration = Duration::from_secs(22);
 
 /// How long an attempt in teams may stand still, besides a ping interval.
 const TEAM_PATIENCE: Duration = Duration::from_millis(100);

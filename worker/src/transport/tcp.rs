@@ -231,6 +231,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Counted<'_, R> {
     }
 }
 
+/// What a slow disk reads in a millisecond, in bytes. What lies on one is read as a whole before the first byte is sent.
+const DISK_BYTES_PER_MS: u64 = 32 << 10;
+
 /// How often in the time for which a connection may bring nothing that is looked at.
 const LOOKS: u32 = 4;
 
@@ -257,8 +260,13 @@ async fn lose_patience(patience: Option<Duration>, bytes: &AtomicU64, pending: &
     let Some(patience) = patience else { return future::pending().await };
     let mut progress = Progress::default();
     loop {
-        tokio::time::sleep(patience / LOOKS).await;
-        let waits = !pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let longest = || {
+            let pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            pending.values().map(|(range, _)| range.len).max()
+        };
+        let reading = Duration::from_millis(longest().unwrap_or(0) / DISK_BYTES_PER_MS);
+        tokio::time::sleep((patience + reading) / LOOKS).await;
+        let waits = longest().is_some();
         if progress.look(bytes.load(Ordering::Relaxed), waits) {
             return;
         }
