@@ -219,7 +219,10 @@ impl Master {
                 // have lain.
                 let is_settled = reduction.is_settled(&self.membership);
                 let is_overwritten = !reduction.half_bodies.is_empty() && !reduction.copies_beside();
-                let is_lost = is_overwritten && matches!(refusal, Refusal::ContributionLost { .. });
+                // A rank that lives has lost its contribution to a part of the result.
+                let is_lost = is_overwritten
+                    && matches!(refusal, Refusal::ContributionLost { .. })
+                    && ranks.iter().any(|rank| self.membership.alive(rank).is_some());
                 if is_settled || is_lost {
                     let ranks = ranks.clone();
                     return self.refuse(id, Refusal::ResultLost { ranks });
