@@ -1,10 +1,11 @@
 //! Why a store could not do it.
 
+#[cfg(feature = "disk")]
 use std::{
     io::{self, ErrorKind},
-    path::{Path, PathBuf},
-    time::Duration,
+    path::Path,
 };
+use std::{path::PathBuf, time::Duration};
 
 use crate::{
     key::{Kind, RecordKey},
