@@ -272,7 +272,12 @@ impl World {
             let receives =
                 |rank: Rank| is_there(rank) && self.copying.contributed.contains_key(&(reduction, rank));
             let nobody_receives = !candidates.is_empty() && !candidates.iter().any(receives);
-            nobody_receives || candidates == *ranks || !spec.group.iter().any(is_there)
+            // Where contributions may be missing, it goes on without those who call nothing more.
+            let counts = |rank: &Rank| {
+                !spec.allow_missing || self.copying.contributed.contains_key(&(reduction, *rank))
+            };
+            let somebody_is_left = spec.group.iter().filter(counts).any(is_there);
+            nobody_receives || candidates == *ranks || !somebody_is_left
         })
     }
 
