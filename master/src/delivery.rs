@@ -1,14 +1,14 @@
 //! How a result reaches those who are to have it, whoever dies meanwhile.
 //!
-//! The pieces of a result lie in windows of those who folded them, and are copied from there. Whoever misses a piece says
-//! so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
+//! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that misses a piece
+//! says so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
 //! its process, and nobody is left who may do without it, the reduction is taken up again: what survivors have folded,
 //! second copies, and those half-filled bodies cover what is lost, as in any recovery.
 //!
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
 //! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
 //! already has. A rank that cannot reach a process which lives and holds a piece is told a lender instead; once it
-//! has tried for as long as any silence lasts, nobody waits for it any more.
+//! has tried for longer than any silence is tolerated, the reduction ends in `ResultLost` for all that have no result yet.
 //!
 //! # One report, one deadline
 //! Some calls have ended before others, and their processes may have died since. So what a report says of
@@ -99,7 +99,7 @@ impl Reduction {
         for (_, half) in self.half_bodies.values_mut() {
             half.untouched = u64::MAX;
         }
-        // Whoever still works on a task that was given up is busy until it answers, should the reduction be taken up again.
+        // A rank that still works on a task that was given up is busy until it answers, should the reduction be taken up again.
         for abandoned in self.segments.iter_mut().flat_map(|segment| &mut segment.abandoned) {
             abandoned.counts = false;
         }
@@ -252,7 +252,7 @@ impl Master {
             let refusal = self.absent(&ranks, &Path::empty());
             return self.refuse(id, refusal.unwrap_or(Refusal::ProcessFailed { ranks }));
         };
-        // Nobody who lives has heard another report: whoever was to receive it before is given up.
+        // No rank that lives has heard another report: the root that was to receive the result before is given up.
         reduction.told = None;
         let finished = reduction.finished(id);
         reduction.hand_out(Path::single(receiver.rank));

@@ -1,6 +1,6 @@
 //! Which segments wait, and under what they are found.
 //!
-//! A segment is listed when it was offered and nobody has taken it. Whoever gets room then looks at those only for which it may be
+//! A segment is listed when it was offered and nobody has taken it. A worker that gets room then looks at those only for which it may be
 //! the one: those whose turn is its own, and those in which a partial of its own waits. So a look takes as long however many
 //! segments wait for others.
 

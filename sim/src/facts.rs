@@ -171,11 +171,11 @@ fn longest(hindrances: impl Iterator<Item = Hindrance>, from: Timestamp, grace: 
 
 /// Intervals of silence after which the master gives a process up at the earliest, and a process its master.
 const INTERVALS: u32 = 3;
-/// Of these, those for which whoever is silent was hindered: it was last heard up to one interval before.
+/// Of these, those for which the silent process was hindered: it was last heard up to one interval before.
 const HINDERED: u32 = 2;
 
 impl World {
-    /// Whether whoever is at `rank` was hindered for long enough before `at` to be given up by the master for its silence.
+    /// Whether the process of `rank` was hindered for long enough before `at` to be given up by the master for its silence.
     ///
     /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the other. While the
     /// master did not run it heard nothing either, and forgives most of that.
@@ -268,7 +268,7 @@ impl World {
             ToMaster::Contribute(contribution) => {
                 Some((contribution.reduction, matches!(contribution.data, Data::Inline(_))))
             }
-            // Nobody knows what was told by whoever has hung up.
+            // Nobody knows what was told by a process that has hung up.
             ToMaster::PartialReady(done) if !self.facts.hung_up.contains(&sender) => {
                 self.facts.told.insert((sender, done.segment), done.path.clone());
                 None

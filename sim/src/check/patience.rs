@@ -57,7 +57,7 @@ impl Suspects<'_> {
     }
 
     /// How long it takes until a silence is noticed by one end and then by the other, and for the next attempts to reach somebody.
-    /// Whoever was hindered before is given more time.
+    /// A process that was hindered before is given more time.
     fn detection(&self) -> Duration {
         let interval = self.world.settings.policy.limits.ping_interval;
         let hinders = |fault: &&Fault| {
@@ -112,7 +112,7 @@ impl Suspects<'_> {
     }
 }
 
-/// When a fault is over. Whoever was slow is done with what it has begun.
+/// When a fault is over. A rank that was slow is done with what it has begun.
 fn end_us(fault: &Fault) -> u64 {
     let tail_us = match fault.what {
         Trouble::Slow { task_us, .. } => task_us,

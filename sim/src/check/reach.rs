@@ -102,7 +102,7 @@ impl<'a> Reaches<'a> {
         let hosts: BTreeSet<u32> = group.iter().map(host).collect();
         let is_apart = |a: &u32| hosts.iter().any(|b| self.gaps.contains(&(*a, *b)));
         if planned.order == Order::Fixed && hosts.iter().any(is_apart) {
-            // Whoever holds a bracket that waits for its sibling has no place for what others cannot read.
+            // A rank that holds a bracket that waits for its sibling has no place for what others cannot read.
             return false;
         }
         let root = planned.spec(Rank(0)).delivery.root();
