@@ -88,6 +88,8 @@ pub(crate) struct Tries {
     pub rested: bool,
     /// Whether nobody was left who could do it.
     is_last: bool,
+    /// Whether that was tried for long enough: the next task that fails for it is the last one.
+    is_over: bool,
     /// For how long it was tried since then, and up to when that was counted.
     taken: Duration,
     counted: Timestamp,
@@ -117,9 +119,16 @@ impl Reduction {
             tries.counted = now;
         }
         tries.rested = false;
-        let is_over = tries.taken > most;
+        tries.is_over = tries.taken > most;
+        let is_over = tries.is_over;
         self.apart.part(on_host(reader.rank, members), owner.rank);
         is_over
+    }
+
+    /// Whether the tasks of a segment are not given up, however late they are: so that one of them ends the reduction if it
+    /// fails, and does not do so in vain while another one is under way.
+    pub(crate) fn awaits_last_try(&self, index: SegmentIndex) -> bool {
+        self.segments[index.0 as usize].tries.is_over
     }
 
     /// Whether a segment has no result, and nobody works on it.

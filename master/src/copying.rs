@@ -137,11 +137,24 @@ impl Reduction {
         self.spec.protection == Protection::CommitFirst
     }
 
+    /// Whether copies are ordered now.
+    fn orders_copies(&self) -> bool {
+        (self.copying.begun || self.copies_at_once()) && self.wants_copies() && self.unfinished > 0
+    }
+
     /// The orders that are due now.
     pub(crate) fn order_copies(&mut self, now: Timestamp, desk: &Desk) -> Orders {
         let mut orders = Orders::default();
-        let owners: Vec<Rank> = self.originals.keys().copied().collect();
-        owners.into_iter().for_each(|owner| self.order_copies_of(now, owner, desk, &mut orders));
+        if !self.orders_copies() {
+            return orders;
+        }
+        let owners: Path = self.originals.keys().copied().collect();
+        // All at once: otherwise each owner would be looked for in all partials.
+        let safe: Vec<Path> = self.segments.iter().map(Segment::safe).collect();
+        let all_safe = safe.iter().fold(owners.clone(), |all, safe| all.intersection(safe));
+        for owner in owners.difference(&all_safe).iter() {
+            self.order_unless(now, owner, desk, &mut orders, |index, _| safe[index as usize].contains(owner));
+        }
         orders
     }
 
@@ -156,18 +169,25 @@ impl Reduction {
 
     /// The orders that are due now for the original of `owner`.
     pub(crate) fn order_copies_of(&mut self, now: Timestamp, owner: Rank, desk: &Desk, orders: &mut Orders) {
-        let has_begun = self.copying.begun || self.copies_at_once();
-        if !has_begun || !self.wants_copies() || self.unfinished == 0 {
-            return;
+        if self.orders_copies() {
+            self.order_unless(now, owner, desk, orders, |_, segment| segment.is_safe(owner));
         }
+    }
+
+    /// Orders copies of the segments of `owner`'s original, unless they are safe.
+    fn order_unless(
+        &mut self,
+        now: Timestamp,
+        owner: Rank,
+        desk: &Desk,
+        orders: &mut Orders,
+        is_safe: impl Fn(u32, &Segment) -> bool,
+    ) {
         let Desk { id, policy, members } = *desk;
         let how = self.keep_as();
         let Self { segments, originals, uncommitted, copying, group, arrived, .. } = self;
-        let Some(original) =
-            originals.get(&owner).filter(|original| matches!(original.data, Data::Window(_)))
-        else {
-            return;
-        };
+        let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
+        let Some(original) = originals.get(&owner).filter(is_readable) else { return };
         let Some(charge) = copying.keepers.get_mut(owner).filter(|_| members.alive(owner).is_some()) else {
             return;
         };
@@ -175,59 +195,45 @@ impl Reduction {
         // What does not count yet is in no partial.
         let is_kept = |index: u32| match &segments[index as usize] {
             segment if is_uncommitted => segment.replicas.contains_key(&owner),
-            segment => segment.is_safe(owner),
+            segment => is_safe(index, segment),
         };
-        while charge.left > 0 && is_kept(charge.left - 1) {
-            charge.left -= 1;
-        }
-        if charge.left == 0 {
+        if !charge.is_wanted(is_kept) {
             return;
         }
         let patience = policy.copy_patience();
-        let keeper =
-            match copying.keepers.find(now, owner, &Candidates { group, arrived, members }, &patience) {
-                Found::Keeper(keeper) => keeper,
-                found => {
-                    let waits = matches!(found, Found::Later(_)) && self.copies_at_once();
-                    let reason = self.copying.keepers.refusal(owner).map(str::to_owned);
-                    match (found, reason) {
-                        (Found::Later(Some(at)), _) => {
-                            orders
-                                .looks
-                                .extend(self.copying.keepers.look_at(at, owner).then_some((at, owner)));
-                        }
-                        (Found::GivenUp, _) => {}
-                        (_, Some(reason)) if !waits => orders.unprotectable.push((owner, reason)),
-                        (Found::Nobody, _) if is_uncommitted => {
-                            let reason = "there is no other process to keep it".to_owned();
-                            orders.unprotectable.push((owner, reason));
-                        }
-                        _ => {}
-                    }
-                    return;
-                }
-            };
+        let candidates = Candidates { group, arrived, members };
+        let keeper = match copying.keepers.find(now, owner, &candidates, &patience) {
+            Found::Keeper(keeper) => keeper,
+            found => return self.do_without_keeper(owner, found, orders),
+        };
         let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
         let charge = copying.keepers.get_mut(owner).expect("it has a keeper");
-        while charge.left > 0 && charge.ordered < per_order {
-            let end = charge.left;
-            if is_kept(end - 1) {
-                charge.left -= 1;
-                continue;
-            }
-            // One portion is read while another is written.
-            let most = per_order.div_ceil(2).min(per_order - charge.ordered);
-            let first = end.saturating_sub(most);
-            let first = (first..end).rev().take_while(|index| !is_kept(*index)).last().unwrap_or(first);
-            charge.order(now, end - first);
-            charge.left = first;
+        while let Some(segments) = charge.next_order(per_order, &is_kept) {
+            charge.order(now, &segments);
             let Ready { process, path, data } = Ready::clone(original);
-            let keep =
-                Keep { reduction: id, source: Source { process, path, data }, segments: first..end, how };
+            let keep = Keep { reduction: id, source: Source { process, path, data }, segments, how };
             orders.keeps.push((keeper, keep));
         }
         let watched = copying.keepers.watch(owner, &patience);
         orders.looks.extend(watched.map(|at| (at, owner)));
+    }
+
+    /// Waits for a keeper of `owner`'s copy, or says why there is none.
+    fn do_without_keeper(&mut self, owner: Rank, found: Found, orders: &mut Orders) {
+        let waits = matches!(found, Found::Later(_)) && self.copies_at_once();
+        let reason = self.copying.keepers.refusal(owner).map(str::to_owned);
+        match (found, reason) {
+            (Found::Later(Some(at)), _) => {
+                orders.looks.extend(self.copying.keepers.look_at(at, owner).then_some((at, owner)));
+            }
+            (Found::GivenUp, _) => {}
+            (_, Some(reason)) if !waits => orders.unprotectable.push((owner, reason)),
+            (Found::Nobody, _) if self.uncommitted.contains_key(&owner) => {
+                let reason = "there is no other process to keep it".to_owned();
+                orders.unprotectable.push((owner, reason));
+            }
+            _ => {}
+        }
     }
 
     /// Takes in that `keeper` has copies. Returns whether the owner's contribution takes part from now on.
@@ -283,7 +289,8 @@ impl Reduction {
     /// Contributors whose contributions are in another process's hands, too.
     pub(crate) fn protected(&self) -> Path {
         let is_inlined = |rank: &Rank| self.originals.get(rank).is_some_and(|original| original.is_inline());
-        let kept = self.segments.iter().fold(self.group.clone(), |kept, segment| segment.safe_among(&kept));
+        let kept =
+            self.segments.iter().fold(self.group.clone(), |kept, segment| kept.intersection(&segment.safe()));
         self.group.iter().filter(|rank| is_inlined(rank) || kept.contains(*rank)).collect()
     }
 }

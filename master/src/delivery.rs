@@ -232,6 +232,12 @@ impl Reduction {
         !self.collected.is_empty() && waiting.iter().all(|rank| members.alive(rank).is_none())
     }
 
+    /// Whether all of the result that lies at `culprit` is where it can be read after a death.
+    fn could_be_read(&self, culprit: ProcessId, members: &Membership) -> bool {
+        let results = self.segments.iter().filter_map(|segment| segment.result.as_ref());
+        results.filter(|it| it.process == culprit).all(|it| members.readable(it, self.share_memory))
+    }
+
     fn is_result_readable(&self, members: &Membership) -> bool {
         let mut results = self.segments.iter().map(|segment| &segment.result);
         let is_readable =
@@ -302,15 +308,17 @@ impl Master {
             unreached: Path::empty(),
             last: None,
         };
+        let is_dead = self.membership.alive(culprit.rank).is_none();
+        let could_be_read = reduction.could_be_read(culprit, &self.membership);
         let misses = reduction.misses.entry(sender.rank).or_insert_with(first);
         // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the result.
         if culprit != sender || !matches!(reduction.spec.delivery, Delivery::All) {
             misses.again(now, so_far, self.policy.limits.read_patience());
         }
-        if self.membership.alive(culprit.rank).is_none() {
+        if is_dead && could_be_read {
             // Its memory is not there any more: it did not just die.
             reduction.gone = reduction.gone.iter().chain([culprit.rank]).collect();
-        } else if culprit != sender {
+        } else if !is_dead && culprit != sender {
             misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
             misses.last = Some(culprit.rank);
         }

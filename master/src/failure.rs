@@ -60,7 +60,11 @@ impl Master {
     fn overtake(&mut self, now: Timestamp) {
         let patience = self.policy.limits.ping_interval;
         let mut overtaken = BTreeMap::new();
-        for (&id, reduction) in &mut self.reductions {
+        let reductions = &self.reductions;
+        let is_worked_on =
+            |id: &ReductionId| reductions.get(id).is_some_and(|it| it.tasks().next().is_some());
+        for id in self.schedule.worked_on(is_worked_on) {
+            let Some(reduction) = self.reductions.get_mut(&id) else { continue };
             let root = reduction.spec.delivery.root();
             for index in 0..reduction.segments.len() {
                 let segment = &reduction.segments[index];

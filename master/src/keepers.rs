@@ -12,6 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     time::Duration,
 };
 
@@ -56,9 +57,9 @@ pub(crate) struct Charge {
     reason: Option<String>,
     segments: u32,
     /// Segments that may have to be ordered yet: those before this one.
-    pub left: u32,
+    left: u32,
     /// Segments ordered from the keeper and not yet answered.
-    pub ordered: u32,
+    ordered: u32,
     /// Segments of which a copy was acknowledged. Some may be gone again.
     pub kept: u32,
     /// When its owner has contributed.
@@ -344,7 +345,7 @@ impl Keepers {
         self.charges.get(&owner)?.reason.as_deref()
     }
 
-    /// Starts anew where `dead` has kept copies, or was to.
+    /// Starts anew where `dead` has kept copies, or was to. What it has folded may have to be copied, too.
     pub fn lose(&mut self, dead: ProcessId) {
         self.placement = None;
         for charge in self.charges.values_mut() {
@@ -352,7 +353,8 @@ impl Keepers {
                 charge.dismiss();
                 charge.at = None;
             }
-            if charge.holders.contains(&dead) {
+            // What is on its way is not ordered twice, unless more is gone.
+            if charge.holders.contains(&dead) || charge.ordered == 0 {
                 charge.holders.retain(|holder| *holder != dead);
                 charge.left = charge.segments;
             }
@@ -379,12 +381,34 @@ impl Charge {
         self.due.filter(|due| *due >= self.heard)
     }
 
-    /// Notes that the keeper is asked for so many segments more.
-    pub fn order(&mut self, now: Timestamp, segments: u32) {
+    /// The segments that are ordered next, the last ones first, unless they are kept: a portion, until `per_order` are under way.
+    pub fn next_order(&mut self, per_order: u32, is_kept: impl Fn(u32) -> bool) -> Option<Range<u32>> {
+        if self.ordered >= per_order || !self.is_wanted(&is_kept) {
+            return None;
+        }
+        // One portion is read while another is written.
+        let most = per_order.div_ceil(2).min(per_order - self.ordered);
+        let end = self.left;
+        let portion = (end.saturating_sub(most)..end).rev();
+        let first = portion.take_while(|index| !is_kept(*index)).last()?;
+        Some(first..end)
+    }
+
+    /// Whether segments may have to be ordered yet that are not kept.
+    pub fn is_wanted(&mut self, is_kept: impl Fn(u32) -> bool) -> bool {
+        while self.left > 0 && is_kept(self.left - 1) {
+            self.left -= 1;
+        }
+        self.left > 0
+    }
+
+    /// Notes that the keeper is asked for these segments.
+    pub fn order(&mut self, now: Timestamp, segments: &Range<u32>) {
         if self.ordered == 0 {
             self.heard = now;
         }
-        self.ordered += segments;
+        self.ordered += segments.len() as u32;
+        self.left = segments.start;
     }
 
     fn answered(&mut self, now: Timestamp, keeper: ProcessId, segments: u32) {
@@ -538,7 +562,7 @@ mod tests {
             let found = keepers.find(now, Rank(0), &candidates, &PATIENCE);
             let Found::Keeper(keeper) = found else { panic!("{found:?}") };
             asked.push((keeper.rank.0, now.since(at(0)).as_millis()));
-            keepers.get_mut(Rank(0)).expect("it has contributed").order(now, 4);
+            keepers.get_mut(Rank(0)).expect("it has contributed").order(now, &(0..4));
             now = keepers.watch(Rank(0), &PATIENCE).expect("it is watched");
             next = keepers.look(now, Rank(0), &PATIENCE);
         }

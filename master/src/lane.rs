@@ -35,7 +35,7 @@ pub struct Load {
 
 impl Load {
     /// Whether it is that of a task that was granted here: a team's work at a segment is not.
-    fn is_task(&self) -> bool {
+    pub fn is_task(&self) -> bool {
         !self.from.is_empty()
     }
 

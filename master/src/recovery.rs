@@ -224,9 +224,9 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. What lies on a disk is suspected first: if it was something
-    /// else, the next attempt tells. What a living process holds itself is read again a few times before: the damage may have come
-    /// on the way.
+    /// It is told who has it, not which of its data it is. What a living process holds is read again a few times: the damage may
+    /// have come on the way. Then replicas are suspected first, which may lie on a disk: if it was something else, the next try
+    /// tells.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -237,14 +237,15 @@ impl Reduction {
         culprit: ProcessId,
         members: &Membership,
     ) -> Result<(), Refusal> {
+        if self.has_lost_to(index, running, culprit, members) {
+            return self.repair(index, Some(running), members);
+        }
         let segment = &mut self.segments[index.0 as usize];
         let is_damaged = |copy: &Arc<Ready>| {
             copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
         };
-        let is_own = segment.keep_replicas(|copy| !is_damaged(copy)) == 0;
-        let reads_again =
-            is_own && members.alive(culprit.rank).is_some() && segment.reads_again(culprit.rank);
-        if is_own && !reads_again {
+        let reads_again = members.alive(culprit.rank).is_some() && segment.reads_again(culprit.rank);
+        if !reads_again && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
             if segment.held.len() < held {
@@ -255,6 +256,26 @@ impl Reduction {
             }
         }
         self.repair(index, Some(running), members)
+    }
+
+    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else there is suspected.
+    fn has_lost_to(
+        &self,
+        index: SegmentIndex,
+        running: &Running,
+        culprit: ProcessId,
+        members: &Membership,
+    ) -> bool {
+        let segment = &self.segments[index.0 as usize];
+        let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
+        let copies = || segment.held.values().chain(&half_filled).chain(self.originals.values());
+        let known = || copies().chain(segment.replicas.values().flatten());
+        let is_left = |path: &Path| {
+            let mut those = known().filter(|copy| copy.process == culprit && copy.path == *path);
+            those.any(|copy| members.readable(copy, self.share_memory))
+        };
+        let mut sources = running.sources.iter().filter(|(process, _)| *process == culprit);
+        members.alive(culprit.rank).is_none() && sources.any(|(_, path)| !is_left(path))
     }
 
     /// Takes in that a task came to nothing and spoilt its executor's partial.
@@ -294,6 +315,7 @@ impl Reduction {
         let somebody = self.arrived.difference(&self.collected).iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
         let own = self.segments[index.0 as usize].held.remove(&executor);
+        let somebody = somebody && !self.awaits_last_try(index);
         let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {
             self.segments[index.0 as usize].held.extend(own.map(|own| (executor, own)));
             return false;

@@ -47,6 +47,8 @@ pub(crate) struct Schedule {
     listings: Listings,
     /// Workers that may have got room.
     touched: BTreeSet<Rank>,
+    /// Reductions whose segments somebody works on, and some where nobody does any more.
+    worked_on: BTreeSet<ReductionId>,
 }
 
 impl Schedule {
@@ -58,6 +60,12 @@ impl Schedule {
     /// Notes that `rank` may have got room.
     pub(crate) fn touch(&mut self, rank: Rank) {
         self.touched.insert(rank);
+    }
+
+    /// The reductions whose segments somebody works on. `is_worked_on` sorts the others out, for good until a task is granted.
+    pub(crate) fn worked_on(&mut self, is_worked_on: impl FnMut(&ReductionId) -> bool) -> Vec<ReductionId> {
+        self.worked_on.retain(is_worked_on);
+        self.worked_on.iter().copied().collect()
     }
 }
 
@@ -125,8 +133,15 @@ impl Master {
     /// # Panics
     /// If one is forgotten.
     pub(crate) fn check_schedule(&self) {
-        let Schedule { changed, touched, listings } = &self.schedule;
+        let Schedule { changed, touched, listings, worked_on } = &self.schedule;
         listings.check(&self.reductions);
+        for (id, reduction) in &self.reductions {
+            let is_granted = reduction.tasks().any(|running| running.load.is_task());
+            assert!(
+                !is_granted || worked_on.contains(id),
+                "{id:?} is worked on, but nobody sees if that is late"
+            );
+        }
         if !changed.is_empty() || !touched.is_empty() {
             return;
         }
@@ -462,6 +477,7 @@ impl Master {
         reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
         let message = reduction.task(task, id, own.as_ref(), partials);
         let to = executor.process;
+        self.schedule.worked_on.insert(id.reduction);
         self.send(to, ToWorker::Task(message));
         true
     }

@@ -78,9 +78,6 @@ pub struct Completed {
     pub counts: bool,
 }
 
-/// Partials in which most contributions are looked for.
-const LARGEST: usize = 4;
-
 /// One segment's state.
 #[derive(Clone, Debug)]
 pub struct Segment {
@@ -158,25 +155,13 @@ impl Segment {
         forgotten
     }
 
-    /// Those of `ranks` whose contributions are in another process's hands. Most are in the largest partials: only for the rest
-    /// all are looked through.
-    pub(crate) fn safe_among(&self, ranks: &Path) -> Path {
-        let mut rest = ranks.clone();
-        let mut largest: SmallVec<[&Arc<Ready>; LARGEST]> = SmallVec::new();
-        for held in self.folded() {
-            let at = largest.partition_point(|other| other.path.len() >= held.path.len());
-            if at < LARGEST {
-                largest.truncate(LARGEST - 1);
-                largest.insert(at, held);
-            }
+    /// The ranks whose contributions are in another process's hands, as [`is_safe`](Self::is_safe) says of one.
+    pub(crate) fn safe(&self) -> Path {
+        let folded = Path::any_of_others(self.folded().map(|held| (&held.path, held.process.rank)));
+        match self.replicas.is_empty() {
+            true => folded,
+            false => folded.iter().chain(self.replicas.keys().copied()).collect(),
         }
-        for held in largest {
-            let mut others = held.path.clone();
-            others.remove(held.process.rank);
-            rest = rest.difference(&others);
-        }
-        let rest: Path = rest.iter().filter(|rank| !self.is_safe(*rank)).collect();
-        ranks.difference(&rest)
     }
 
     /// Takes in that what lies at `owner` was damaged when it was read. Returns whether it is to be read again.

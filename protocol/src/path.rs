@@ -135,6 +135,35 @@ impl Path {
         Ok(Self { intervals: merged })
     }
 
+    /// The ranks that are in any of the sets, where each set counts without the rank beside it. Takes as long as the sets have
+    /// ranks, however scattered these are, and as the highest rank is high.
+    pub fn any_of_others<'a>(sets: impl Iterator<Item = (&'a Self, Rank)>) -> Self {
+        let mut marks = Vec::new();
+        for (set, beside) in sets {
+            let end = set.intervals.last().map_or(0, |last| last.end as usize);
+            marks.resize(marks.len().max(end), false);
+            let before = marks.get(beside.index()).copied();
+            for interval in &set.intervals {
+                marks[interval.start as usize..interval.end as usize].fill(true);
+            }
+            if let Some(before) = before {
+                marks[beside.index()] = before;
+            }
+        }
+        let mut any = Self::default();
+        (0..).zip(marks).filter(|(_, is_marked)| *is_marked).for_each(|(rank, _)| any.push(rank));
+        any
+    }
+
+    /// Adds a rank that is as high as the last one at least.
+    fn push(&mut self, rank: u32) {
+        match self.intervals.last_mut() {
+            Some(last) if rank < last.end => {}
+            Some(last) if rank == last.end => last.end += 1,
+            _ => self.intervals.push(Interval { start: rank, end: rank + 1 }),
+        }
+    }
+
     /// Adds a rank, in place.
     ///
     /// # Errors
@@ -258,13 +287,7 @@ impl FromIterator<Rank> for Path {
         let mut ranks: Vec<u32> = ranks.into_iter().map(|rank| rank.0).collect();
         ranks.sort_unstable();
         let mut path = Self::default();
-        for rank in ranks {
-            match path.intervals.last_mut() {
-                Some(last) if rank < last.end => {}
-                Some(last) if rank == last.end => last.end += 1,
-                _ => path.intervals.push(Interval { start: rank, end: rank + 1 }),
-            }
-        }
+        ranks.into_iter().for_each(|rank| path.push(rank));
         path
     }
 }
@@ -340,6 +363,15 @@ mod tests {
                 Some(_) => prop_assert!(matches!(union, Err(Overlap(r)) if a.contains(&r.0) && b.contains(&r.0))),
                 None => prop_assert_eq!(union, Ok(path(&a.union(&b).copied().collect()))),
             }
+        }
+
+        #[test]
+        fn any_of_others_is_a_union_of_sets(sets in prop::collection::vec((ranks(), 0u32..60), 0..5)) {
+            let others = |(set, beside): &(BTreeSet<u32>, u32)| { let mut set = set.clone(); set.remove(beside); set };
+            let any: BTreeSet<u32> = sets.iter().flat_map(others).collect();
+            let paths: Vec<_> = sets.iter().map(|(set, beside)| (path(set), Rank(*beside))).collect();
+            let paths = paths.iter().map(|(path, beside)| (path, *beside));
+            prop_assert_eq!(Path::any_of_others(paths), path(&any));
         }
 
         #[test]

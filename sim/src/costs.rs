@@ -31,8 +31,8 @@ const PER_HOST: u32 = 4;
 const CALL_NS: u64 = 20_000;
 /// How long an answer takes, in nanoseconds.
 const ANSWER_NS: std::ops::Range<u64> = 20_000..200_000;
-/// How long nothing happens but timers before a part is over: longer than copies wait.
-const QUIET: Duration = Duration::from_millis(60);
+/// How long nothing happens but timers before a part is over: longer than any timer that a message of it has set.
+const QUIET: Duration = Duration::from_millis(600);
 
 /// What the master has to do.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub struct Costs {
 pub struct Cost {
     /// What the master was told and has said, but for pings.
     pub messages: u64,
-    /// What that took, with pings, timers and all.
+    /// What that took, with timers, but without pings.
     pub time: Duration,
     /// The longest time in which it heard nobody.
     pub longest: Duration,
@@ -290,7 +290,8 @@ impl<'a> Run<'a> {
         let mut quiet_at = self.now;
         while !self.coming.is_empty() || self.master.poll_timeout().is_some_and(|due| due < quiet_at) {
             let event = self.next();
-            let is_counted = event.as_ref().is_some_and(|event| !is_pong(event));
+            let is_pong = event.as_ref().is_some_and(is_pong);
+            let is_counted = event.is_some() && !is_pong;
             if is_counted {
                 quiet_at = self.now + QUIET;
             }
@@ -301,8 +302,12 @@ impl<'a> Run<'a> {
             }
             let actions: Vec<Action> = std::iter::from_fn(|| self.master.poll_action()).collect();
             let taken = Duration::from_nanos((self.costs.stopwatch)().saturating_sub(started));
+            let is_ping =
+                |action: &Action| matches!(action, Action::Send { message: ToWorker::Ping { .. }, .. });
             self.cost.messages += u64::from(is_counted);
-            self.cost.time += taken;
+            if !is_pong && !actions.iter().any(is_ping) {
+                self.cost.time += taken;
+            }
             self.cost.longest = self.cost.longest.max(taken);
             for action in actions {
                 if let Action::Send { to, message } = action {

@@ -46,6 +46,8 @@ pub(crate) struct Facts {
     /// When processes did not run.
     stops: BTreeMap<Rank, Vec<Span>>,
     cuts: Vec<(Cut, Span)>,
+    /// By how much a message of a rank, or to it, was late at most.
+    late: BTreeMap<Rank, Duration>,
 }
 
 impl Facts {
@@ -91,6 +93,12 @@ impl Facts {
 
     pub fn thaw(&mut self, at: Timestamp, rank: Rank) {
         end(at, self.stops.get_mut(&rank).and_then(|spans| spans.last_mut()));
+    }
+
+    /// Takes in that messages of a rank, and to it, are late by up to `time` from now on.
+    pub fn delay(&mut self, rank: Rank, time: Duration) {
+        let longest = self.late.entry(rank).or_default();
+        *longest = time.max(*longest);
     }
 
     pub fn cut(&mut self, at: Timestamp, cut: Cut) {
@@ -181,7 +189,7 @@ impl World {
     /// master did not run it heard nothing either, and forgives most of that.
     pub(crate) fn was_silent(&self, rank: Rank, at: Timestamp) -> bool {
         let asleep = self.asleep(MASTER_RANK, at);
-        let grace = self.grace();
+        let grace = self.grace(rank);
         let hosts = (self.settings.host(rank), self.settings.host(MASTER_RANK));
         let hindrance = |is_stop| move |(since, until)| Hindrance { since, until, is_stop };
         let stops = self.facts.stops(rank, at).map(hindrance(true));
@@ -197,8 +205,8 @@ impl World {
         let asleep = self.asleep(rank, at);
         let hosts = (self.settings.host(rank), self.settings.host(MASTER_RANK));
         let spans = self.facts.stops(MASTER_RANK, at).chain(self.facts.cuts(hosts, at));
-        let window = self.settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace();
-        covered(spans, before(at, window)) + self.grace() >= self.hindered(asleep)
+        let window = self.settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace(rank);
+        covered(spans, before(at, window)) + self.grace(rank) >= self.hindered(asleep)
     }
 
     fn hindered(&self, asleep: Duration) -> Duration {
@@ -207,9 +215,10 @@ impl World {
         self.settings.policy.limits.ping_interval * least
     }
 
-    /// How long messages are under way, there and back, with what was held up before them.
-    fn grace(&self) -> Duration {
-        self.settings.latency.1 * 4 + Duration::from_micros(10)
+    /// How long messages are under way between the master and `rank`, there and back, with those that hold them up.
+    fn grace(&self, rank: Rank) -> Duration {
+        let late = self.facts.late.get(&rank).copied().unwrap_or_default();
+        self.settings.latency.1 * 4 + late * 2 + Duration::from_micros(10)
     }
 
     /// How long an observer did not run while it took somebody for silent.

@@ -409,7 +409,12 @@ impl World {
             Happening::Part(gap) => self.gaps.push(gap),
             Happening::Meet(gap) => self.meet(&gap),
             Happening::Garble(rank, reads) => self.process_mut(rank).garbled += reads,
-            Happening::Limp(rank, limp) => self.timing.limp(rank, limp),
+            Happening::Limp(rank, limp) => {
+                if let Some(time) = limp.message_time {
+                    self.facts.delay(rank, time);
+                }
+                self.timing.limp(rank, limp);
+            }
             Happening::Spoil(rank) => self.damage_copies(rank),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,
             Happening::MasterLost(process) => {

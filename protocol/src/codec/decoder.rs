@@ -83,6 +83,7 @@ impl<'de> Decoder<'de> {
     }
 
     /// Reads what lies one level deeper.
+    #[inline]
     fn level<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<T, DecodeError> {
         if self.depth == DEPTH_MAX {
             return Err(DecodeError::TooDeep);
@@ -93,6 +94,7 @@ impl<'de> Decoder<'de> {
         value
     }
 
+    #[inline]
     fn take(&mut self, len: usize) -> Result<&'de [u8], DecodeError> {
         let missing = || DecodeError::End { missing: len - self.rest.len() };
         let (taken, rest) = self.rest.split_at_checked(len).ok_or_else(missing)?;
@@ -100,6 +102,7 @@ impl<'de> Decoder<'de> {
         Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let missing = || DecodeError::End { missing: N - self.rest.len() };
         let (taken, rest) = self.rest.split_first_chunk().ok_or_else(missing)?;
@@ -107,10 +110,12 @@ impl<'de> Decoder<'de> {
         Ok(*taken)
     }
 
+    #[inline]
     fn byte(&mut self) -> Result<u8, DecodeError> {
         self.array().map(|[byte]| byte)
     }
 
+    #[inline]
     fn flag(&mut self) -> Result<bool, DecodeError> {
         match self.byte()? {
             0 => Ok(false),
@@ -120,15 +125,27 @@ impl<'de> Decoder<'de> {
     }
 
     /// An integer of up to 64 bits.
+    #[inline]
     fn short<T: TryFrom<u64>>(&mut self, name: &'static str) -> Result<T, DecodeError> {
-        let value = match self.byte()? {
-            byte @ 0..=250 => byte.into(),
-            251 => u16::from_le_bytes(self.array()?).into(),
-            252 => u32::from_le_bytes(self.array()?).into(),
-            253 => u64::from_le_bytes(self.array()?),
-            254.. => return Err(DecodeError::Integer(name)),
+        let value = match *self.rest {
+            [byte @ 0..=250, ref rest @ ..] => {
+                self.rest = rest;
+                byte.into()
+            }
+            _ => self.wide(name)?,
         };
         T::try_from(value).map_err(|_| DecodeError::Integer(name))
+    }
+
+    /// An integer that takes more than one byte: the first one says how many follow.
+    #[inline(never)]
+    fn wide(&mut self, name: &'static str) -> Result<u64, DecodeError> {
+        match self.byte()? {
+            251 => self.array().map(|bytes| u16::from_le_bytes(bytes).into()),
+            252 => self.array().map(|bytes| u32::from_le_bytes(bytes).into()),
+            253 => self.array().map(u64::from_le_bytes),
+            _ => Err(DecodeError::Integer(name)),
+        }
     }
 
     fn long(&mut self) -> Result<u128, DecodeError> {
@@ -149,6 +166,7 @@ impl<'de> Decoder<'de> {
     }
 
     /// As many bytes as a length says.
+    #[inline]
     fn bytes(&mut self) -> Result<&'de [u8], DecodeError> {
         let announced: u64 = self.short("usize")?;
         let left = self.rest.len();
@@ -156,6 +174,7 @@ impl<'de> Decoder<'de> {
         self.take(len.ok_or(DecodeError::Length { announced, left })?)
     }
 
+    #[inline]
     fn text(&mut self) -> Result<&'de str, DecodeError> {
         std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Text)
     }
@@ -173,6 +192,7 @@ impl<'de> Decoder<'de> {
     }
 
     /// The length of a collection, each of whose elements takes a byte or counts as empty.
+    #[inline]
     fn collection(&mut self) -> Result<Elements<'_, 'de>, DecodeError> {
         let announced: u64 = self.short("usize")?;
         let left = self.rest.len();
@@ -183,6 +203,7 @@ impl<'de> Decoder<'de> {
     }
 
     /// Elements whose number the type says.
+    #[inline]
     fn elements(&mut self, left: usize) -> Elements<'_, 'de> {
         Elements { decoder: self, left, counts_empty: false }
     }
@@ -196,6 +217,7 @@ struct Elements<'a, 'de> {
 }
 
 impl<'de> Elements<'_, 'de> {
+    #[inline]
     fn next<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
@@ -211,6 +233,7 @@ impl<'de> Elements<'_, 'de> {
     }
 
     /// No more than there are bytes: memory may be reserved for as many.
+    #[inline]
     fn hint(&self) -> usize {
         self.left.min(self.decoder.rest.len())
     }
@@ -250,7 +273,8 @@ impl<'de> MapAccess<'de> for Elements<'_, 'de> {
 /// Methods that read one value and show it to the visitor.
 macro_rules! values {
     ($($method:ident => $visit:ident($read:expr);)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        $(#[inline]
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
             #[allow(clippy::redundant_closure_call)]
             let value = ($read)(&mut *self)?;
             visitor.$visit(value)

@@ -152,7 +152,9 @@ impl Judgement<'_> {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
-        let is_received = cases(planned).any(|case| matches!(end(&case), Some(End::Received(_))));
+        // A process that was declared failed keeps what it has for itself.
+        let mut others = cases(planned).filter(|case| !gone.contains(case.rank));
+        let is_received = others.any(|case| matches!(end(&case), Some(End::Received(_))));
         for case in cases(planned).filter(|_| is_received) {
             tally.judge(LENT);
             if let Some(end @ End::Refused(Refusal::ResultLost { .. })) = end(&case) {

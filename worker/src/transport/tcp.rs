@@ -9,7 +9,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -32,7 +32,7 @@ use futures::{
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf, ReadHalf, WriteHalf},
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     task::JoinHandle,
 };
 
@@ -111,8 +111,45 @@ struct Asked {
     answer: oneshot::Sender<Result<Staging, ReadError>>,
 }
 
-/// Reads under way, by number.
-type Pending = Mutex<HashMap<u64, (ByteRange, oneshot::Sender<Result<Staging, ReadError>>)>>;
+/// A read under way.
+type Read = (ByteRange, oneshot::Sender<Result<Staging, ReadError>>);
+
+/// The reads under way over one connection.
+#[derive(Debug, Default)]
+struct Pending {
+    reads: Mutex<HashMap<u64, Read>>,
+    added: Notify,
+}
+
+impl Pending {
+    fn add(&self, number: u64, read: Read) {
+        self.lock().insert(number, read);
+        self.added.notify_one();
+    }
+
+    fn take(&self, number: u64) -> Option<Read> {
+        self.lock().remove(&number)
+    }
+
+    /// The bytes of the longest read, if there is one.
+    fn longest(&self) -> Option<u64> {
+        self.lock().values().map(|(range, _)| range.len).max()
+    }
+
+    /// As [`longest`](Self::longest), once there is one.
+    async fn some(&self) -> u64 {
+        loop {
+            match self.longest() {
+                Some(longest) => return longest,
+                None => self.added.notified().await,
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Read>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Tcp {
     /// A reader without connections.
@@ -237,8 +274,8 @@ const DISK_BYTES_PER_MS: u64 = 32 << 10;
 /// How often in the time for which a connection may bring nothing that is looked at.
 const LOOKS: u32 = 4;
 
-/// Whether what comes over a connection is worth waiting for. Looks are counted, and not time: whoever is stopped and goes on has
-/// looked once.
+/// Whether a connection that somebody waits for still brings bytes. Looks are counted, and not time: a process that is
+/// stopped and goes on has looked once.
 #[derive(Debug, Default)]
 struct Progress {
     bytes: u64,
@@ -260,14 +297,9 @@ async fn lose_patience(patience: Option<Duration>, bytes: &AtomicU64, pending: &
     let Some(patience) = patience else { return future::pending().await };
     let mut progress = Progress::default();
     loop {
-        let longest = || {
-            let pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-            pending.values().map(|(range, _)| range.len).max()
-        };
-        let reading = Duration::from_millis(longest().unwrap_or(0) / DISK_BYTES_PER_MS);
+        let reading = Duration::from_millis(pending.some().await / DISK_BYTES_PER_MS);
         tokio::time::sleep((patience + reading) / LOOKS).await;
-        let waits = longest().is_some();
-        if progress.look(bytes.load(Ordering::Relaxed), waits) {
+        if progress.look(bytes.load(Ordering::Relaxed), pending.longest().is_some()) {
             return;
         }
     }
@@ -289,7 +321,7 @@ async fn ask(
             if !answer.is_closed() {
                 let request = Request { number: next, window, generation, range };
                 frame::encode_into(&request, FRAME_BYTES_MAX, &mut seal, &mut bytes)?;
-                pending.lock().unwrap_or_else(PoisonError::into_inner).insert(next, (range, answer));
+                pending.add(next, (range, answer));
                 next += 1;
             }
         }
@@ -307,7 +339,7 @@ async fn hear(
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     loop {
         let Answer { number, result } = read_frame(&mut reader, FRAME_BYTES_MAX, &mut seal).await?;
-        let asked = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let asked = pending.take(number);
         let unasked = || io::Error::new(io::ErrorKind::InvalidData, "an answer to no request");
         let (range, answer) = asked.ok_or_else(unasked)?;
         let result = match result {
@@ -443,7 +475,7 @@ mod tests {
         let (bytes, pending) = (AtomicU64::new(0), Pending::default());
         let (answer, answered) = oneshot::channel();
         let range = ByteRange { start: 0, len: 1 };
-        pending.lock().unwrap().insert(0, (range, answer));
+        pending.add(0, (range, answer));
         lose_patience(Some(Duration::from_nanos(1)), &bytes, &pending).await;
         drop(pending);
         assert!(answered.await.is_err());
