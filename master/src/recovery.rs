@@ -241,11 +241,13 @@ impl Reduction {
             return self.repair(index, Some(running), members);
         }
         let segment = &mut self.segments[index.0 as usize];
-        let is_damaged = |copy: &Arc<Ready>| {
-            copy.process == culprit && running.sources.contains(&(copy.process, copy.path.clone()))
-        };
-        let reads_again = members.alive(culprit.rank).is_some() && segment.reads_again(culprit.rank);
-        if !reads_again && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
+        let lives = members.alive(culprit.rank).is_some();
+        let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
+        // All of them are counted: none of them is above suspicion.
+        let damaged: Vec<&Path> =
+            there.filter(|path| !(lives && segment.reads_again(culprit.rank, path))).collect();
+        let is_damaged = |copy: &Arc<Ready>| copy.process == culprit && damaged.contains(&&copy.path);
+        if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
             if segment.held.len() < held {

@@ -106,8 +106,8 @@ pub struct Segment {
     pub spoilt: SmallVec<[Rank; 1]>,
     /// Second copies of originals, by owner. There may be several: a keeper that was not waited for has answered.
     pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
-    /// How often what lies at these ranks was damaged when it was read.
-    pub(crate) damaged: SmallVec<[(Rank, u32); 1]>,
+    /// How often what lies at these ranks with these paths was damaged when it was read.
+    pub(crate) damaged: Vec<(Rank, Path, u32)>,
     /// How those go on who cannot reach what waits here, if nobody else can.
     pub(crate) tries: Tries,
 }
@@ -164,13 +164,13 @@ impl Segment {
         }
     }
 
-    /// Takes in that what lies at `owner` was damaged when it was read. Returns whether it is to be read again.
-    pub(crate) fn reads_again(&mut self, owner: Rank) -> bool {
-        let times = match self.damaged.iter_mut().find(|(rank, _)| *rank == owner) {
-            Some((_, times)) => times,
+    /// Takes in that what lies at `owner` with this path was damaged when it was read. Returns whether it is to be read again.
+    pub(crate) fn reads_again(&mut self, owner: Rank, path: &Path) -> bool {
+        let times = match self.damaged.iter_mut().find(|(rank, other, _)| *rank == owner && other == path) {
+            Some((_, _, times)) => times,
             None => {
-                self.damaged.push((owner, 0));
-                &mut self.damaged.last_mut().expect("it was pushed").1
+                self.damaged.push((owner, path.clone(), 0));
+                &mut self.damaged.last_mut().expect("it was pushed").2
             }
         };
         *times += 1;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`id`] | ranks, incarnations, epochs, names of reductions, segments, tasks and windows |
 //! | [`path`](mod@path) | the set of ranks folded into a partial, as sorted intervals |
+//! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
 //! | [`bracketing`] | which operands meet in the fixed order |
 //! | [`spec`] | what the ranks of one reduction must agree on |
 //! | [`message`] | everything that travels between master and worker |
@@ -18,6 +19,11 @@
 //! | [`time`] | opaque points in time and durations |
 //! | [`watch`] | when silence is evidence |
 
+/// Atomics of what processes share without a lock. The model of its orderings (`worker/tests/orderings.rs`) takes others.
+mod atomic {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+}
+pub mod board;
 pub mod bracketing;
 pub mod codec;
 pub mod frame;

@@ -16,11 +16,11 @@ use std::{
 use everfold_master::{Action, Event, Intake, Master, Notice, Policy};
 use everfold_protocol::{
     Epoch, JobId, ProcessId, ReductionId, ReductionSpec,
+    board::{self, Clerk, Found, Taken},
     frame::FrameError,
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
 use everfold_worker::{
-    board::{self, Clerk, Found, Taken},
     descriptors::{self, patiently},
     memory::{
         board::{OwnBoard, SharedWords},

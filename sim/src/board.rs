@@ -9,12 +9,10 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
+    board::{Board, Clerk, Fate, Found, PATIENCE, Round, Taken, Ticket, Tickets, holds},
     message::{ByteRange, Contribution, Data, Header, Source, Task, ToMaster},
 };
-use everfold_worker::{
-    board::{Board, Clerk, Fate, Found, PATIENCE, Round, Taken, Ticket, Tickets, holds},
-    machine::{End, Event, Gone, Worker},
-};
+use everfold_worker::machine::{End, Event, Gone, Worker};
 
 use crate::{
     events::Happening,

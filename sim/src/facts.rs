@@ -8,9 +8,10 @@ use std::{
 use everfold_master::{Event, Notice};
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
+    board::Clerk,
     message::{Data, Evidence, Header, MASTER_RANK, News, ToMaster, ToWorker},
 };
-use everfold_worker::{board::Clerk, machine::Gone};
+use everfold_worker::machine::Gone;
 
 use crate::{
     faults::Cut,

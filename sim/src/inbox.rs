@@ -1,8 +1,8 @@
 //! What waits for a master that takes messages in batches.
 
 use everfold_master as master;
+use everfold_protocol::board::Clerk;
 use everfold_protocol::message::Header;
-use everfold_worker::board::Clerk;
 
 use crate::{
     events::Happening,

@@ -5,13 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use everfold_master as master;
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    board::{Clerk, PATIENCE},
     message::{Contribution, Header, MASTER_RANK, Peer, ToMaster},
     watch::INTERVALS_MOST,
 };
-use everfold_worker::{
-    board::{Clerk, PATIENCE},
-    machine::{Action, Collecting, Event, Gone},
-};
+use everfold_worker::machine::{Action, Collecting, Event, Gone};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;

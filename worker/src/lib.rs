@@ -3,7 +3,6 @@
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | the bookkeeping of one rank; pure |
-//! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
 //! | [`window_table`] | which windows are open; pure |
 //! | [`kernel`] | how two blocks of elements become one |
 //! | [`memory`] | shared memory, buffers lent out by segment, windows |
@@ -27,15 +26,12 @@
 //! other.
 
 /// Atomics of what processes share without a lock. The model of its orderings (`worker/tests/orderings.rs`) takes others.
+#[cfg(feature = "runtime")]
 mod atomic {
-    pub use std::sync::atomic::{AtomicU64, Ordering};
-
-    #[cfg(feature = "runtime")]
-    pub use std::sync::atomic::fence;
+    pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 #[cfg(feature = "runtime")]
 pub mod ancestry;
-pub mod board;
 #[cfg(feature = "runtime")]
 pub mod body;
 #[cfg(feature = "runtime")]

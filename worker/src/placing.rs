@@ -4,13 +4,13 @@ use std::{io, sync::Arc};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId,
+    board::{Board, Fate, Spot, Stage, Ticket, Tickets, can_have},
     bracketing::{self, Span},
     message::Peer,
     spec::{Limits, Order, ReductionSpec},
 };
 
 use crate::{
-    board::{Board, Fate, Spot, Stage, Ticket, Tickets, can_have},
     body::Body,
     executor::Returned,
     handle::{Answer, Call, CallError, Completed},
@@ -27,7 +27,7 @@ const SCRATCH_BYTES: usize = 64 << 10;
 pub(crate) type Placed = Ticket<(Body, Answer)>;
 
 /// A complete round.
-pub(crate) type Round = crate::board::Round<SharedWords>;
+pub(crate) type Round = everfold_protocol::board::Round<SharedWords>;
 
 /// The board, and the way to wake the others up.
 pub(crate) struct Placing {

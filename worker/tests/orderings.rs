@@ -2,11 +2,13 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
+// What the board knows as its own crate.
 use everfold_protocol::{
-    Path, Rank, ReductionId,
+    Path, Rank, ReductionId, ReductionSpec,
     message::{Contribution, Data, ToMaster},
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
 };
+use everfold_protocol::{ProcessId, Timestamp, codec, report};
 use loom::thread;
 
 use self::{
@@ -77,7 +79,7 @@ mod atomic {
     }
 }
 #[allow(dead_code, unused_imports)]
-#[path = "../src/board/mod.rs"]
+#[path = "../../protocol/src/board/mod.rs"]
 mod board;
 #[path = "../src/memory/seqlock.rs"]
 mod seqlock;

@@ -139,7 +139,7 @@ impl Reduction {
             abandoned: SmallVec::new(),
             spoilt: SmallVec::new(),
             replicas: BTreeMap::new(),
-            damaged: SmallVec::new(),
+            damaged: Vec::new(),
             tries: Tries::default(),
         };
         Self {

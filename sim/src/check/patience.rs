@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use everfold_protocol::board::PATIENCE as BOARD_PATIENCE;
 use everfold_protocol::{Rank, ReductionId, Timestamp, spec::Protection, watch::INTERVALS_MOST};
-use everfold_worker::board::PATIENCE as BOARD_PATIENCE;
 
 use super::{
     schedule::{Fault, Planned, Receiver, Schedule, Trouble},

@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use everfold_protocol::{ReductionId, message::Contribution, spec::Limits};
+use everfold_protocol::{
+    ReductionId,
+    board::{self, Fate},
+    message::Contribution,
+    spec::Limits,
+};
 
 use super::{Driver, Inner, Local, answer};
 use crate::{
-    board::{self, Fate},
     executor::Share,
     handle::{Answer, Call},
     machine::Event,

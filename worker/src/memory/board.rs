@@ -14,7 +14,11 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{Rank, message::Peer};
+use everfold_protocol::{
+    Rank,
+    board::{self, Board, body_bytes_max},
+    message::Peer,
+};
 use nix::{
     fcntl::OFlag,
     sys::{
@@ -27,10 +31,7 @@ use nix::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::mapping::{self, Mapping};
-use crate::{
-    board::{self, Board, body_bytes_max},
-    transport::line::register,
-};
+use crate::transport::line::register;
 
 /// Words that processes share.
 #[derive(Debug)]

@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
+use everfold_protocol::board::{Board, Clerk, Entry, Found, Round, Spot, Stage, Taken};
 use everfold_protocol::{
     Path, Rank, ReductionId,
     message::{Contribution, Data, ToMaster},
     report::Report,
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
 };
-use everfold_worker::board::{Board, Clerk, Entry, Found, Round, Spot, Stage, Taken};
 
 const RANKS: u32 = 3;
 const BODY_BYTES: usize = 32;

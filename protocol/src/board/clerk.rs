@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use everfold_protocol::{
+use crate::{
     Rank, ReductionId,
     message::{Contribution, ToMaster},
 };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use everfold_protocol::{Rank, ReductionId, spec::ReductionSpec};
+use crate::{Rank, ReductionId, spec::ReductionSpec};
 
 use super::{Board, Entry, Round, Spot, Stage, suits};
 use crate::atomic::AtomicU64;

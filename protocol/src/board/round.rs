@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use everfold_protocol::{
+use crate::{
     Path, Rank,
     report::{Phases, Report},
     spec::ReductionSpec,

@@ -33,7 +33,7 @@ mod word;
 
 use std::time::Duration;
 
-use everfold_protocol::{
+use crate::{
     Path, ProcessId, Rank, ReductionId,
     message::Peer,
     spec::{Delivery, ReductionSpec},

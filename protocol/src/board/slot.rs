@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use everfold_protocol::{
+use crate::{
     ReductionId, codec,
     message::{Contribution, Data},
     spec::ReductionSpec,
