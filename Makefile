@@ -47,6 +47,7 @@ check: setup deny ## What a change has to pass besides the tests; writes nothing
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --quiet
 	scripts/purity
 	scripts/paper-map
+	scripts/message-table
 
 deny: $(DENY) ## Licences and sources of all dependencies.
 	$(DENY) --workspace --all-features check --hide-inclusion-graph licenses bans sources

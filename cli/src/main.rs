@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-/// Reductions that finish: start jobs on this machine, measure reductions, draw what happened in one.
+/// Reductions that finish: start jobs on this machine, measure reductions, break them, simulate them.
 ///
 /// Logs are silent unless RUST_LOG asks for them, for instance RUST_LOG=debug.
 #[derive(Parser)]

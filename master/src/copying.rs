@@ -208,7 +208,7 @@ impl Reduction {
         };
         let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
         let charge = copying.keepers.get_mut(owner).expect("it has a keeper");
-        while let Some(segments) = charge.next_order(per_order, &is_kept) {
+        while let Some(segments) = charge.next_order(per_order, is_kept) {
             charge.order(now, &segments);
             let Ready { process, path, data } = Ready::clone(original);
             let keep = Keep { reduction: id, source: Source { process, path, data }, segments, how };

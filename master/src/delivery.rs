@@ -81,13 +81,15 @@ impl Misses {
 }
 
 impl Reduction {
-    /// Whether those who have copied the result lend it: where pieces of it go with their processes.
+    /// Whether those who have copied the result lend it: where pieces of it go with their processes, and where another result
+    /// may take its place until all have it.
     pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
         let outlives = |piece: &Piece| match &piece.data {
             Data::Window(window) => self.share_memory && window.place.outlives_its_process(),
             Data::Inline(_) | Data::Private => true,
         };
-        matches!(self.spec.delivery, Delivery::All) && !pieces.iter().all(outlives)
+        let may_change = self.copies_beside();
+        matches!(self.spec.delivery, Delivery::All) && (may_change || !pieces.iter().all(outlives))
     }
 
     /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays have lain so far,

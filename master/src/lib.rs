@@ -15,6 +15,7 @@
 //! | [`recovery`] | what a failure does to a reduction |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
+//! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
 //! | `copying` | which originals get their second copy when |
 //! | `keeping` | what keepers of copies are told, and what comes of their answers |
 //! | `keepers` | who keeps whose copy, and who does if that fails |
@@ -34,6 +35,7 @@
 
 mod admission;
 mod apart;
+pub mod coordinator;
 mod copying;
 mod crowd;
 mod delivery;
@@ -59,6 +61,7 @@ mod schedule;
 pub mod segment;
 mod teams;
 
+pub use coordinator::Coordinator;
 pub use event::{Action, Event, Notice};
 pub use intake::Intake;
 pub use machine::Master;

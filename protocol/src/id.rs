@@ -40,7 +40,7 @@ number!(
     Incarnation(u32), "i{}"
 );
 number!(
-    /// Number of the membership view; grows with every declared failure, join or departure.
+    /// Number of the membership view: grows with every process that is declared failed.
     Epoch(u64), "e{}"
 );
 number!(

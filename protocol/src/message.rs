@@ -1,7 +1,7 @@
 //! Everything that travels between workers, the master and its deputies.
 //!
 //! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
-//! recognised as stale by its header, its task or its path; ARCHITECTURE.md has the table.
+//! recognised as stale by its header, its task or its path: the table is in `docs/protocol.md`.
 
 use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 

@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use everfold_master::{Action, Event, Intake, Master, Notice, Policy};
+use everfold_master::{Action, Coordinator, Event, Intake, Master, Policy, event::Notice};
 use everfold_protocol::{
-    Epoch, JobId, ProcessId, ReductionId, ReductionSpec,
-    board::{self, Clerk, Found, Taken},
+    Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    board::{Clerk, PATIENCE},
     frame::FrameError,
     message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
 };
@@ -195,8 +195,8 @@ struct Driver {
     input: mpsc::UnboundedSender<Input>,
     origin: Instant,
     frame_bytes_max: u64,
-    machine: Master,
-    board: Option<(Arc<OwnBoard>, Clerk<SharedWords>)>,
+    coordinator: Coordinator<SharedWords>,
+    board: Option<Arc<OwnBoard>>,
     connections: BTreeMap<ProcessId, Connection>,
     /// Of the latest connection.
     ticket: Ticket,
@@ -212,14 +212,16 @@ struct Driver {
 impl Driver {
     fn new(config: &HostConfig, input: mpsc::UnboundedSender<Input>) -> Self {
         let origin = Instant::now();
+        let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
+        let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
         Self {
             job: config.job,
             host: shm::host_id().ok(),
             input,
             origin,
             frame_bytes_max: config.policy.limits.frame_bytes_max,
-            machine: Master::new(timestamp(origin), config.job, config.size, config.policy),
-            board: config.board.clone().map(|own| (own.clone(), Clerk::new(own.board().clone()))),
+            coordinator: Coordinator::new(config.job, master, clerk),
+            board: config.board.clone(),
             connections: BTreeMap::new(),
             ticket: Ticket::default(),
             patience: Patience::default(),
@@ -235,11 +237,11 @@ impl Driver {
         let mut next_look = tokio::time::Instant::now();
         while !self.act() {
             self.watch(&inputs).await;
-            let due = self.machine.poll_timeout();
+            let due = self.coordinator.master().poll_timeout();
             let due = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
             });
-            let until = due.into_iter().chain(self.board.as_ref().map(|_| next_look)).min();
+            let until = due.into_iter().chain(self.coordinator.has_board().then_some(next_look)).min();
             let received = match until {
                 Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
                 None => Some(inputs.recv_many(&mut batch, 1024).await),
@@ -254,9 +256,10 @@ impl Driver {
                 self.take(input).await;
             }
             self.let_time_pass();
-            if self.board.is_some() && next_look <= tokio::time::Instant::now() {
-                self.look(Clerk::look);
-                next_look = tokio::time::Instant::now() + board::PATIENCE;
+            if self.coordinator.has_board() && next_look <= tokio::time::Instant::now() {
+                self.coordinator.look();
+                self.take_in(timestamp(self.origin));
+                next_look = tokio::time::Instant::now() + PATIENCE;
             }
         }
         self.connections
@@ -264,7 +267,7 @@ impl Driver {
 
     /// If others are about to call what somebody has called just now, waits for them for a short while without going to sleep.
     async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
-        let latest = self.short_call.take().filter(|latest| self.machine.awaits_calls(*latest));
+        let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
         if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
             let mut looks = patience::looks();
             while inputs.is_empty() && looks.next().is_some() {
@@ -278,29 +281,21 @@ impl Driver {
     /// However much there is to hear, time passes: whoever hears no pings gives the master up.
     fn let_time_pass(&mut self) {
         let now = timestamp(self.origin);
-        if self.machine.poll_timeout().is_some_and(|due| due <= now) {
-            // What lies on the board was there before whatever comes out of this.
-            self.look(Clerk::look);
-            self.machine.handle_timeout(timestamp(self.origin));
+        if self.coordinator.master().poll_timeout().is_some_and(|due| due <= now) {
+            self.coordinator.let_time_pass();
+            self.take_in(timestamp(self.origin));
         }
         self.intake.begin(now);
     }
 
-    /// Looks at the board, if there is one.
-    fn look(&mut self, how: impl FnOnce(&mut Clerk<SharedWords>) -> Found) {
-        let Some((own, clerk)) = &mut self.board else { return };
-        let Found { taken, late } = how(clerk);
-        own.wake(late);
-        self.take_over(taken);
-    }
-
-    /// Takes in contributions as if they had come in messages.
-    fn take_over(&mut self, taken: Vec<Taken>) {
-        for (rank, contribution) in taken {
-            let (job, epoch, sender) = (self.job, self.machine.epoch(), ProcessId::first(rank));
-            let header = Header { job, epoch, sender };
-            let message = ToMaster::Contribute(Box::new(contribution));
-            self.machine.handle_event(timestamp(self.origin), Event::Message { header, message });
+    /// Lets the master take in what comes, and wakes ranks up that may have slept too long.
+    fn take_in(&mut self, now: Timestamp) {
+        while let Some(coming) = self.coordinator.poll_coming() {
+            self.coordinator.take_in(now, coming);
+        }
+        let late = self.coordinator.take_late();
+        if let Some(own) = self.board.as_ref().filter(|_| !late.is_empty()) {
+            own.wake(late);
         }
     }
 
@@ -333,10 +328,9 @@ impl Driver {
                         }
                         _ => {}
                     }
-                    let taken = self.board.as_mut().map(|(_, clerk)| clerk.hear(&message));
-                    self.take_over(taken.unwrap_or_default());
+                    self.coordinator.hear(Event::Message { header, message });
                     let now = timestamp(self.origin);
-                    self.machine.handle_event(now, Event::Message { header, message });
+                    self.take_in(now);
                     if self.intake.take(now) {
                         self.let_time_pass();
                         self.act();
@@ -346,9 +340,8 @@ impl Driver {
             }
             Input::Disconnected(_, process) => {
                 self.hang_up(process);
-                // What it has put on the board was there before.
-                self.look(Clerk::clear);
-                self.machine.handle_event(timestamp(self.origin), Event::Disconnected(process));
+                self.coordinator.hear(Event::Disconnected(process));
+                self.take_in(timestamp(self.origin));
             }
             Input::Abandon => {}
         }
@@ -388,33 +381,20 @@ impl Driver {
         let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
         let (mut refused, mut more) = (Vec::new(), false);
         self.intake.begin(timestamp(self.origin));
-        while !more && let Some(action) = self.machine.poll_action() {
-            more = self.intake.take(timestamp(self.origin));
+        while !more && let Some(action) = self.coordinator.poll_action() {
+            let now = timestamp(self.origin);
+            self.take_in(now);
+            more = self.intake.take(now);
             match action {
-                Action::Send { to, message } => {
-                    if let ToWorker::Welcome { peers, .. } = &message {
-                        // The workers see it in the same way.
-                        self.board.take_if(|_| !board::can_have(peers));
-                    }
-                    outgoing.entry(to).or_default().push(message);
-                }
+                Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
                 Action::Disconnect(process) => refused.push(process),
-                Action::Notice(notice) => {
-                    tell(&notice);
-                    match notice {
-                        Notice::Failed { .. } => self.look(Clerk::close),
-                        Notice::Finished(reduction) | Notice::Refused { reduction, .. } => {
-                            self.board.iter_mut().for_each(|(_, clerk)| clerk.end(reduction));
-                        }
-                        _ => {}
-                    }
-                }
+                Action::Notice(notice) => tell(&notice),
                 Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
                 Action::Done => self.done = true,
             }
         }
         let sender = ProcessId::first(MASTER_RANK);
-        let header = Header { job: self.job, epoch: self.machine.epoch(), sender };
+        let header = Header { job: self.job, epoch: self.coordinator.master().epoch(), sender };
         for (to, messages) in outgoing {
             let Some(connection) = self.connections.get(&to) else {
                 continue;

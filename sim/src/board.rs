@@ -9,38 +9,33 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    board::{Board, Clerk, Fate, Found, PATIENCE, Round, Taken, Ticket, Tickets, holds},
-    message::{ByteRange, Contribution, Data, Header, Source, Task, ToMaster},
+    board::{Board, Clerk, Fate, PATIENCE, Round, Ticket, Tickets, holds},
+    message::{ByteRange, Contribution, Data, Source, Task},
 };
 use everfold_worker::machine::{End, Event, Gone, Worker};
 
-use crate::{
-    events::Happening,
-    settings::Settings,
-    world::{JOB, World},
-};
+use crate::{events::Happening, settings::Settings, world::World};
 
 /// Evidence is short.
 const BODY_BYTES: usize = 256;
 
 pub(crate) type Words = Vec<AtomicU64>;
 
-/// The board, and who watches it for the master.
+/// What ranks have on the board.
 pub(crate) struct Shared {
     /// By rank.
     tickets: Vec<Tickets<Words, Data>>,
     /// What was put there and not withdrawn.
     placed: BTreeSet<(Rank, ReductionId)>,
-    clerk: Clerk<Words>,
     /// Rounds that were complete.
     complete: u64,
-    /// Contributions that the master has taken.
+    /// Contributions that their ranks have seen taken by the master.
     taken: u64,
 }
 
 impl Shared {
-    /// The board of a world that is to have one.
-    pub fn new(settings: &Settings) -> Option<Self> {
+    /// The board of a world that is to have one, and the clerk who watches it for the master.
+    pub fn new(settings: &Settings) -> Option<(Self, Clerk<Words>)> {
         let ranks = settings.ranks;
         if !(settings.board && holds(ranks)) {
             return None;
@@ -50,7 +45,7 @@ impl Shared {
         let bytes_max = settings.policy.limits.board_bytes_max;
         let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone(), bytes_max)).collect();
         let placed = BTreeSet::new();
-        Some(Self { tickets, placed, clerk: Clerk::new(board), complete: 0, taken: 0 })
+        Some((Self { tickets, placed, complete: 0, taken: 0 }, Clerk::new(board)))
     }
 }
 
@@ -137,8 +132,10 @@ impl World {
                 Fate::Taken | Fate::Withdrawn => {
                     let taken = matches!(fate, Fate::Taken);
                     let Ticket { reduction, name, spec, with: data } = ticket;
-                    if let Some(shared) = self.shared.as_mut().filter(|_| !taken) {
-                        shared.placed.remove(&(rank, reduction));
+                    match &mut self.shared {
+                        Some(shared) if taken => shared.taken += 1,
+                        Some(shared) => drop(shared.placed.remove(&(rank, reduction))),
+                        None => {}
                     }
                     let mut contribution = Contribution { reduction, name, spec, data };
                     self.show_off_board(rank, &mut contribution);
@@ -214,35 +211,12 @@ impl World {
         }
     }
 
-    /// Lets the master look at the board.
-    pub(crate) fn look_at_board(&mut self, how: impl FnOnce(&mut Clerk<Words>) -> Found) {
-        let Some(Shared { clerk, .. }) = &mut self.shared else { return };
-        let Found { taken, late } = how(clerk);
+    /// Wakes ranks up whose rounds may have been complete for long.
+    pub(crate) fn wake_late(&mut self, late: Vec<Rank>) {
         // Those who take part no more would be woken up for ever.
         let takes_part = |worker: &Worker| worker.gone().is_none();
         let late =
             late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
         late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));
-        self.take_over(taken);
-    }
-
-    /// The master hears of a message.
-    pub(crate) fn look_for(&mut self, message: &ToMaster) {
-        let taken = self.shared.as_mut().map(|shared| shared.clerk.hear(message));
-        self.take_over(taken.unwrap_or_default());
-    }
-
-    /// The master has ended a reduction.
-    pub(crate) fn end_on_board(&mut self, reduction: ReductionId) {
-        self.shared.iter_mut().for_each(|shared| shared.clerk.end(reduction));
-    }
-
-    fn take_over(&mut self, taken: Vec<Taken>) {
-        self.shared.iter_mut().for_each(|shared| shared.taken += taken.len() as u64);
-        for (rank, contribution) in taken {
-            let header = Header { job: JOB, epoch: self.master().epoch(), sender: ProcessId::first(rank) };
-            let message = ToMaster::Contribute(Box::new(contribution));
-            self.hand_to_master(header, message);
-        }
     }
 }

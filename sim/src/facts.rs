@@ -5,11 +5,10 @@ use std::{
     time::Duration,
 };
 
-use everfold_master::{Event, Notice};
+use everfold_master::Notice;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
-    board::Clerk,
-    message::{Data, Evidence, Header, MASTER_RANK, News, ToMaster, ToWorker},
+    message::{Data, Evidence, MASTER_RANK, News, ToMaster, ToWorker},
 };
 use everfold_worker::machine::Gone;
 
@@ -246,16 +245,13 @@ impl World {
         match &notice {
             Notice::Failed { process, evidence } => {
                 self.facts.failed.insert(process.rank, (at, *evidence));
-                self.look_at_board(Clerk::close);
             }
             Notice::Refused { reduction, ranks, .. } => {
                 let refused = ranks.iter().map(|rank| (*reduction, rank));
                 refused.for_each(|call| {
                     self.facts.refused.entry(call).or_insert(at);
                 });
-                self.end_on_board(*reduction);
             }
-            Notice::Finished(reduction) => self.end_on_board(*reduction),
             Notice::News(News::Unprotected { rank, name, .. }) => {
                 self.facts.unprotected.insert((*rank, ReductionId::new(name, 0).name));
             }
@@ -269,14 +265,18 @@ impl World {
         self.facts.hung_up.insert(process.rank);
     }
 
-    /// Hands the master a message, and notes what it takes in.
-    pub(crate) fn hand_to_master(&mut self, header: Header, message: ToMaster) {
-        self.note_message(header.sender, &message);
-        let sender = header.sender.rank;
-        self.copies.hear(sender, &message);
-        let contribution = match &message {
+    /// Notes what the master is about to take in. Returns of which call it hears, and whether that comes inlined.
+    pub(crate) fn note_coming(
+        &mut self,
+        process: ProcessId,
+        message: &ToMaster,
+    ) -> Option<(ReductionId, Rank, bool)> {
+        self.note_message(process, message);
+        let sender = process.rank;
+        self.copies.hear(sender, message);
+        match message {
             ToMaster::Contribute(contribution) => {
-                Some((contribution.reduction, matches!(contribution.data, Data::Inline(_))))
+                Some((contribution.reduction, sender, matches!(contribution.data, Data::Inline(_))))
             }
             // Nobody knows what was told by a process that has hung up.
             ToMaster::PartialReady(done) if !self.facts.hung_up.contains(&sender) => {
@@ -288,10 +288,11 @@ impl World {
                 None
             }
             _ => None,
-        };
-        let event = Event::Message { header, message };
-        self.time_master(|master, now| master.handle_event(now, event));
-        let Some((id, inline)) = contribution else { return };
+        }
+    }
+
+    /// Notes that the master has heard of a call.
+    pub(crate) fn note_heard(&mut self, (id, sender, inline): (ReductionId, Rank, bool)) {
         self.note_call(id, sender);
         let reduction = self.master().reductions().find(|(open, _)| **open == id);
         // What it refuses counts nowhere.

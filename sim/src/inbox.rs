@@ -1,7 +1,6 @@
 //! What waits for a master that takes messages in batches.
 
 use everfold_master as master;
-use everfold_protocol::board::Clerk;
 use everfold_protocol::message::Header;
 
 use crate::{
@@ -38,17 +37,15 @@ impl World {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
                 if !self.loses(sender) {
-                    self.look_for(&message);
-                    self.hand_to_master(Header { job: JOB, epoch, sender }, *message);
+                    let header = Header { job: JOB, epoch, sender };
+                    self.coordinator.hear(master::Event::Message { header, message: *message });
+                    self.run_coordinator();
                 }
             }
             Happening::Disconnected(process) => {
                 self.note_end(process);
-                // What it has put on the board was there before.
-                self.look_at_board(Clerk::clear);
-                self.time_master(|master, now| {
-                    master.handle_event(now, master::Event::Disconnected(process))
-                });
+                self.coordinator.hear(master::Event::Disconnected(process));
+                self.run_coordinator();
             }
             other => unreachable!("it does not come to the master: {other:?}"),
         }

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use everfold_master as master;
+use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
-    board::{Clerk, PATIENCE},
+    board::PATIENCE,
     message::{Contribution, Header, MASTER_RANK, Peer, ToMaster},
     watch::INTERVALS_MOST,
 };
@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use crate::{
-    board::Shared,
+    board::{Shared, Words},
     copies::Notes,
     events::{Happening, Heap, Work},
     facts::Facts,
@@ -49,6 +49,9 @@ pub struct Call {
     pub inline: bool,
 }
 
+/// The master, and the clerk of the board.
+type Coordinator = master::Coordinator<Words>;
+
 /// A deterministic job.
 pub struct World {
     pub(crate) now: Timestamp,
@@ -56,7 +59,7 @@ pub struct World {
     pub(crate) random: ChaCha8Rng,
     pub(crate) settings: Settings,
     pub(crate) timing: Timing,
-    master: master::Master,
+    pub(crate) coordinator: Coordinator,
     master_due: Option<Timestamp>,
     /// The board, if there is one.
     pub(crate) shared: Option<Shared>,
@@ -118,14 +121,16 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let now = Timestamp::ZERO;
         let ranks = (0..settings.ranks).map(Rank);
+        let master = master::Master::new(now, JOB, settings.ranks, settings.policy);
+        let (shared, clerk) = Shared::new(&settings).unzip();
         let mut world = Self {
             now,
             heap: Heap::new(),
             random: ChaCha8Rng::seed_from_u64(settings.seed),
             timing: Timing::new(&settings),
-            master: master::Master::new(now, JOB, settings.ranks, settings.policy),
             master_due: None,
-            shared: Shared::new(&settings),
+            coordinator: master::Coordinator::new(JOB, master, clerk),
+            shared,
             master_lost: false,
             processes: ranks.clone().map(|rank| Process::new(rank, &settings)).collect(),
             busy: 0,
@@ -171,7 +176,7 @@ impl World {
 
     /// The master, to look at.
     pub fn master(&self) -> &master::Master {
-        &self.master
+        self.coordinator.master()
     }
 
     /// What was decided so far, if the run is followed.
@@ -293,7 +298,7 @@ impl World {
             self.run_deputy(rank);
         }
         if self.settings.follow {
-            self.master.check();
+            self.master().check();
         }
     }
 
@@ -425,7 +430,8 @@ impl World {
             }
             Happening::Bell(rank) => self.look(rank),
             Happening::Look => {
-                self.look_at_board(Clerk::look);
+                self.coordinator.look();
+                self.run_coordinator();
                 self.look_later();
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
@@ -435,9 +441,8 @@ impl World {
                 self.master_due = None;
                 // What has come before it is taken in before.
                 self.take_in();
-                // What lies on the board was there before whatever comes out of this.
-                self.look_at_board(Clerk::look);
-                self.time_master(master::Master::handle_timeout);
+                self.coordinator.let_time_pass();
+                self.run_coordinator();
             }
             Happening::WorkerTimeout(rank) => {
                 self.settle(rank, |_| false);
@@ -497,17 +502,33 @@ impl World {
         }
     }
 
-    pub(crate) fn time_master<T>(&mut self, ask: impl FnOnce(&mut master::Master, Timestamp) -> T) -> T {
+    fn time_master<T>(&mut self, ask: impl FnOnce(&mut Coordinator, Timestamp) -> T) -> T {
         let started = self.settings.stopwatch.map(|read| read());
-        let answer = ask(&mut self.master, self.now);
+        let answer = ask(&mut self.coordinator, self.now);
         if let Some((started, read)) = started.zip(self.settings.stopwatch) {
             self.master_time += Duration::from_nanos(read().saturating_sub(started));
         }
         answer
     }
 
+    /// Lets the master hear of what comes, and those wake up who may have slept too long.
+    pub(crate) fn run_coordinator(&mut self) {
+        while let Some(coming) = self.coordinator.poll_coming() {
+            let call = match &coming {
+                Coming::Event(master::Event::Message { header, message }) => {
+                    self.note_coming(header.sender, message)
+                }
+                _ => None,
+            };
+            self.time_master(|coordinator, now| coordinator.take_in(now, coming));
+            call.into_iter().for_each(|call| self.note_heard(call));
+        }
+        let late = self.coordinator.take_late();
+        self.wake_late(late);
+    }
+
     fn run_master(&mut self) {
-        while let Some(action) = self.time_master(|master, _| master.poll_action()) {
+        while let Some(action) = self.time_master(|coordinator, _| coordinator.poll_action()) {
             match action {
                 master::Action::Send { to, message } => {
                     if self.settings.follow {
@@ -516,17 +537,20 @@ impl World {
                     self.note_said(to, &message);
                     self.give_up(to.rank, &message);
                     self.copies.order(&message);
-                    let header = Header { job: JOB, epoch: self.master.epoch(), sender: MASTER };
+                    let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
                     let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
                 }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
-                master::Action::Notice(notice) => self.hear_notice(notice),
+                master::Action::Notice(notice) => {
+                    self.hear_notice(notice);
+                    self.run_coordinator();
+                }
                 master::Action::Done => self.done = true,
             }
         }
-        if let Some(due) = self.master.poll_timeout()
+        if let Some(due) = self.master().poll_timeout()
             && !self.done
             && !self.master_lost
             && self.master_due.is_none_or(|scheduled| due < scheduled)

@@ -53,6 +53,7 @@ scenarios! {
     a_rank_calls_long_after_its_call_was_refused,
     a_slow_rank_is_still_busy_when_the_result_is_lost,
     a_long_body_on_the_board_is_not_folded_last,
+    all_but_the_masters_rank_have_the_result,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
     neighbours_of_the_dead_meet_the_root_last,

@@ -17,7 +17,7 @@
 //! Without the feature `disk` there is no RocksDB: job directories are found and removed as ever, and no store can be opened.
 //!
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
-//! do without. Also absent are checkpoints, which will bring their own columns.
+//! do without.
 
 pub mod durability;
 #[cfg(feature = "disk")]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, Timestamp,
-    message::{KeepAs, Task, Writing},
+    message::{Data, KeepAs, Task, Writing},
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -69,7 +69,10 @@ impl Drawn {
             Work::Execute(task) => self.task_time(process.rank) + self.fold_time(task),
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Collect(..) if self.collect_time.is_zero() => self.latency(random),
-            Work::Collect(_, pieces, _) if pieces.iter().all(|piece| piece.process == process) => {
+            // What is here already, or came with the message, takes no copying over links.
+            Work::Collect(_, pieces, _)
+                if pieces.iter().all(|it| it.process == process || matches!(it.data, Data::Inline(_))) =>
+            {
                 self.latency(random)
             }
             Work::Collect(..) => {

@@ -1,0 +1,142 @@
+//! The master of a job and the clerk who watches the board for it, in the order in which the master hears of both.
+//!
+//! What lies on the board was there before whatever the master hears next. So it hears first
+//!
+//! - of a contribution on the board, before a message about the same reduction;
+//! - of all that is there, before a rank says that it calls nothing more, and before the end of a process;
+//! - of what has waited since the last look, before time passes.
+//!
+//! Once a process was declared failed, nobody can complete a round: the board is closed. When a reduction is over, ranks may
+//! use the board for it again.
+
+use std::{collections::VecDeque, sync::atomic::AtomicU64};
+
+use everfold_protocol::{
+    JobId, ProcessId, Rank, Timestamp,
+    board::{Clerk, Found, Taken, can_have},
+    message::{Header, ToMaster, ToWorker},
+};
+
+use crate::{
+    event::{Action, Event, Notice},
+    machine::Master,
+};
+
+/// A master, and what it hears of next.
+///
+/// After [`hear`](Self::hear), [`let_time_pass`](Self::let_time_pass), [`look`](Self::look) and each action, whoever drives it
+/// takes all of [`poll_coming`](Self::poll_coming) in before it asks for another action.
+#[derive(Debug)]
+pub struct Coordinator<M> {
+    job: JobId,
+    master: Master,
+    clerk: Option<Clerk<M>>,
+    coming: VecDeque<Coming>,
+    late: Vec<Rank>,
+}
+
+/// What the master hears of next. There are few at a time.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub enum Coming {
+    /// Something has happened.
+    Event(Event),
+    /// Time passes.
+    Time,
+}
+
+impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
+    /// Puts `clerk`, if there is a board, beside the master of `job`.
+    pub fn new(job: JobId, master: Master, clerk: Option<Clerk<M>>) -> Self {
+        Self { job, master, clerk, coming: VecDeque::new(), late: Vec::new() }
+    }
+
+    /// The master.
+    pub fn master(&self) -> &Master {
+        &self.master
+    }
+
+    /// Whether there is a board.
+    pub fn has_board(&self) -> bool {
+        self.clerk.is_some()
+    }
+
+    /// Lets the master hear of an event, behind what it has to hear before.
+    pub fn hear(&mut self, event: Event) {
+        match &event {
+            Event::Message { message, .. } => {
+                let taken = self.clerk.as_mut().map(|clerk| clerk.hear(message));
+                self.take_over(taken.unwrap_or_default());
+            }
+            Event::Disconnected(_) => self.find(Clerk::clear),
+            _ => {}
+        }
+        self.coming.push_back(Coming::Event(event));
+    }
+
+    /// Lets time pass for the master, behind what it has to hear before.
+    pub fn let_time_pass(&mut self) {
+        self.look();
+        self.coming.push_back(Coming::Time);
+    }
+
+    /// Looks at the board. To be called every [`PATIENCE`](everfold_protocol::board::PATIENCE).
+    pub fn look(&mut self) {
+        self.find(Clerk::look);
+    }
+
+    /// What the master is to [take in](Self::take_in) next.
+    pub fn poll_coming(&mut self) -> Option<Coming> {
+        self.coming.pop_front()
+    }
+
+    /// Lets the master take in what came.
+    pub fn take_in(&mut self, now: Timestamp, coming: Coming) {
+        match coming {
+            Coming::Event(event) => self.master.handle_event(now, event),
+            Coming::Time => self.master.handle_timeout(now),
+        }
+    }
+
+    /// The next thing to do, once the master has taken in all that comes.
+    ///
+    /// # Panics
+    /// If it has not.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        assert!(self.coming.is_empty(), "what lies on the board was there before whatever comes out of this");
+        let action = self.master.poll_action()?;
+        match &action {
+            // The workers see it in the same way.
+            Action::Send { message: ToWorker::Welcome { peers, .. }, .. } if !can_have(peers) => {
+                self.clerk = None;
+            }
+            Action::Notice(Notice::Failed { .. }) => self.find(Clerk::close),
+            Action::Notice(Notice::Finished(reduction) | Notice::Refused { reduction, .. }) => {
+                self.clerk.iter_mut().for_each(|clerk| clerk.end(*reduction));
+            }
+            _ => {}
+        }
+        Some(action)
+    }
+
+    /// Ranks that are to be woken up, because a round of theirs may have been complete for long.
+    pub fn take_late(&mut self) -> Vec<Rank> {
+        std::mem::take(&mut self.late)
+    }
+
+    fn find(&mut self, how: impl FnOnce(&mut Clerk<M>) -> Found) {
+        let Found { taken, late } = self.clerk.as_mut().map(how).unwrap_or_default();
+        self.late.extend(late);
+        self.take_over(taken);
+    }
+
+    /// Lets the master hear of contributions as if they had come in messages.
+    fn take_over(&mut self, taken: Vec<Taken>) {
+        let (job, epoch) = (self.job, self.master.epoch());
+        self.coming.extend(taken.into_iter().map(|(rank, contribution)| {
+            let header = Header { job, epoch, sender: ProcessId::first(rank) };
+            let message = ToMaster::Contribute(Box::new(contribution));
+            Coming::Event(Event::Message { header, message })
+        }));
+    }
+}
