@@ -9,10 +9,13 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    board::{Board, Clerk, Fate, PATIENCE, Round, Ticket, Tickets, holds},
+    board::{Board, PATIENCE, Round, Ticket, holds},
     message::{ByteRange, Contribution, Data, Source, Task},
 };
-use everfold_worker::machine::{End, Event, Gone, Worker};
+use everfold_worker::{
+    machine::{End, Gone},
+    participant::{Participant, Settled},
+};
 
 use crate::{events::Happening, settings::Settings, world::World};
 
@@ -23,8 +26,6 @@ pub(crate) type Words = Vec<AtomicU64>;
 
 /// What ranks have on the board.
 pub(crate) struct Shared {
-    /// By rank.
-    tickets: Vec<Tickets<Words, Data>>,
     /// What was put there and not withdrawn.
     placed: BTreeSet<(Rank, ReductionId)>,
     /// Rounds that were complete.
@@ -34,18 +35,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The board of a world that is to have one, and the clerk who watches it for the master.
-    pub fn new(settings: &Settings) -> Option<(Self, Clerk<Words>)> {
+    /// The board of a world that is to have one: nothing lies there yet.
+    pub fn new(settings: &Settings) -> Option<(Self, Arc<Board<Words>>)> {
         let ranks = settings.ranks;
         if !(settings.board && holds(ranks)) {
             return None;
         }
         let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(ranks, BODY_BYTES));
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
-        let bytes_max = settings.policy.limits.board_bytes_max;
-        let tickets = (0..ranks).map(|rank| Tickets::new(Rank(rank), board.clone(), bytes_max)).collect();
-        let placed = BTreeSet::new();
-        Some((Self { tickets, placed, complete: 0, taken: 0 }, Clerk::new(board)))
+        Some((Self { placed: BTreeSet::new(), complete: 0, taken: 0 }, board))
     }
 }
 
@@ -73,8 +71,7 @@ impl World {
 
     /// Whether a contribution goes to the board first, if there is room for it.
     pub(crate) fn shows_on_board(&self, rank: Rank, id: ReductionId, spec: &ReductionSpec) -> bool {
-        let accepts = |shared: &Shared| shared.tickets[rank.index()].accept(id, spec);
-        !self.settings.boardless.contains(&rank) && self.shared.as_ref().is_some_and(accepts)
+        self.process(rank).worker.as_ref().is_some_and(|worker| worker.accepts(id, spec))
     }
 
     /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a window.
@@ -94,61 +91,64 @@ impl World {
     // What it gives back is no error.
     #[allow(clippy::result_large_err)]
     pub(crate) fn place(&mut self, rank: Rank, contribution: Contribution) -> Result<(), Contribution> {
-        let id = contribution.reduction;
-        let may_place = self.process(rank).worker.as_ref().is_some_and(|worker| worker.may_place(id));
-        let maps = may_place && !self.settings.boardless.contains(&rank);
-        let is_inline = !matches!(contribution.data, Data::Window(_));
-        let Some(shared) = self.shared.as_mut().filter(|_| maps && is_inline) else {
-            // The master hears those of one name in order.
-            self.settle(rank, |other| other.name == id.name);
-            return Err(contribution);
-        };
         let Contribution { reduction, name, spec, data } = contribution;
         let ticket = Ticket { reduction, name, spec, with: data };
-        match shared.tickets[rank.index()].place(time(self.now), ticket, inlined) {
-            Ok(completes) => {
-                shared.placed.insert((rank, id));
+        let placed = self
+            .take_part(rank, |now, worker, publish| worker.place(now, time(now), ticket, inlined, publish));
+        match placed {
+            Some(Err(Ticket { reduction, name, spec, with: data })) => {
+                Err(Contribution { reduction, name, spec, data })
+            }
+            Some(Ok(completes)) => {
+                if let Some(shared) = &mut self.shared {
+                    shared.placed.insert((rank, reduction));
+                    shared.complete += u64::from(completes);
+                }
                 if completes {
-                    shared.complete += 1;
                     self.look(rank);
                     self.schedule(self.now, Happening::Ring(rank, Rank(0)));
                 }
                 Ok(())
             }
-            Err(Ticket { reduction, name, spec, with: data }) => {
-                self.settle(rank, |other| other.name == id.name);
-                Err(Contribution { reduction, name, spec, data })
-            }
+            None => Ok(()),
         }
     }
 
-    /// Takes calls of a rank off the board: those that do not wait there any more, and those that are to be withdrawn.
-    pub(crate) fn settle(&mut self, rank: Rank, withdraw: impl Fn(&ReductionId) -> bool) {
-        let lives = self.process(rank).worker.is_some();
-        let Some(shared) = self.shared.as_mut().filter(|_| lives) else { return };
-        for (ticket, fate) in shared.tickets[rank.index()].settle(withdraw) {
-            match fate {
-                Fate::Complete(round) => self.complete(rank, ticket, round),
-                Fate::Taken | Fate::Withdrawn => {
-                    let taken = matches!(fate, Fate::Taken);
-                    let Ticket { reduction, name, spec, with: data } = ticket;
-                    match &mut self.shared {
-                        Some(shared) if taken => shared.taken += 1,
-                        Some(shared) => drop(shared.placed.remove(&(rank, reduction))),
-                        None => {}
-                    }
-                    let mut contribution = Contribution { reduction, name, spec, data };
-                    self.show_off_board(rank, &mut contribution);
-                    self.hand(rank, Event::OffBoard { contribution, taken });
-                }
-            }
+    /// Lets a rank that lives hear of something, or call something, and ends its calls whose rounds are complete.
+    pub(crate) fn take_part<R>(
+        &mut self,
+        rank: Rank,
+        how: impl FnOnce(
+            Timestamp,
+            &mut Participant<Words, Data>,
+            &mut dyn FnMut(Ticket<Data>, bool) -> Option<Contribution>,
+        ) -> (R, Settled<Words, Data>),
+    ) -> Option<R> {
+        let mut worker = self.process_mut(rank).worker.take()?;
+        let now = self.now;
+        let (result, settled) =
+            how(now, &mut worker, &mut |ticket, taken| Some(self.take_off_board(rank, ticket, taken)));
+        self.process_mut(rank).worker = Some(worker);
+        settled.complete.into_iter().for_each(|(ticket, round)| self.complete(rank, ticket, round));
+        Some(result)
+    }
+
+    /// Makes a call that was on the board one for the master.
+    fn take_off_board(&mut self, rank: Rank, ticket: Ticket<Data>, taken: bool) -> Contribution {
+        let Ticket { reduction, name, spec, with: data } = ticket;
+        match &mut self.shared {
+            Some(shared) if taken => shared.taken += 1,
+            Some(shared) => drop(shared.placed.remove(&(rank, reduction))),
+            None => {}
         }
+        let mut contribution = Contribution { reduction, name, spec, data };
+        self.show_off_board(rank, &mut contribution);
+        contribution
     }
 
     /// Ends the calls of a rank that takes part no more. What it has put on the board stays there.
     pub(crate) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
-        let Some(shared) = &mut self.shared else { return };
-        let forgotten: Vec<_> = shared.tickets[rank.index()].forget().collect();
+        let forgotten = self.process_mut(rank).worker.as_mut().map(Participant::forget).unwrap_or_default();
         for Ticket { reduction, .. } in forgotten {
             self.resolve(rank, reduction, gone.into());
             self.process_mut(rank).release(reduction);
@@ -201,7 +201,7 @@ impl World {
 
     /// Lets a rank take in what has become of what it has put there.
     pub(crate) fn look(&mut self, rank: Rank) {
-        self.settle(rank, |_| false);
+        self.take_part(rank, |now, worker, publish| ((), worker.settle(now, publish)));
     }
 
     /// Lets the master see what waits on the board, again and again.
@@ -214,7 +214,7 @@ impl World {
     /// Wakes ranks up whose rounds may have been complete for long.
     pub(crate) fn wake_late(&mut self, late: Vec<Rank>) {
         // Those who take part no more would be woken up for ever.
-        let takes_part = |worker: &Worker| worker.gone().is_none();
+        let takes_part = |worker: &Participant<Words, Data>| worker.machine().gone().is_none();
         let late =
             late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
         late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));

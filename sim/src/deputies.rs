@@ -5,7 +5,7 @@ use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
     message::{Evidence, Header, ToMaster, ToWorker},
 };
-use everfold_worker::machine::{Event, Worker};
+use everfold_worker::machine::Event;
 use rand::Rng;
 
 use crate::{
@@ -39,7 +39,7 @@ impl World {
     pub(crate) fn tell_deputy(&mut self, rank: Rank, sender: ProcessId, message: ToMaster) {
         let Self { now, settings, peers, .. } = self;
         let process = &mut self.processes[rank.index()];
-        if !process.worker.as_ref().is_some_and(Worker::takes_part) {
+        if !process.worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             if !process.vanished {
                 // There is nobody to connect to.
                 let at = *now;
@@ -76,7 +76,7 @@ impl World {
 
     /// Lets the deputy at `rank` act upon what has happened.
     pub(crate) fn run_deputy(&mut self, rank: Rank) {
-        if !self.process(rank).worker.as_ref().is_some_and(Worker::takes_part) {
+        if !self.process(rank).worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             self.end_deputy(self.process(rank).id);
         }
         while let Some(action) = self.process_mut(rank).deputy.as_mut().and_then(|it| it.master.poll_action())

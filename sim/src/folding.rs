@@ -38,7 +38,11 @@ impl World {
         }
         match work {
             // What a process was about to do when it died or gave up is not done.
-            _ if self.process(process.rank).worker.as_ref().is_none_or(|worker| worker.gone().is_some()) => {}
+            _ if self
+                .process(process.rank)
+                .worker
+                .as_ref()
+                .is_none_or(|worker| worker.machine().gone().is_some()) => {}
             Work::Execute(task) => self.execute(process, task, spent),
             Work::Collect(reduction, pieces, how) => {
                 let share = self.process_mut(process.rank).shares.get_mut(&reduction);

@@ -1,19 +1,26 @@
 //! One rank's process: its machine, and the data behind it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use everfold_master::Master;
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
+    board::{Board, Tickets},
     message::{ByteRange, Data, Peer, Place, Source, WindowRef},
 };
 use everfold_worker::{
     machine::{Collecting, End, Worker},
+    participant::Participant,
     readers::Readers,
     window_table::WindowTable,
 };
 
-use crate::{events::Happening, evidence::NONSENSE, leases::Lent, oracle::Ended, settings::Settings};
+use crate::{
+    board::Words, events::Happening, evidence::NONSENSE, leases::Lent, oracle::Ended, settings::Settings,
+};
 
 /// Windows that a process has at a time.
 const WINDOWS_MAX: usize = 1 << 16;
@@ -24,8 +31,8 @@ pub(crate) const COPIES: u64 = 1 << 32;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub id: ProcessId,
-    /// Its machine, while it lives.
-    pub worker: Option<Worker>,
+    /// Its machine and its calls on the board, while it lives.
+    pub worker: Option<Participant<Words, Data>>,
     /// The deputy that it hosts, while it lives, and when that is woken up next.
     pub deputy: Option<Deputy>,
     /// Whether it went with its host, without a word.
@@ -139,7 +146,7 @@ impl Share {
 
 impl Process {
     /// A process that is about to join.
-    pub fn new(rank: Rank, settings: &Settings) -> Self {
+    pub fn new(rank: Rank, settings: &Settings, board: Option<&Arc<Board<Words>>>) -> Self {
         let id = ProcessId::first(rank);
         let peer = Peer {
             process: id,
@@ -151,9 +158,13 @@ impl Process {
             address: String::new(),
             domain: None,
         };
+        let mut worker = Participant::new(Worker::new(peer, settings.ranks));
+        if let Some(board) = board.filter(|_| !settings.boardless.contains(&rank)) {
+            worker.share_board(Tickets::new(rank, board.clone(), settings.policy.limits.board_bytes_max));
+        }
         Self {
             id,
-            worker: Some(Worker::new(peer, settings.ranks)),
+            worker: Some(worker),
             deputy: None,
             vanished: false,
             lives_on: false,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
-    board::PATIENCE,
+    board::{Clerk, PATIENCE},
     message::{Contribution, Header, MASTER_RANK, Peer, ToMaster},
     watch::INTERVALS_MOST,
 };
@@ -122,7 +122,8 @@ impl World {
         let now = Timestamp::ZERO;
         let ranks = (0..settings.ranks).map(Rank);
         let master = master::Master::new(now, JOB, settings.ranks, settings.policy);
-        let (shared, clerk) = Shared::new(&settings).unzip();
+        let (shared, board) = Shared::new(&settings).unzip();
+        let clerk = board.clone().map(Clerk::new);
         let mut world = Self {
             now,
             heap: Heap::new(),
@@ -132,7 +133,7 @@ impl World {
             coordinator: master::Coordinator::new(JOB, master, clerk),
             shared,
             master_lost: false,
-            processes: ranks.clone().map(|rank| Process::new(rank, &settings)).collect(),
+            processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
             busy: 0,
             frozen: 0,
             cuts: Vec::new(),
@@ -445,28 +446,14 @@ impl World {
                 self.run_coordinator();
             }
             Happening::WorkerTimeout(rank) => {
-                self.settle(rank, |_| false);
-                let process = &mut self.processes[rank.index()];
-                process.due = None;
-                if let Some(worker) = &mut process.worker {
-                    worker.handle_timeout(self.now);
-                }
+                self.process_mut(rank).due = None;
+                self.take_part(rank, |now, worker, publish| ((), worker.let_time_pass(now, publish)));
             }
         }
     }
 
     pub(crate) fn tell_worker(&mut self, rank: Rank, event: Event) {
-        // Whoever leaves asks the master for the end of its calls.
-        let is_last = matches!(event, Event::Close | Event::MasterLost);
-        self.settle(rank, |_| is_last);
-        self.hand(rank, event);
-    }
-
-    /// Tells a worker of an event, as it comes after what has become of its calls on the board.
-    pub(crate) fn hand(&mut self, rank: Rank, event: Event) {
-        if let Some(worker) = &mut self.processes[rank.index()].worker {
-            worker.handle_event(self.now, event);
-        }
+        self.take_part(rank, |now, worker, publish| ((), worker.hear(now, event, publish)));
     }
 
     fn happen_call(&mut self, call: Call) {
@@ -479,6 +466,8 @@ impl World {
             self.calls_ended += 1;
             return;
         }
+        // A rank that has a result makes room.
+        self.look(rank);
         let on_board = self.shows_on_board(rank, reduction, &spec);
         let process = self.process_mut(rank);
         let data = process.original(reduction, &spec, inline || on_board);
@@ -566,7 +555,7 @@ impl World {
             self.act(rank, action);
         }
         let process = self.process_mut(rank);
-        if let Some(due) = process.worker.as_ref().and_then(|worker| worker.poll_timeout())
+        if let Some(due) = process.worker.as_ref().and_then(|worker| worker.machine().poll_timeout())
             && process.due.is_none_or(|scheduled| due < scheduled)
         {
             process.due = Some(due);
@@ -577,7 +566,7 @@ impl World {
     pub(crate) fn tell_master(&mut self, rank: Rank, message: ToMaster) {
         let process = self.process(rank);
         let (sender, Some(worker)) = (process.id, &process.worker) else { return };
-        let header = Header { job: JOB, epoch: worker.epoch(), sender };
+        let header = Header { job: JOB, epoch: worker.machine().epoch(), sender };
         self.process_mut(rank).sent += 1;
         let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
         self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
@@ -627,7 +616,7 @@ impl World {
             Action::Keep(keep) => self.begin(id, Work::Keep(keep)),
             Action::Resolve { reduction, end } => self.resolve(rank, reduction, end),
             Action::Closed => {
-                let gone = worker.gone().unwrap_or(Gone::Left);
+                let gone = worker.machine().gone().unwrap_or(Gone::Left);
                 self.closed.push(rank);
                 self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);

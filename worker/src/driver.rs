@@ -16,7 +16,7 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Header, News, Peer, ToMaster},
+    message::{Contribution, Evidence, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
@@ -41,7 +41,7 @@ use crate::{
     machine::{Action, End, Event, Gone, Worker},
     memory::{board::Bell, window::Windows},
     peers::Peers,
-    placing::{Placed, Placing},
+    placing::{Calls, Placed, Placing},
     serving::Server,
     transport::{
         control::{BoxStream, LoopbackName},
@@ -51,6 +51,8 @@ use crate::{
 };
 
 mod placed;
+
+use placed::{Part, Publish, Settled};
 
 /// A worker: its machine, and what that acts on.
 pub(crate) struct Driver {
@@ -79,7 +81,7 @@ pub(crate) struct Driver {
 
 /// What one thread at a time works with.
 struct Inner {
-    machine: Worker,
+    part: Part,
     locals: BTreeMap<ReductionId, Local>,
     placing: Option<Placing>,
     outlet: Outlet<ToMaster>,
@@ -131,7 +133,7 @@ impl Driver {
         let mut outlet = Outlet::new(socket.clone(), seals.outward);
         outlet.prepare()?;
         let inner = Inner {
-            machine: Worker::new(me, config.size),
+            part: Part::new(Worker::new(me, config.size)),
             locals: BTreeMap::new(),
             placing: None,
             outlet,
@@ -193,19 +195,14 @@ impl Driver {
 
     /// Takes in an event and does what follows.
     pub(crate) fn take(self: &Arc<Self>, event: Event) {
-        // Whoever leaves asks the master for the end of its calls.
-        let is_last = matches!(event, Event::Close | Event::MasterLost);
-        self.work(is_last, |machine, now| machine.handle_event(now, event));
+        self.work(|part, now, publish| part.hear(now, event, publish));
     }
 
-    /// Takes in something, after what has become of the calls that are on the board; of those that wait there, the master is
-    /// told if they are to be withdrawn.
-    fn work(self: &Arc<Self>, withdraw: bool, tell: impl FnOnce(&mut Worker, Timestamp)) {
+    /// Takes in something and does what follows.
+    fn work(self: &Arc<Self>, tell: impl FnOnce(&mut Part, Timestamp, Publish<'_>) -> Settled) {
         let mut inner = self.lock();
         if !inner.over {
-            let mut settled = self.settle(&mut inner, |_| withdraw);
-            tell(&mut inner.machine, self.now());
-            settled.has_told = true;
+            let settled = self.take_part(&mut inner, tell);
             self.go_on(inner, settled);
         }
     }
@@ -213,11 +210,11 @@ impl Driver {
     /// Takes in what the master has said. Returns false if it says nothing more.
     fn hear(self: &Arc<Self>) -> bool {
         let frame_bytes_max = Limits::default().frame_bytes_max;
-        let frame = |header, messages| {
-            self.work(false, |machine, now| {
-                for message in messages {
-                    machine.handle_event(now, Event::Master { header, message });
-                }
+        let frame = |header, messages: Vec<ToWorker>| {
+            self.work(|part, now, publish| {
+                let events = messages.into_iter().map(|message| Event::Master { header, message });
+                let each = events.map(|event| part.hear(now, event, &mut *publish));
+                each.fold(Settled::default(), Settled::and)
             });
         };
         loop {
@@ -294,19 +291,20 @@ impl Driver {
     ) -> Result<(), ShareError> {
         let mut inner = self.lock();
         if inner.over {
-            let gone = inner.machine.gone().unwrap_or(Gone::Left);
+            let gone = inner.part.machine().gone().unwrap_or(Gone::Left);
             drop(inner);
             answer(to, Err(gone.into()));
             return Ok(());
         }
-        if inner.machine.is_full() {
+        if inner.part.machine().is_full() {
             share.release();
             return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }
         let local = Local { share: Arc::new(share), answer: Some(to) };
         inner.locals.insert(contribution.reduction, local);
-        inner.machine.handle_event(self.now(), Event::Call(contribution));
-        self.act(inner);
+        let call = Event::Call(contribution);
+        let settled = self.take_part(&mut inner, |part, now, publish| part.hear(now, call, publish));
+        self.go_on(inner, settled);
         Ok(())
     }
 
@@ -317,7 +315,7 @@ impl Driver {
     ) {
         let leaving = Leaving(self);
         tokio::spawn(self.clone().host(members));
-        self.work(false, |_, _| {});
+        self.act(self.lock());
         // If either cannot go on, neither can: the master sees the connection break.
         let ended = tokio::select! {
             driven = self.drive() => driven,
@@ -362,7 +360,7 @@ impl Driver {
                 }
                 () = until(again) => self.lock().outlet.go_on(),
                 () = until(due.map(Into::into)) => {
-                    self.work(false, Worker::handle_timeout);
+                    self.work(|part, now, publish| part.let_time_pass(now, publish));
                     self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));
                 }
                 () = until(patience) => {
@@ -380,24 +378,24 @@ impl Driver {
 
     /// When something has to be done by itself.
     fn due(&self, inner: &Inner) -> Option<Timestamp> {
-        inner.machine.poll_timeout().into_iter().chain(self.deputies.due()).min()
+        inner.part.machine().poll_timeout().into_iter().chain(self.deputies.due()).min()
     }
 
     /// Takes part no more. Whoever has called or calls from now on hears why nothing happens.
     fn leave(&self) {
         let mut inner = self.lock();
         inner.over = true;
-        let gone = inner.machine.gone().unwrap_or(Gone::Left);
+        let gone = inner.part.machine().gone().unwrap_or(Gone::Left);
         self.gone.send_replace(Some(gone));
         // Before the master hears anything, and before anything is given back.
         self.windows.leave();
         inner.news = None;
-        let settled = self.settle(&mut inner, |_| false);
-        let placed: Vec<Placed> = inner.placing.as_mut().into_iter().flat_map(Placing::forget).collect();
+        let settled = self.settle(&mut inner);
+        let placed: Vec<Placed> = inner.part.forget();
         let open = mem::take(&mut inner.locals);
         inner.outlet.close(Shutdown::Both);
         drop(inner);
-        self.end(settled.complete);
+        self.end(settled);
         let open = open.into_values().filter_map(|local| local.answer);
         for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
@@ -407,7 +405,7 @@ impl Driver {
     /// Why this process takes part no more, if so.
     pub(crate) fn gone(&self) -> Option<Gone> {
         let inner = self.lock();
-        inner.over.then(|| inner.machine.gone().unwrap_or(Gone::Left))
+        inner.over.then(|| inner.part.machine().gone().unwrap_or(Gone::Left))
     }
 
     /// Ends all at once, as if the process had died.
@@ -419,7 +417,7 @@ impl Driver {
     /// Does what the machine wants done.
     fn act(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
         let mut deeds = Vec::new();
-        while let Some(action) = inner.machine.poll_action() {
+        while let Some(action) = inner.part.poll_action() {
             deeds.extend(self.do_one(&mut inner, action));
         }
         // The I/O thread sends together what all its tasks have to say.
@@ -428,7 +426,7 @@ impl Driver {
         } else {
             self.send(&mut inner);
         }
-        if !inner.machine.takes_part() {
+        if !inner.part.machine().takes_part() {
             self.deputies.end();
         }
         if inner.over || self.due(&inner) != inner.due {
@@ -565,7 +563,7 @@ impl Driver {
             return;
         }
         let Config { job, process: sender, .. } = self.config;
-        let header = Header { job, epoch: inner.machine.epoch(), sender };
+        let header = Header { job, epoch: inner.part.machine().epoch(), sender };
         if let Err(error) = inner.outlet.send(&header, inner.limits.frame_bytes_max) {
             // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
             tracing::error!(%error, "cannot tell the master");
@@ -592,8 +590,10 @@ impl Driver {
             let host = of_process(self.config.process);
             region.share_host(peers.iter().filter(|peer| Some(peer.host) == host).count());
         }
-        inner.placing =
-            Placing::open(self.config.process.rank, self.config.board.as_deref(), &peers, &limits);
+        let (rank, own) = (self.config.process.rank, self.config.board.as_deref());
+        let (placing, calls): (_, Option<Calls>) = Placing::open(rank, own, &peers, &limits).unzip();
+        inner.placing = placing;
+        calls.into_iter().for_each(|calls| inner.part.share_board(calls));
         let handle = Handle {
             process: self.config.process,
             limits,

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | the bookkeeping of one rank; pure |
+//! | [`participant`] | the machine and the calls on the board, in the order in which the machine hears of both; pure |
 //! | [`window_table`] | which windows are open; pure |
 //! | [`kernel`] | how two blocks of elements become one |
 //! | [`memory`] | shared memory, buffers lent out by segment, windows |
@@ -55,6 +56,7 @@ pub mod kernel;
 pub mod machine;
 #[cfg(feature = "runtime")]
 pub mod memory;
+pub mod participant;
 #[cfg(feature = "runtime")]
 pub mod patience;
 #[cfg(feature = "runtime")]

@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId,
-    board::{Board, Fate, Spot, Stage, Ticket, Tickets, can_have},
+    board::{Board, Spot, Stage, Ticket, Tickets, can_have},
     bracketing::{self, Span},
     message::Peer,
     spec::{Limits, Order, ReductionSpec},
@@ -13,7 +13,7 @@ use everfold_protocol::{
 use crate::{
     body::Body,
     executor::Returned,
-    handle::{Answer, Call, CallError, Completed},
+    handle::{Answer, CallError, Completed},
     kernel::{self, Accumulate, Bracketing, Own},
     machine::ExecutionError,
     memory::board::{self, Bells, OwnBoard, SharedWords, now},
@@ -29,10 +29,13 @@ pub(crate) type Placed = Ticket<(Body, Answer)>;
 /// A complete round.
 pub(crate) type Round = everfold_protocol::board::Round<SharedWords>;
 
+/// The calls on the board of one rank.
+pub(crate) type Calls = Tickets<SharedWords, (Body, Answer)>;
+
 /// The board, and the way to wake the others up.
 pub(crate) struct Placing {
     me: Rank,
-    tickets: Tickets<SharedWords, (Body, Answer)>,
+    board: Arc<Board<SharedWords>>,
     bells: Arc<Bells>,
     /// What was watched last.
     watched: Option<Spot>,
@@ -41,60 +44,35 @@ pub(crate) struct Placing {
 
 impl Placing {
     /// The board of the job of these processes, if they can have one; `own` in the process that has made it.
-    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<Self> {
+    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
         let open = || {
             let bells = Arc::new(Bells::open(peers)?);
             own.iter().for_each(|own| own.meet(&bells));
             let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
-            let tickets = Tickets::new(me, board, limits.board_bytes_max);
-            Ok(Self { me, tickets, bells, watched: None, patience: Patience::default() })
+            let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
+            Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))
         };
-        let opened: io::Result<Self> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
+        let opened: io::Result<_> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
         // Without it everything still works with messages.
         opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
     }
 
-    /// Puts a call on the board, and wakes the others up if that completes its round. Returns whether it does.
-    ///
-    /// # Errors
-    /// Gives the call back if the master is to be told.
-    // What it gives back is no error.
-    #[allow(clippy::result_large_err)]
-    pub fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
-        let Call { reduction, name, spec, body } = call;
-        let board = self.tickets.board();
-        if self.tickets.accept(reduction, &spec) {
-            give_way_while(|| board.is_cleared_for(self.me, reduction));
-        }
-        let ticket = Ticket { reduction, name, spec, with: (body, to) };
-        match self.tickets.place(now(), ticket, |(body, _)| body.array()) {
-            Err(Ticket { reduction, name, spec, with: (body, to) }) => {
-                Err((Call { reduction, name, spec, body }, to))
-            }
-            Ok(completes) => {
-                if completes {
-                    self.tickets.board().sleepers(self.me).for_each(|rank| self.bells.ring(rank));
-                }
-                Ok(completes)
-            }
-        }
+    /// Waits for a short while, if others are about to make room for this call.
+    pub fn wait_for_room(&self, reduction: ReductionId) {
+        give_way_while(|| self.board.is_cleared_for(self.me, reduction));
     }
 
-    /// Takes off the board what does not wait there any more, and what is to be withdrawn.
-    pub fn settle(&mut self, withdraw: impl Fn(&ReductionId) -> bool) -> Vec<(Placed, Fate<SharedWords>)> {
-        self.tickets.settle(withdraw)
-    }
-
-    /// All that waits there, which stays where it is.
-    pub fn forget(&mut self) -> impl Iterator<Item = Placed> {
-        self.tickets.forget()
+    /// Wakes up those who sleep over a round that is complete now.
+    pub fn wake_others(&self) {
+        self.board.sleepers(self.me).for_each(|rank| self.bells.ring(rank));
     }
 
     /// A look at the latest call, if that has not been watched yet and it may be worth the while.
-    pub fn watch(&mut self) -> Option<Watch> {
-        let latest = self.tickets.latest().filter(|latest| self.watched != Some(*latest))?;
-        self.watched = Some(latest);
-        let watch = || Watch { me: self.me, board: self.tickets.board().clone(), spot: latest };
+    pub fn watch(&mut self, latest: Spot) -> Option<Watch> {
+        if self.watched.replace(latest) == Some(latest) {
+            return None;
+        }
+        let watch = || Watch { me: self.me, board: self.board.clone(), spot: latest };
         self.patience.takes_chance().then(watch)
     }
 

@@ -3,37 +3,30 @@
 use std::sync::{Arc, MutexGuard};
 
 use everfold_protocol::{
-    ReductionId,
-    board::{self, Fate},
+    Timestamp,
+    board::{self, Ticket},
     message::Contribution,
     spec::Limits,
 };
 
 use super::{Driver, Inner, Local, answer};
 use crate::{
+    body::Body,
     executor::Share,
     handle::{Answer, Call},
-    machine::Event,
-    placing::{self, Placed, Placing, Round},
+    memory::board::{SharedWords, now},
+    participant::Participant,
+    placing::{self, Placed},
 };
 
-/// A call whose round on the board is complete.
-pub(super) type Complete = (Placed, Round);
+/// The machine of this rank, and its calls on the board.
+pub(super) type Part = Participant<SharedWords, (Body, Answer)>;
 
-/// Calls that were taken off the board.
-#[derive(Default)]
-pub(super) struct Settled {
-    pub complete: Vec<Complete>,
-    /// Whether the machine was told of others.
-    pub has_told: bool,
-}
+/// What has become of calls on the board.
+pub(super) type Settled = crate::participant::Settled<SharedWords, (Body, Answer)>;
 
-impl Settled {
-    fn add(&mut self, other: Self) {
-        self.complete.extend(other.complete);
-        self.has_told |= other.has_told;
-    }
-}
+/// Makes a call that was on the board one for the master.
+pub(super) type Publish<'a> = &'a mut dyn FnMut(Placed, bool) -> Option<Contribution>;
 
 impl Driver {
     /// Makes a call on the board.
@@ -43,31 +36,41 @@ impl Driver {
     // What it gives back is no error.
     #[allow(clippy::result_large_err)]
     pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
-        let name = call.reduction.name;
         let mut inner = self.lock();
-        // Whoever has its result makes room.
-        let mut settled = self.settle(&mut inner, |_| false);
-        let placed = inner.place(call, to);
-        settled.add(match placed {
-            Ok(true) => self.settle(&mut inner, |_| false),
-            Ok(false) => Settled::default(),
-            // The master hears those of one name in order.
-            Err(_) => self.settle(&mut inner, |other| other.name == name),
+        let Inner { over: false, placing: Some(placing), part, .. } = &mut *inner else {
+            return Err((call, to));
+        };
+        if part.accepts(call.reduction, &call.spec) {
+            placing.wait_for_room(call.reduction);
+        }
+        let Call { reduction, name, spec, body } = call;
+        let ticket = Ticket { reduction, name, spec, with: (body, to) };
+        let (placed, mut settled) = self.take_part(&mut inner, |part, at, publish| {
+            part.place(at, now(), ticket, |(body, _)| body.array(), publish)
         });
+        if matches!(placed, Ok(true)) {
+            inner.placing.iter().for_each(placing::Placing::wake_others);
+            settled = settled.and(self.settle(&mut inner));
+        }
         self.go_on(inner, settled);
-        placed.map(drop)
+        let back =
+            |Ticket { reduction, name, spec, with: (body, to) }| (Call { reduction, name, spec, body }, to);
+        placed.map(drop).map_err(back)
     }
 
     /// Takes in what has become of the calls that are on the board.
     pub(super) fn look(self: &Arc<Self>) {
         let mut inner = self.lock();
-        let settled = self.settle(&mut inner, |_| false);
+        let settled = self.settle(&mut inner);
         self.go_on(inner, settled);
     }
 
     /// Waits for the latest call for a short while, if it is on the board.
     pub(crate) fn watch(self: &Arc<Self>) {
-        let watch = self.lock().placing.as_mut().and_then(Placing::watch);
+        let watch = {
+            let Inner { placing, part, .. } = &mut *self.lock();
+            placing.as_mut().zip(part.latest()).and_then(|(placing, latest)| placing.watch(latest))
+        };
         if let Some(watch) = watch {
             let in_vain = watch.wait();
             self.lock().placing.as_mut().into_iter().for_each(|placing| placing.has_watched(in_vain));
@@ -75,72 +78,54 @@ impl Driver {
         }
     }
 
-    /// Takes calls off the board: those that do not wait there any more, and those that are to be withdrawn.
-    pub(super) fn settle(&self, inner: &mut Inner, withdraw: impl Fn(&ReductionId) -> bool) -> Settled {
-        let mut settled = Settled::default();
-        let off = inner.placing.as_mut().map(|placing| placing.settle(withdraw)).unwrap_or_default();
-        for (placed, fate) in off {
-            match fate {
-                Fate::Complete(round) => settled.complete.push((placed, round)),
-                Fate::Taken | Fate::Withdrawn => {
-                    self.take_off_board(inner, placed, matches!(fate, Fate::Taken));
-                    settled.has_told = true;
-                }
+    /// Lets this rank hear of something, or call something.
+    pub(super) fn take_part<R>(
+        &self,
+        inner: &mut Inner,
+        how: impl FnOnce(&mut Part, Timestamp, Publish<'_>) -> R,
+    ) -> R {
+        let Inner { part, locals, limits, .. } = inner;
+        // What lies on the board the master takes from there as it is.
+        let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..*limits };
+        how(part, self.now(), &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
+            self.config.process,
+            &spec,
+            body,
+            &self.windows,
+            &limits,
+            false,
+        ) {
+            Err(error) => {
+                answer(to, Err(error.into()));
+                None
             }
-        }
-        settled
+            Ok((share, data)) => {
+                locals.insert(reduction, Local { share: Arc::new(share), answer: Some(to) });
+                Some(Contribution { reduction, name, spec, data })
+            }
+        })
     }
 
-    /// Does what follows when calls were taken off the board.
-    pub(super) fn go_on(
-        self: &Arc<Self>,
-        inner: MutexGuard<'_, Inner>,
-        Settled { complete, has_told }: Settled,
-    ) {
-        if has_told {
+    /// Takes calls off the board that do not wait there any more.
+    pub(super) fn settle(&self, inner: &mut Inner) -> Settled {
+        self.take_part(inner, |part, at, publish| part.settle(at, publish))
+    }
+
+    /// Does what follows when this rank has heard of something.
+    pub(super) fn go_on(self: &Arc<Self>, inner: MutexGuard<'_, Inner>, settled: Settled) {
+        if settled.has_told {
             self.act(inner);
         } else {
             drop(inner);
         }
-        self.end(complete);
+        self.end(settled);
     }
 
-    /// Makes a call that was on the board one for the master.
-    fn take_off_board(&self, inner: &mut Inner, placed: Placed, taken: bool) {
-        let Placed { reduction, name, spec, with: (body, to) } = placed;
-        // What lies on the board the master takes from there as it is.
-        let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..inner.limits };
-        match Share::new(self.config.process, &spec, body, &self.windows, &limits, false) {
-            Err(error) => answer(to, Err(error.into())),
-            Ok((share, data)) => {
-                inner.locals.insert(reduction, Local { share: Arc::new(share), answer: Some(to) });
-                let contribution = Contribution { reduction, name, spec, data };
-                inner.machine.handle_event(self.now(), Event::OffBoard { contribution, taken });
-            }
-        }
-    }
-
-    /// Ends calls whose rounds are complete. To be called when nothing is locked: whoever waits is woken up.
-    pub(super) fn end(&self, complete: Vec<Complete>) {
-        for (placed, round) in complete {
+    /// Ends calls whose rounds are complete. To be called when nothing is locked: threads that wait for them are woken up.
+    pub(super) fn end(&self, settled: Settled) {
+        for (placed, round) in settled.complete {
             let (to, result) = placing::end(self.config.process.rank, placed, round);
             answer(to, result);
-        }
-    }
-}
-
-impl Inner {
-    /// Puts a call on the board. Returns whether that completes its round.
-    // What it gives back is no error.
-    #[allow(clippy::result_large_err)]
-    fn place(&mut self, call: Call, to: Answer) -> Result<bool, (Call, Answer)> {
-        match self {
-            Self { machine, placing: Some(placing), over: false, .. }
-                if machine.may_place(call.reduction) =>
-            {
-                placing.place(call, to)
-            }
-            _ => Err((call, to)),
         }
     }
 }

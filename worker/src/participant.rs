@@ -1,0 +1,177 @@
+//! A rank's machine and the calls that it has put on the board, in the order in which the machine hears of both.
+//!
+//! What has become of the calls on the board came before whatever the machine hears next. So calls are taken off the board
+//! before each event, and before time passes:
+//!
+//! - complete ones end, and the machine never hears of them;
+//! - with those that the master has taken, the machine goes on as if it had told the master;
+//! - all others are withdrawn, for the master to be told, before the rank closes its session and when its master is lost;
+//! - those of one name are withdrawn before a call of that name goes to the master in a message: it hears a rank's calls of
+//!   a name in order.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use everfold_protocol::{
+    ReductionId, ReductionSpec, Timestamp,
+    board::{Fate, Round, Spot, Ticket, Tickets},
+    message::Contribution,
+};
+
+use crate::machine::{Action, Event, Worker};
+
+/// A machine, and the calls on the board in `M`. `T` goes with each of them.
+#[derive(Debug)]
+pub struct Participant<M, T> {
+    machine: Worker,
+    tickets: Option<Tickets<M, T>>,
+}
+
+/// What has become of calls that were on the board.
+#[derive(Debug)]
+pub struct Settled<M: AsRef<[AtomicU64]>, T> {
+    /// Calls whose rounds are complete: they end.
+    pub complete: Vec<(Ticket<T>, Round<M>)>,
+    /// Whether the machine has heard of something, and may want something done.
+    pub has_told: bool,
+}
+
+impl<M: AsRef<[AtomicU64]>, T> Default for Settled<M, T> {
+    fn default() -> Self {
+        Self { complete: Vec::new(), has_told: false }
+    }
+}
+
+impl<M: AsRef<[AtomicU64]>, T> Settled<M, T> {
+    /// Both.
+    #[must_use]
+    pub fn and(mut self, later: Self) -> Self {
+        self.complete.extend(later.complete);
+        self.has_told |= later.has_told;
+        self
+    }
+}
+
+impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
+    /// A rank that has no board yet.
+    pub fn new(machine: Worker) -> Self {
+        Self { machine, tickets: None }
+    }
+
+    /// Takes part in rounds on a board from now on.
+    pub fn share_board(&mut self, tickets: Tickets<M, T>) {
+        self.tickets = Some(tickets);
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Worker {
+        &self.machine
+    }
+
+    /// The next thing that the machine wants done.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.machine.poll_action()
+    }
+
+    /// Whether a call may be put on the board, if there is room.
+    pub fn accepts(&self, reduction: ReductionId, spec: &ReductionSpec) -> bool {
+        let accepts = |tickets: &Tickets<M, T>| tickets.accept(reduction, spec);
+        self.machine.may_place(reduction) && self.tickets.as_ref().is_some_and(accepts)
+    }
+
+    /// Where the latest call lies that is on the board.
+    pub fn latest(&self) -> Option<Spot> {
+        self.tickets.as_ref().and_then(Tickets::latest)
+    }
+
+    /// Takes in an event. `publish` makes a call that was on the board one for the master, if this process can, and hears
+    /// whether the master has taken it.
+    pub fn hear(
+        &mut self,
+        now: Timestamp,
+        event: Event,
+        publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+    ) -> Settled<M, T> {
+        // A rank that closes asks the master for the end of its calls.
+        let is_last = matches!(event, Event::Close | Event::MasterLost);
+        let settled = self.settle_with(now, |_| is_last, publish);
+        self.machine.handle_event(now, event);
+        Settled { has_told: true, ..settled }
+    }
+
+    /// Lets time pass. `publish`: as [`hear`](Self::hear).
+    pub fn let_time_pass(
+        &mut self,
+        now: Timestamp,
+        publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+    ) -> Settled<M, T> {
+        let settled = self.settle_with(now, |_| false, publish);
+        self.machine.handle_timeout(now);
+        Settled { has_told: true, ..settled }
+    }
+
+    /// Puts a call, which is made at `called`, on the board. Returns whether that completes its round: then the others are to be
+    /// woken up, and [`settle`](Self::settle) ends this one. `publish`: as [`hear`](Self::hear).
+    ///
+    /// # Errors
+    /// Gives the call back if it is for the master.
+    pub fn place(
+        &mut self,
+        now: Timestamp,
+        called: Duration,
+        ticket: Ticket<T>,
+        body: fn(&T) -> &[u8],
+        mut publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+    ) -> (Result<bool, Ticket<T>>, Settled<M, T>) {
+        // A rank that has a result makes room.
+        let settled = self.settle_with(now, |_| false, &mut publish);
+        let name = ticket.reduction.name;
+        let placed = match &mut self.tickets {
+            Some(tickets) if self.machine.may_place(ticket.reduction) => tickets.place(called, ticket, body),
+            _ => Err(ticket),
+        };
+        if placed.is_ok() {
+            return (placed, settled);
+        }
+        let later = self.settle_with(now, |other| other.name == name, publish);
+        (placed, settled.and(later))
+    }
+
+    /// Takes calls off the board that do not wait there any more. `publish`: as [`hear`](Self::hear).
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+    ) -> Settled<M, T> {
+        self.settle_with(now, |_| false, publish)
+    }
+
+    /// Takes all calls that wait on the board, as this rank takes part no more. What it has contributed stays there.
+    pub fn forget(&mut self) -> Vec<Ticket<T>> {
+        self.tickets.as_mut().into_iter().flat_map(Tickets::forget).collect()
+    }
+
+    fn settle_with(
+        &mut self,
+        now: Timestamp,
+        withdraw: impl Fn(&ReductionId) -> bool,
+        mut publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+    ) -> Settled<M, T> {
+        let mut settled = Settled::default();
+        let off = self.tickets.as_mut().map(|tickets| tickets.settle(withdraw)).unwrap_or_default();
+        for (ticket, fate) in off {
+            let taken = match fate {
+                Fate::Complete(round) => {
+                    settled.complete.push((ticket, round));
+                    continue;
+                }
+                Fate::Taken => true,
+                Fate::Withdrawn => false,
+            };
+            if let Some(contribution) = publish(ticket, taken) {
+                self.machine.handle_event(now, Event::OffBoard { contribution, taken });
+                settled.has_told = true;
+            }
+        }
+        settled
+    }
+}
