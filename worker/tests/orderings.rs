@@ -2,13 +2,12 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-// What the board knows as its own crate.
+// The board finds its words in its own crate, which is this one here.
+use everfold_protocol::*;
 use everfold_protocol::{
-    Path, Rank, ReductionId, ReductionSpec,
     message::{Contribution, Data, ToMaster},
-    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
-use everfold_protocol::{ProcessId, Timestamp, codec, report};
 use loom::thread;
 
 use self::{
