@@ -1,5 +1,6 @@
 //! Whether a contribution may take part, and in what.
 
+use alloc::{borrow::ToOwned, string::ToString};
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
     message::Contribution,

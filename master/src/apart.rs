@@ -12,11 +12,12 @@
 //!    than any silence is tolerated. Then the reduction ends in
 //!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
-use std::{
+use alloc::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    vec::Vec,
 };
+use core::time::Duration;
 
 use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
 
@@ -110,7 +111,7 @@ impl Reduction {
         (now, patience, most): (Timestamp, Duration, Duration),
         members: &Membership,
     ) -> bool {
-        let tries = &mut self.segments[index.0 as usize].tries;
+        let tries = &mut self.segments[index].tries;
         if tries.is_last || reader == owner {
             // While the master sleeps, nobody tries.
             if tries.counted > Timestamp::ZERO {
@@ -128,12 +129,12 @@ impl Reduction {
     /// Whether the tasks of a segment are not given up, however late they are: so that one of them ends the reduction if it
     /// fails, and does not do so in vain while another one is under way.
     pub(crate) fn awaits_last_try(&self, index: SegmentIndex) -> bool {
-        self.segments[index.0 as usize].tries.is_over
+        self.segments[index].tries.is_over
     }
 
     /// Whether a segment has no result, and nobody works on it.
     pub(crate) fn stands_still(&self, index: SegmentIndex) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         self.collecting.is_none() && segment.result.is_none() && segment.running.is_empty()
     }
 
@@ -161,7 +162,7 @@ impl Reduction {
         members: &Membership,
     ) -> bool {
         let reaches = |other: &Ready| self.reaches(on_host(own.process.rank, members), other);
-        !self.is_apart() || self.segments[index.0 as usize].queue.may_meet(own, self.most(index), reaches)
+        !self.is_apart() || self.segments[index].queue.may_meet(own, self.most(index), reaches)
     }
 
     /// Whether those whose turn it is can go on.
@@ -188,7 +189,7 @@ impl Reduction {
 
     /// What `rank` can begin afresh with: partials that meet, or one that others reach here.
     fn within_reach(&self, index: SegmentIndex, rank: Rank, members: &Membership) -> Option<Vec<Arc<Ready>>> {
-        let (segment, most) = (&self.segments[index.0 as usize], self.most(index));
+        let (segment, most) = (&self.segments[index], self.most(index));
         let reaches = |ready: &Ready| {
             self.reaches(on_host(rank, members), ready)
                 && (ready.is_inline() || !self.apart.is_remote(ready.process.rank))
@@ -224,7 +225,7 @@ impl Reduction {
         members: &Membership,
     ) -> Option<Vec<Arc<Ready>>> {
         let partials = self.within_reach(index, rank, members)?;
-        let queue = &mut self.segments[index.0 as usize].queue;
+        let queue = &mut self.segments[index].queue;
         let take = |ready: Arc<Ready>| queue.remove(|other| *other == *ready);
         Some(partials.into_iter().filter_map(take).collect())
     }
@@ -234,11 +235,11 @@ impl Reduction {
         let all_have_called = self.arrived == self.group;
         // All segments try again at once, and not each of them after a pause of its own.
         let is_soon = self.tried.is_some_and(|tried| now < tried + RETRY_PAUSE);
-        let Segment { tries, running, .. } = &mut self.segments[index.0 as usize];
+        let Segment { tries, running, .. } = &mut self.segments[index];
         let is_rested = tries.rested && running.is_empty() && !is_soon;
         let again = !self.apart.is_empty() && is_rested && all_have_called;
         if again {
-            if !std::mem::replace(&mut tries.is_last, true) {
+            if !core::mem::replace(&mut tries.is_last, true) {
                 tries.counted = now;
             }
             self.apart = Apart::default();
@@ -254,7 +255,7 @@ impl Master {
     pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
-        let segment = &mut reduction.segments[id.index.0 as usize];
+        let segment = &mut reduction.segments[id.index];
         if is_apart && segment.running.is_empty() {
             self.pause_tries(id);
         }
@@ -263,7 +264,7 @@ impl Master {
     /// Has what could not be reached in a segment left alone for a while: one pause for all.
     pub(crate) fn pause_tries(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        if !std::mem::replace(&mut reduction.segments[id.index.0 as usize].tries.pauses, true) {
+        if !core::mem::replace(&mut reduction.segments[id.index].tries.pauses, true) {
             self.timers.insert((self.now + RETRY_PAUSE, Timer::Retry(id)));
         }
     }

@@ -9,7 +9,8 @@
 //! Once a process was declared failed, nobody can complete a round: the board is closed. When a reduction is over, ranks may
 //! use the board for it again.
 
-use std::{collections::VecDeque, sync::atomic::AtomicU64};
+use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
+use core::sync::atomic::AtomicU64;
 
 use everfold_protocol::{
     JobId, ProcessId, Rank, Timestamp,
@@ -121,7 +122,7 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
 
     /// Ranks that are to be woken up, because a round of theirs may have been complete for long.
     pub fn take_late(&mut self) -> Vec<Rank> {
-        std::mem::take(&mut self.late)
+        core::mem::take(&mut self.late)
     }
 
     fn find(&mut self, how: impl FnOnce(&mut Clerk<M>) -> Found) {

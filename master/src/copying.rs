@@ -14,10 +14,11 @@
 //! A copy counts from its acknowledgement on (I5). Who keeps it, and who does if that one cannot, says `keepers`. All that an
 //! acknowledgement asks for takes as long however large the group is.
 
-use std::{sync::Arc, time::Duration};
+use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
     message::{Data, Keep, KeepAs, Kept, Source, Writing},
     spec::Protection,
 };
@@ -193,7 +194,7 @@ impl Reduction {
         };
         let is_uncommitted = uncommitted.contains_key(&owner);
         // What does not count yet is in no partial.
-        let is_kept = |index: u32| match &segments[index as usize] {
+        let is_kept = |index: u32| match &segments[SegmentIndex(index)] {
             segment if is_uncommitted => segment.replicas.contains_key(&owner),
             segment => is_safe(index, segment),
         };
@@ -242,19 +243,19 @@ impl Reduction {
         let copy = Arc::new(Ready { process: keeper, path: Path::single(rank), data: data.clone() });
         let mut new = 0;
         for index in kept.segments.clone() {
-            if let Some(segment) = self.segments.get_mut(index as usize) {
+            if let Some(segment) = self.segments.get_mut(SegmentIndex(index)) {
                 new += u32::from(segment.add_replica(rank, copy.clone()));
             }
         }
         self.copying.keepers.kept(now, keeper, rank, (kept.segments.len() as u32, new));
         // Counted one by one, as the others are not looked through each time.
         let Some(charge) = self.copying.keepers.get_mut(rank) else { return false };
-        if (charge.kept as usize) < self.segments.len() {
+        if charge.kept < self.segments.count() {
             return false;
         }
         charge.kept =
             self.segments.iter().filter(|segment| segment.replicas.contains_key(&rank)).count() as u32;
-        charge.kept as usize == self.segments.len() && self.commit(rank)
+        charge.kept == self.segments.count() && self.commit(rank)
     }
 
     /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless its memory outlives it.
@@ -271,7 +272,7 @@ impl Reduction {
 
     /// Whether `keeper` has acknowledged all these copies before.
     pub(crate) fn has_kept(&self, keeper: ProcessId, kept: &Kept) -> bool {
-        let segments = || kept.segments.clone().map(|index| self.segments.get(index as usize));
+        let segments = || kept.segments.clone().map(|index| self.segments.get(SegmentIndex(index)));
         let rank = kept.owner.rank;
         let has = |segment: &Segment| {
             segment.replicas.get(&rank).is_some_and(|copies| copies.iter().any(|copy| copy.process == keeper))

@@ -5,7 +5,7 @@
 //! [`Policy::crowd_from`](crate::Policy::crowd_from) open reductions on, segments that nobody can go on with at once are listed by
 //! who could, and from whom that process would read. A worker then looks only at the first few of each list that it has room for.
 
-use std::collections::BTreeSet;
+use alloc::{collections::BTreeSet, vec::Vec};
 
 use everfold_protocol::{Rank, SegmentId, Timestamp};
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ impl Crowd {
     /// The pairs of `reader` for which something waits.
     fn pairs_of(&self, reader: Rank) -> impl Iterator<Item = Pair> {
         let mut next = Some(Rank(0));
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let from = ((reader, next?), Timestamp::ZERO, SegmentId::LEAST);
             let (pair, ..) = self.0.range(from..).next().filter(|((whose, _), ..)| *whose == reader)?;
             next = pair.1.0.checked_add(1).map(Rank);
@@ -74,7 +74,7 @@ impl Crowd {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use core::cell::Cell;
 
     use everfold_protocol::{ReductionId, SegmentIndex};
 

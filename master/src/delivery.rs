@@ -25,7 +25,8 @@
 //! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
 //! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use alloc::{boxed::Box, collections::BTreeSet, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
@@ -165,7 +166,7 @@ impl Reduction {
             let holders = || self.half_filled(index).filter(has_it);
             // Where it has reached none of them, it does not try the same one twice in a row.
             let is_another = |ready: &Arc<Ready>| Some(ready.process.rank) != misses.last;
-            let all = || std::iter::once(result.clone()).chain(holders());
+            let all = || core::iter::once(result.clone()).chain(holders());
             holders().find(is_reached).or_else(|| all().find(is_another)).unwrap_or_else(|| result.clone())
         }))
     }
@@ -216,10 +217,10 @@ impl Reduction {
         let rank = process.rank;
         if self.copies_beside() {
             // There its partials were.
-            let untouched = std::mem::replace(&mut half.untouched, u64::MAX);
-            for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+            let untouched = core::mem::replace(&mut half.untouched, u64::MAX);
+            for index in self.segments.indices() {
                 if self.range(index).start < untouched {
-                    let segment = &mut self.segments[index.0 as usize];
+                    let segment = &mut self.segments[index];
                     segment.held.remove(&rank);
                     segment.spoil(rank);
                 }
@@ -328,7 +329,7 @@ impl Master {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
         }
         // Most likely a death is about to be noticed. One pause is for all who miss something meanwhile.
-        if !std::mem::replace(&mut reduction.pauses, true) {
+        if !core::mem::replace(&mut reduction.pauses, true) {
             self.timers.insert((now + RETRY_PAUSE, Timer::Collect(id)));
         }
     }
@@ -357,7 +358,7 @@ impl Master {
         if !reduction.is_result_readable(&self.membership) {
             return self.go_on_collecting(now, id);
         }
-        let to = std::mem::take(&mut reduction.returned);
+        let to = core::mem::take(&mut reduction.returned);
         for (_, half) in reduction.half_bodies.values_mut() {
             half.untouched = u64::MAX;
         }
@@ -474,7 +475,7 @@ mod tests {
     }
 
     fn said(master: &mut Master) -> Vec<(ProcessId, ToWorker)> {
-        let actions = std::iter::from_fn(|| master.poll_action());
+        let actions = core::iter::from_fn(|| master.poll_action());
         let said = |action| match action {
             Action::Send { to, message } => Some((to, message)),
             _ => None,
@@ -544,7 +545,7 @@ mod tests {
             let (owner, is_kept) = (source.process, kept.is_ok());
             let kept = Kept { reduction: id, owner, segments: segments.clone(), result: kept };
             hear(&mut master, at(110), keeper, ToMaster::Kept(kept));
-            let segment = &master.reductions[&id].segments[segments.start as usize];
+            let segment = &master.reductions[&id].segments[SegmentIndex(segments.start)];
             assert_eq!(segment.replicas.contains_key(&owner.rank), is_kept);
             assert_eq!(said(&mut master), [], "nothing is copied while the result is");
             master.reopen(at(120), id);

@@ -1,5 +1,6 @@
 //! How a reduction ends: well, or refused.
 
+use alloc::vec::Vec;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Data, Finished, Task, ToWorker},
@@ -140,7 +141,7 @@ impl Master {
         let mut over = Vec::new();
         for segment in &mut reduction.segments {
             let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
-            over.extend(std::mem::take(&mut segment.running).into_values().chain(given_up));
+            over.extend(core::mem::take(&mut segment.running).into_values().chain(given_up));
         }
         for Running { executor, load, .. } in over {
             // The lane of a process that died was emptied as a whole.

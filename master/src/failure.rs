@@ -1,9 +1,9 @@
 //! Who is dead, silent or slow, and what follows for the job (DR-8, DR-10, DR-11).
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Evidence, MASTER_RANK, News, ToWorker},
     report::Refusal,
     watch::{Alarm, Watch},
@@ -66,7 +66,7 @@ impl Master {
         for id in self.schedule.worked_on(is_worked_on) {
             let Some(reduction) = self.reductions.get_mut(&id) else { continue };
             let root = reduction.spec.delivery.root();
-            for index in 0..reduction.segments.len() {
+            for index in reduction.segments.indices() {
                 let segment = &reduction.segments[index];
                 let is_late = |executor: &Rank| {
                     let answered = self.lanes[*executor].answered();
@@ -78,7 +78,7 @@ impl Master {
                     if let Some(running) = reduction.segments[index].running.get_mut(&executor) {
                         running.late = now + patience;
                     }
-                    if reduction.overtake(SegmentIndex(index as u32), executor, &self.membership) {
+                    if reduction.overtake(index, executor, &self.membership) {
                         overtaken.insert((id, executor), reduction.name.clone());
                     }
                 }

@@ -4,7 +4,7 @@
 //! go out in time whatever a message costs, as workers give up a master that is silent. So a batch ends after a number of messages,
 //! or after a time that is short beside any ping interval.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use everfold_protocol::Timestamp;
 

@@ -10,11 +10,12 @@
 //! does not answer in time, is not asked again before others were. A few refusals, or a time in which nobody has reached the owner
 //! and which is longer than the owner's death could go unnoticed, end the search: the original has no copy.
 
-use std::{
+use alloc::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
-    time::Duration,
+    string::String,
+    vec::Vec,
 };
+use core::{ops::Range, time::Duration};
 
 use everfold_protocol::{Path, ProcessId, Rank, Timestamp};
 use smallvec::SmallVec;
@@ -151,7 +152,7 @@ impl Placed {
         let steps = || {
             let step = |rank: &Rank| self.placement.replica_of(*rank);
             // No longer than all round, whether it comes back to where it began or not.
-            std::iter::successors(step(&from), step).take(candidates.group.len())
+            core::iter::successors(step(&from), step).take(candidates.group.len())
         };
         let can = |rank: &Rank| *rank != owner && usable(*rank) && candidates.can_keep(*rank).is_some();
         let apart = |rank: &Rank| candidates.are_apart(*rank, owner) && can(rank);
@@ -321,7 +322,7 @@ impl Keepers {
         let charge = self.charges.get_mut(&owner);
         charge.is_some_and(|charge| {
             charge.due = None;
-            !std::mem::replace(&mut charge.given_up, true)
+            !core::mem::replace(&mut charge.given_up, true)
         })
     }
 

@@ -1,5 +1,6 @@
 //! What the master says to keepers of copies, and makes of their answers.
 
+use alloc::{borrow::ToOwned, string::String};
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, Timestamp,
     message::{Kept, News, NotKept, ToWorker},

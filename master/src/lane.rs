@@ -1,9 +1,7 @@
 //! What one worker is busy with, and how fast it has been lately (DR §1, performance counters).
 
-use std::{
-    collections::BTreeMap,
-    ops::{Index, IndexMut},
-};
+use alloc::collections::BTreeMap;
+use core::ops::{Index, IndexMut};
 
 use everfold_protocol::{Rank, Timestamp, message::TaskCounters};
 use smallvec::SmallVec;
@@ -292,7 +290,7 @@ fn smoothed(known: u64, observed: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use core::time::Duration;
 
     use super::*;
 

@@ -33,6 +33,12 @@
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
 
+// The compiler proves it pure. Tests may use more.
+#![cfg_attr(not(test), no_std)]
+
+#[macro_use]
+extern crate alloc;
+
 mod admission;
 mod apart;
 pub mod coordinator;

@@ -4,10 +4,11 @@
 //! the one: those whose turn is its own, and those in which a partial of its own waits. So a look takes as long however many
 //! segments wait for others.
 
-use std::{
+use alloc::{
     collections::{BTreeMap, BTreeSet},
-    ops::Bound,
+    vec::Vec,
 };
+use core::ops::Bound;
 
 use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, Timestamp};
 
@@ -55,7 +56,7 @@ impl Listings {
         let root = reduction.spec.delivery.root();
         let root =
             root.filter(|_| place == Some((Turn::Owners, false)) && reduction.can_rouse_root(id.index));
-        let (started, segment) = (reduction.started, &mut reduction.segments[id.index.0 as usize]);
+        let (started, segment) = (reduction.started, &mut reduction.segments[id.index]);
         if segment.listing.place != place {
             self.strike(id, started, &mut segment.listing);
             segment.listing.place = place;
@@ -109,7 +110,7 @@ impl Listings {
         if !in_crowd {
             self.waiting.remove(&(turn, started, id));
         }
-        for rank in std::mem::take(&mut listing.owners) {
+        for rank in core::mem::take(&mut listing.owners) {
             self.owned.remove(&(rank, in_crowd, started, id));
         }
     }
@@ -126,7 +127,7 @@ impl Listings {
         able: impl Fn(SegmentId) -> Option<T>,
     ) -> impl Iterator<Item = (SegmentId, T)> {
         let mut from = Bound::Unbounded;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             loop {
                 let start = match from {
                     Bound::Unbounded => Bound::Included((turn, Timestamp::ZERO, SegmentId::LEAST)),
@@ -154,7 +155,7 @@ impl Listings {
     ) -> impl Iterator<Item = (SegmentId, T)> {
         let mut from = Bound::Included((owner, in_crowd, Timestamp::ZERO, SegmentId::LEAST));
         let mut left = most;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             loop {
                 left = left.checked_sub(1)?;
                 let next = self.owned.range((from, Bound::Unbounded)).next();
@@ -185,7 +186,7 @@ impl Listings {
     pub fn check(&self, reductions: &BTreeMap<ReductionId, Reduction>) {
         let segment = |id: &SegmentId| {
             let reduction = reductions.get(&id.reduction).expect("only live reductions wait");
-            (reduction, &reduction.segments[id.index.0 as usize])
+            (reduction, &reduction.segments[id.index])
         };
         for (turn, started, id) in &self.waiting {
             let (reduction, segment) = segment(id);

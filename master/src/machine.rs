@@ -5,14 +5,15 @@
 //! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
 //! because a batch of events went in. Time never runs back.
 
-use std::{
+use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
-    time::Duration,
+    vec::Vec,
 };
+use core::time::Duration;
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
+    Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
     message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
     report::Refusal,
     watch::{Alarm, Watch},
@@ -353,7 +354,7 @@ impl Master {
         let times = (now, self.policy.limits.read_patience(), self.policy.tries_max());
         let result = match fault {
             _ if in_vain => {
-                reduction.segments[id.index.0 as usize].spoil(sender.rank);
+                reduction.segments[id.index].spoil(sender.rank);
                 let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
                 let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, times, members);
                 match is_over && reduction.stands_still(id.index) {
@@ -391,7 +392,7 @@ impl Master {
         if reduction.unfinished == 0 {
             return self.finish(now, id, None);
         }
-        let indices = (0..reduction.segments.len() as u32).map(SegmentIndex);
+        let indices = reduction.segments.indices();
         for index in indices.filter(|index| !reduction.rests(*index)) {
             self.schedule.change(SegmentId { reduction: id, index });
         }

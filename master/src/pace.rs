@@ -10,7 +10,8 @@
 //! for each level, and folds a level at once. The first reduction with an operation is folded in pairs: if it is quick, that
 //! takes some round trips more, once; if it is slow, one worker would fold for as long as all others together could.
 
-use std::{collections::BTreeMap, time::Duration};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
+use core::time::Duration;
 
 use everfold_protocol::{
     Rank, Timestamp,
@@ -91,7 +92,7 @@ impl Paces {
                 if self.0.len() == OPERATIONS_MAX {
                     self.0.pop_first();
                 }
-                self.0.insert(operation.to_owned(), std::iter::once(pace).collect());
+                self.0.insert(operation.to_owned(), core::iter::once(pace).collect());
             }
         }
     }

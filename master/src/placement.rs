@@ -12,7 +12,7 @@
 //! Pure, and a function of the set of members alone: all who know the same members come to the same placement. It
 //! says where a *new* copy goes. Copies that lie on living ranks stay there when the membership changes.
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use everfold_protocol::Rank;
 

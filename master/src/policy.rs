@@ -1,6 +1,6 @@
 //! Sizes and depths the scheduler works with.
 
-use std::{ops::RangeInclusive, time::Duration};
+use core::{ops::RangeInclusive, time::Duration};
 
 use everfold_protocol::{
     ReductionSpec,

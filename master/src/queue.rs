@@ -3,11 +3,13 @@
 //! Contributions meet in order of arrival (DR-6), or in the fixed order: then partials are brackets, and those meet that
 //! together are a larger one (I8).
 
-use std::{
+use alloc::{
+    boxed::Box,
     collections::{BTreeMap, BTreeSet, VecDeque},
-    ops::RangeInclusive,
     sync::Arc,
+    vec::Vec,
 };
+use core::ops::RangeInclusive;
 
 use everfold_protocol::{
     Path, ProcessId, Rank,
@@ -202,7 +204,7 @@ impl Queue {
     pub fn meeting(&self, most: usize) -> Box<dyn Iterator<Item = &Arc<Ready>> + '_> {
         match self {
             Self::Arrival(queue) if queue.waiting > 1 => Box::new(queue.iter().rev().map(|(_, ready)| ready)),
-            Self::Arrival(_) => Box::new(std::iter::empty()),
+            Self::Arrival(_) => Box::new(core::iter::empty()),
             Self::Fixed(queue) => Box::new(queue.meeting(most)),
         }
     }
@@ -226,8 +228,8 @@ impl Queue {
     /// Whose partials have come or gone since this was asked last.
     pub(crate) fn take_log(&mut self) -> Log {
         match self {
-            Self::Arrival(queue) => std::mem::take(&mut queue.log),
-            Self::Fixed(queue) => std::mem::take(&mut queue.log),
+            Self::Arrival(queue) => core::mem::take(&mut queue.log),
+            Self::Fixed(queue) => core::mem::take(&mut queue.log),
         }
     }
 
@@ -506,7 +508,7 @@ impl Brackets {
 
     fn meeting(&self, most: usize) -> impl Iterator<Item = &Arc<Ready>> {
         let mut from = 0;
-        let brackets = std::iter::from_fn(move || {
+        let brackets = core::iter::from_fn(move || {
             let pair = *self.pairs.range(from..).next()?;
             let whole = self.around(pair, most, |_| true)?;
             from = whole.end() + 1;

@@ -18,7 +18,8 @@
 //! The same serves for a task that is late: its path is put together again for others, and whichever comes first
 //! counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
-use std::{cmp::Reverse, sync::Arc, time::Duration};
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
@@ -109,7 +110,7 @@ impl Reduction {
     }
 
     fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
-        (0..self.segments.len() as u32).try_for_each(|index| self.repair(SegmentIndex(index), None, members))
+        self.segments.indices().try_for_each(|index| self.repair(index, None, members))
     }
 
     /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores what then
@@ -132,10 +133,10 @@ impl Reduction {
         };
         // Partials that are gone, or that nobody folds any more.
         let mut loose = undone.map_or(0, Running::partials);
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         segment.keep_replicas(|copy| is_alive(copy.process));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
-        for (rank, running) in std::mem::take(&mut segment.running) {
+        for (rank, running) in core::mem::take(&mut segment.running) {
             let executor = running.executor;
             if is_alive(executor) && belongs(&running.path) {
                 segment.running.insert(rank, running);
@@ -152,7 +153,7 @@ impl Reduction {
         for abandoned in &mut segment.abandoned {
             abandoned.counts &= belongs(&abandoned.running.path);
         }
-        let held = std::mem::take(&mut segment.held);
+        let held = core::mem::take(&mut segment.held);
         for (rank, ready) in held {
             if usable(&ready) {
                 segment.held.insert(rank, ready);
@@ -160,8 +161,8 @@ impl Reduction {
                 segment.spoil(rank);
             }
         }
-        let waiting = std::mem::replace(&mut segment.queue, Queue::new(self.spec.order));
-        let suspended = std::mem::take(&mut segment.suspended);
+        let waiting = core::mem::replace(&mut segment.queue, Queue::new(self.spec.order));
+        let suspended = core::mem::take(&mut segment.suspended);
         loose += suspended.len();
         segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();
         loose -= segment.suspended.len();
@@ -213,7 +214,7 @@ impl Reduction {
             return Err(running.not_folded(culprit, reason));
         }
         self.repair(index, Some(&running), members)?;
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         // What waits already is about to be tried again, and this together with it.
         let begins = segment.suspended.is_empty();
         while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
@@ -240,7 +241,7 @@ impl Reduction {
         if self.has_lost_to(index, running, culprit, members) {
             return self.repair(index, Some(running), members);
         }
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         let lives = members.alive(culprit.rank).is_some();
         let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
         // All of them are counted: none of them is above suspicion.
@@ -268,7 +269,7 @@ impl Reduction {
         culprit: ProcessId,
         members: &Membership,
     ) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
         let copies = || segment.held.values().chain(&half_filled).chain(self.originals.values());
         let known = || copies().chain(segment.replicas.values().flatten());
@@ -290,7 +291,7 @@ impl Reduction {
         running: &Running,
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         segment.held.remove(&running.executor.rank);
         segment.spoil(running.executor.rank);
         self.repair(index, Some(running), members)
@@ -298,9 +299,9 @@ impl Reduction {
 
     /// Lets partials that could not be reached take part again.
     pub fn resume(&mut self, index: SegmentIndex) {
-        let tries = &mut self.segments[index.0 as usize].tries;
+        let tries = &mut self.segments[index].tries;
         (tries.pauses, tries.rested) = (false, true);
-        for ready in std::mem::take(&mut self.segments[index.0 as usize].suspended) {
+        for ready in core::mem::take(&mut self.segments[index].suspended) {
             self.put(index, ready);
         }
     }
@@ -308,7 +309,7 @@ impl Reduction {
     /// Gives up the task of `executor`, which is late, and lets others do it; its result still counts
     /// if it comes before theirs. Returns false if others could not do it.
     pub fn overtake(&mut self, index: SegmentIndex, executor: Rank, members: &Membership) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let Some(path) = segment.running.get(&executor).map(|running| running.path.clone()) else {
             return false;
         };
@@ -316,13 +317,13 @@ impl Reduction {
             |rank: Rank| rank != executor && members.alive(rank).is_some() && !segment.is_busy_in_vain(rank);
         let somebody = self.arrived.difference(&self.collected).iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
-        let own = self.segments[index.0 as usize].held.remove(&executor);
+        let own = self.segments[index].held.remove(&executor);
         let somebody = somebody && !self.awaits_last_try(index);
         let Some(cover) = self.cover(index, &path, members).ok().filter(|_| somebody) else {
-            self.segments[index.0 as usize].held.extend(own.map(|own| (executor, own)));
+            self.segments[index].held.extend(own.map(|own| (executor, own)));
             return false;
         };
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         let running = segment.running.remove(&executor);
         segment.abandoned.extend(running.map(|running| Abandoned { running, counts: true }));
         self.account.tasks_doubled += 1;
@@ -337,7 +338,7 @@ impl Reduction {
         lost: &Path,
         members: &Membership,
     ) -> Result<Vec<Arc<Ready>>, Refusal> {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let originals = lost.iter().filter_map(|rank| self.originals.get(&rank));
         let replicas = lost.iter().filter_map(|rank| segment.replicas.get(&rank)).flatten();
         let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();

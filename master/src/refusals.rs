@@ -12,7 +12,7 @@
 //!
 //! [`Policy::refusals_max`]: crate::Policy::refusals_max
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{Path, Rank, ReductionId, report::Refusal};
 
@@ -143,7 +143,7 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use core::time::Duration;
 
     use super::*;
 

@@ -1,6 +1,9 @@
 //! Memory of dead processes that reductions may still read: it stays mapped on its host until they have ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
 

@@ -4,7 +4,8 @@
 //! faster does more, and late partials join those that wait. There are two occasions: a segment has changed, and is
 //! offered to those who could go on with it; or a worker has got room, and asks for the first segment that waits.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
     Path, Rank, ReductionId, SegmentId, SegmentIndex, TaskId,
@@ -149,7 +150,7 @@ impl Master {
             assert!(self.will_ask(*turn, *id), "{id:?} waits for {turn:?}, but nobody will ask for it");
         }
         for (_, _, id) in listings.crowd.iter() {
-            let segment = &self.reductions[&id.reduction].segments[id.index.0 as usize];
+            let segment = &self.reductions[&id.reduction].segments[id.index];
             let will_ask = segment.turn.is_some_and(|turn| self.will_ask(turn, *id));
             assert!(will_ask, "{id:?} waits for {:?}, but nobody will ask for it", segment.listing.pairs);
             assert!(
@@ -165,7 +166,7 @@ impl Master {
         let is_alive = |rank| self.membership.alive(rank).is_some();
         let owners: Vec<_> = reduction.executors(id.index, &is_alive).take(OWNERS_COMPARED + 1).collect();
         let is_idle = |own: &&Arc<Ready>| self.lanes[own.process.rank].is_idle();
-        let is_owners = reduction.segments[id.index.0 as usize].turn == Some(Turn::Owners);
+        let is_owners = reduction.segments[id.index].turn == Some(Turn::Owners);
         is_owners && owners.len() <= OWNERS_COMPARED && owners.iter().any(is_idle)
     }
 
@@ -193,7 +194,7 @@ impl Master {
         loop {
             let turn = self.turn(id);
             if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
-                reduction.segments[id.index.0 as usize].turn = turn;
+                reduction.segments[id.index].turn = turn;
             }
             let executor = match turn {
                 None => return self.enlist(id, turn),
@@ -236,7 +237,7 @@ impl Master {
         let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
         let is_stuck = |id: &SegmentId| {
             let reduction = &reductions[&id.reduction];
-            let queue = &reduction.segments[id.index.0 as usize].queue;
+            let queue = &reduction.segments[id.index].queue;
             reduction.can_rouse_root(id.index) && queue.waits_for_slow(can_read, read_ns)
         };
         let stuck = schedule.listings.with_root(root).find(is_stuck);
@@ -253,14 +254,14 @@ impl Master {
     fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
         let reader = self.reader(reduction, index, own)?;
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
-        reduction.segments[index.0 as usize].queue.access(own, access)
+        reduction.segments[index].queue.access(own, access)
     }
 
     /// Whether the process of `own` can read something now that is to be folded into that.
     fn has_access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
         let Some(reader) = self.reader(reduction, index, own) else { return false };
         let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
-        reduction.segments[index.0 as usize].queue.has_access(own, access)
+        reduction.segments[index].queue.has_access(own, access)
     }
 
     /// The process of `own`, if it reaches something that can be folded into that.
@@ -329,7 +330,7 @@ impl Master {
                 self.wait_for_reach(id);
                 return None;
             }
-            let count = reduction.segments.len() as u32;
+            let count = reduction.segments.count();
             let indices = (0..count).map(SegmentIndex);
             indices.for_each(|index| self.schedule.change(SegmentId { index, ..id }));
         }
@@ -339,7 +340,7 @@ impl Master {
     fn enlist(&mut self, id: SegmentId, turn: Option<Turn>) {
         let pairs = self.pairs(id, turn);
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        reduction.segments[id.index.0 as usize].turn = turn;
+        reduction.segments[id.index].turn = turn;
         self.schedule.listings.list(id, reduction, turn, pairs);
     }
 
@@ -363,7 +364,7 @@ impl Master {
         let is_near = reduction.share_memory || reduction.spec.order == Order::Fixed;
         for own in executors {
             let reader = own.process.rank;
-            let others = reduction.segments[id.index.0 as usize].queue.iter().filter(|other| *other != own);
+            let others = reduction.segments[id.index].queue.iter().filter(|other| *other != own);
             for other in others.take(LISTED_MAX) {
                 let owner = other.process.rank;
                 let at_any_time = is_near || other.is_inline() || host(owner) == host(reader);
@@ -377,7 +378,7 @@ impl Master {
 
     /// Forgets the segments of a reduction that is over.
     pub(crate) fn strike_off(&mut self, id: ReductionId) {
-        let count = self.reductions.get(&id).map_or(0, |reduction| reduction.segments.len() as u32);
+        let count = self.reductions.get(&id).map_or(0, |reduction| reduction.segments.count());
         for index in (0..count).map(SegmentIndex) {
             self.enlist(SegmentId { reduction: id, index }, None);
         }
@@ -432,7 +433,7 @@ impl Master {
         let is_alive = |rank| members.alive(rank).is_some();
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return false };
         let Some(executor) = members.alive(rank) else { return false };
-        let afresh = reduction.segments[id.index.0 as usize].turn == Some(Turn::Anyone);
+        let afresh = reduction.segments[id.index].turn == Some(Turn::Anyone);
         // It may have one that it cannot go on with.
         let own = reduction.own_of(id.index, rank, &is_alive).filter(|_| !afresh).cloned();
         if own.is_none() && !afresh {

@@ -1,8 +1,9 @@
 //! The state of one segment: which partials wait, which are worked on, which copies there are.
 
-use std::{collections::BTreeMap, sync::Arc};
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use core::ops::{Index, IndexMut};
 
-use everfold_protocol::{Path, ProcessId, Rank, TaskId, Timestamp, report::Refusal};
+use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, TaskId, Timestamp, report::Refusal};
 use smallvec::SmallVec;
 
 use crate::{
@@ -76,6 +77,79 @@ pub struct Completed {
     pub partials: usize,
     /// Whether it counts: nobody else was faster, and it is still of use.
     pub counts: bool,
+}
+
+/// All segments of a body, by their index.
+#[derive(Clone, Debug)]
+pub struct Segments(Vec<Segment>);
+
+impl Segments {
+    /// So many segments that are all as `first`.
+    pub(crate) fn repeat(first: Segment, count: u32) -> Self {
+        Self(vec![first; count as usize])
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Their indices.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = SegmentIndex> + use<> {
+        (0..self.count()).map(SegmentIndex)
+    }
+
+    /// One of them, if it exists.
+    pub(crate) fn get(&self, index: SegmentIndex) -> Option<&Segment> {
+        self.0.get(index.0 as usize)
+    }
+
+    /// One of them, if it exists.
+    pub(crate) fn get_mut(&mut self, index: SegmentIndex) -> Option<&mut Segment> {
+        self.0.get_mut(index.0 as usize)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> core::slice::Iter<'_, Segment> {
+        self.0.iter()
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter_mut(&mut self) -> core::slice::IterMut<'_, Segment> {
+        self.0.iter_mut()
+    }
+}
+
+impl Index<SegmentIndex> for Segments {
+    type Output = Segment;
+
+    fn index(&self, index: SegmentIndex) -> &Segment {
+        &self.0[index.0 as usize]
+    }
+}
+
+impl IndexMut<SegmentIndex> for Segments {
+    fn index_mut(&mut self, index: SegmentIndex) -> &mut Segment {
+        &mut self.0[index.0 as usize]
+    }
+}
+
+impl<'a> IntoIterator for &'a Segments {
+    type Item = &'a Segment;
+    type IntoIter = core::slice::Iter<'a, Segment>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Segments {
+    type Item = &'a mut Segment;
+    type IntoIter = core::slice::IterMut<'a, Segment>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
 }
 
 /// One segment's state.

@@ -8,7 +8,8 @@
 //! Neither repairs anything. Whatever comes in between dissolves the attempt, and the master alone decides that: its word
 //! reaches everyone in order with all else that it says, so that nobody is left with an attempt that others have finished.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use alloc::{boxed::Box, collections::BTreeSet, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
@@ -74,7 +75,7 @@ impl Reduction {
     fn take_part(&mut self, now: Timestamp, deputy: ProcessId, part: Part) -> bool {
         let Some(running) = self.take_running(part.index, OF_TEAM, deputy) else { return false };
         let ready = Arc::new(Ready { process: part.process, path: running.path, data: part.data });
-        self.segments[part.index.0 as usize].hold(ready.clone());
+        self.segments[part.index].hold(ready.clone());
         self.put(part.index, ready);
         self.last_progress = now;
         true
@@ -82,12 +83,12 @@ impl Reduction {
 
     /// Whether a team has not folded this segment yet.
     pub(crate) fn awaits_part(&self, index: SegmentIndex) -> bool {
-        self.segments[index.0 as usize].running.values().any(|running| running.task == OF_TEAM)
+        self.segments[index].running.values().any(|running| running.task == OF_TEAM)
     }
 
     /// Where a team's finished segment lies.
     fn part(&self, index: SegmentIndex) -> Option<Part> {
-        let result = self.segments[index.0 as usize].result.as_ref()?;
+        let result = self.segments[index].result.as_ref()?;
         Some(Part { index, process: result.process, data: result.data.clone() })
     }
 }
@@ -135,7 +136,7 @@ impl Master {
         let reduction = self.reductions.get_mut(&id).expect("it has begun");
         reduction.arrive(now, sender, data, false);
         if deputy && reduction.arrived == reduction.group {
-            let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.len() as u32);
+            let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.count());
             let opened = Opened { reduction: id, name, spec, segment_bytes };
             self.actions.push_back(Action::Report(ToMaster::Opened(Box::new(opened))));
             // Of one rank.

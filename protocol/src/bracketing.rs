@@ -8,6 +8,7 @@
 //! bodies, the group and what is missing: not on arrival, placement, segments, transport or failures (I8).
 
 use crate::path::Path;
+use alloc::vec::Vec;
 
 /// The positions of a partial's first and last contribution in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     /// The definition: the value of the node over `positions`, of which `present` have contributed.
-    fn node(positions: std::ops::Range<usize>, present: &[usize]) -> Option<String> {
+    fn node(positions: core::ops::Range<usize>, present: &[usize]) -> Option<String> {
         if positions.len() == 1 {
             return present.contains(&positions.start).then(|| positions.start.to_string());
         }

@@ -3,6 +3,7 @@
 //! To replace the format, replace these functions; no other module names bincode. bincode encodes; decoding is done
 //! in `decoder`, because bincode allocates what a length announces before it looks whether it can be true.
 
+use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
 
 mod decoder;
@@ -65,7 +66,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, fmt::Debug};
+    use alloc::collections::BTreeMap;
+    use core::fmt::Debug;
 
     use proptest::prelude::*;
     use serde::Deserialize;

@@ -16,6 +16,7 @@ use crate::{
     codec::{self, CodecError},
     seal::{NotGenuine, Seal, Tag},
 };
+use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// First bytes of every frame.

@@ -1,6 +1,6 @@
 //! Names of things. Each is its own type, so that a rank is never taken for a count.
 
-use std::fmt;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 

@@ -19,9 +19,15 @@
 //! | [`time`] | opaque points in time and durations |
 //! | [`watch`] | when silence is evidence |
 
+// The compiler proves it pure. Tests may use more.
+#![cfg_attr(not(test), no_std)]
+
+#[macro_use]
+extern crate alloc;
+
 /// Atomics of what processes share without a lock. The model of its orderings (`worker/tests/orderings.rs`) takes others.
 mod atomic {
-    pub use std::sync::atomic::{AtomicU64, Ordering};
+    pub use core::sync::atomic::{AtomicU64, Ordering};
 }
 pub mod board;
 pub mod bracketing;

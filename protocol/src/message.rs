@@ -3,7 +3,8 @@
 //! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
 //! recognised as stale by its header, its task or its path: the table is in `docs/protocol.md`.
 
-use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
+use alloc::{boxed::Box, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use core::{fmt, ops::Range, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,8 @@
 //! Intervals are half-open, not empty, sorted, and never touch: each set has exactly one form, so equality of
 //! sets is equality of bytes. Decoding checks it, because a path decides what counts.
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use smallvec::{SmallVec, smallvec};
@@ -327,7 +328,7 @@ impl fmt::Debug for Path {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use alloc::collections::BTreeSet;
 
     use proptest::prelude::*;
 

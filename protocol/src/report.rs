@@ -1,6 +1,7 @@
 //! What is told about a reduction once it has ended.
 
-use std::{fmt, time::Duration};
+use alloc::{string::String, vec::Vec};
+use core::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 

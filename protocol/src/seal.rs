@@ -5,7 +5,7 @@
 //! was changed, made up, repeated, left out, moved, or sent back to where it came from has the wrong tag. The tag is
 //! AEGIS-128L used as a MAC, with the number as its nonce: about as fast as a checksum without a key.
 
-use std::fmt;
+use core::fmt;
 
 use aegis::aegis128l::Aegis128LMac;
 use serde::{Deserialize, Serialize};

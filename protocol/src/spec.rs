@@ -1,6 +1,12 @@
 //! What all ranks of one reduction must agree on, and the limits that hold for all of them.
 
-use std::{fmt, str::FromStr, time::Duration};
+use alloc::{
+    borrow::ToOwned,
+    boxed::Box,
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +92,7 @@ impl Delivery {
     /// The ranks that may come to receive the result, where not all do.
     pub fn candidates(&self) -> &[Rank] {
         match self {
-            Self::Root(rank) => std::slice::from_ref(rank),
+            Self::Root(rank) => core::slice::from_ref(rank),
             Self::FirstOf(ranks) => ranks,
             Self::All => &[],
         }

@@ -3,7 +3,7 @@
 //! A [`Timestamp`] counts nanoseconds from an origin that only the driver knows: the start of the process in
 //! a real job, zero in a simulated one. Two origins are never mixed, because timestamps do not travel.
 
-use std::{
+use core::{
     fmt,
     ops::{Add, Sub},
     time::Duration,

@@ -4,7 +4,7 @@
 //! silence has to last before it counts follows from the interval and from how unevenly signs came so far. An
 //! observer that was itself not running has no right to call others silent: what it slept through is forgiven.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use crate::time::Timestamp;
 

@@ -1,5 +1,7 @@
 //! What processes share without a lock, in every order in which processors may see it: a model, with the code that runs.
 
+extern crate alloc;
+
 use std::{iter, sync::Arc, time::Duration};
 
 // The board finds its words in its own crate, which is this one here.

@@ -1,6 +1,7 @@
 //! What a reduction did, and what is told of it once it is over.
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
@@ -133,7 +134,7 @@ impl Reduction {
             tasks_per_worker: effort.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
             survived: self.survived.clone(),
             folds_redone: self.account.folds_redone,
-            folds: (self.group.len() as u64).saturating_sub(1) * self.segments.len() as u64,
+            folds: (self.group.len() as u64).saturating_sub(1) * u64::from(self.segments.count()),
             missing: self.missing.clone(),
             protected: self.protected(),
             tasks_doubled: self.account.tasks_doubled,

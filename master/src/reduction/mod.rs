@@ -13,7 +13,8 @@
 mod account;
 mod turn;
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use core::ops::RangeInclusive;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
@@ -33,7 +34,7 @@ use crate::{
     machine::Timer,
     policy::Policy,
     queue::{Queue, Ready},
-    segment::{Abandoned, Completed, Running, Segment},
+    segment::{Abandoned, Completed, Running, Segment, Segments},
 };
 
 /// One reduction, from its first contribution to the release of its last window.
@@ -52,7 +53,7 @@ pub struct Reduction {
     /// Whose originals are here.
     pub arrived: Path,
     /// Its segments.
-    pub segments: Vec<Segment>,
+    pub segments: Segments,
     /// Segments without a result.
     pub unfinished: usize,
     /// How many partials one of its tasks folds.
@@ -148,7 +149,7 @@ impl Reduction {
             missing: Path::empty(),
             first: caller,
             arrived: Path::empty(),
-            segments: vec![segment; count as usize],
+            segments: Segments::repeat(segment, count as u32),
             unfinished: count as usize,
             fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
             collecting: None,
@@ -192,7 +193,7 @@ impl Reduction {
     /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a time, as a
     /// tree.
     pub(crate) fn fold_in_pairs(&mut self) {
-        if self.segments.len() == 1 {
+        if self.segments.count() == 1 {
             self.fan_in = 2..=2;
             self.in_pairs = true;
         }
@@ -236,7 +237,7 @@ impl Reduction {
         let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
         let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
         let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         // From now on an array may change under a task that was given up and reads it: a partial, not its owner's original.
         let original = Path::single(executor.rank);
         let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1 != original;
@@ -289,7 +290,7 @@ impl Reduction {
         }
         let ready = Arc::new(Ready { process, path, data });
         if self.spec.protection > Protection::None && matches!(ready.data, Data::Window(_)) {
-            self.copying.keepers.add(now, process.rank, self.segments.len() as u32);
+            self.copying.keepers.add(now, process.rank, self.segments.count());
         }
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
@@ -312,9 +313,9 @@ impl Reduction {
     /// Lets an original take part in all segments.
     pub(crate) fn enter(&mut self, ready: &Arc<Ready>) {
         let hold = self.holds_root() && self.spec.delivery.root() == Some(ready.process.rank);
-        for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+        for index in self.segments.indices() {
             if hold && ready.path != self.group {
-                self.segments[index.0 as usize].held_root = Some(ready.clone());
+                self.segments[index].held_root = Some(ready.clone());
             } else {
                 self.put(index, ready.clone());
             }
@@ -323,7 +324,7 @@ impl Reduction {
 
     /// Puts a partial where it belongs: it waits for others, or it is the result.
     pub(crate) fn put(&mut self, index: SegmentIndex, ready: Arc<Ready>) {
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         if ready.path == self.group {
             segment.result = Some(ready);
             self.unfinished -= 1;
@@ -355,7 +356,7 @@ impl Reduction {
         task: TaskId,
         executor: ProcessId,
     ) -> Option<Running> {
-        let segment = self.segments.get_mut(index.0 as usize)?;
+        let segment = self.segments.get_mut(index)?;
         let is_it = |running: &&Running| running.task == task && running.executor == executor;
         segment.running.get(&executor.rank).filter(is_it)?;
         segment.running.remove(&executor.rank)
@@ -368,7 +369,7 @@ impl Reduction {
         task: TaskId,
         executor: ProcessId,
     ) -> Option<Abandoned> {
-        let abandoned = &mut self.segments.get_mut(index.0 as usize)?.abandoned;
+        let abandoned = &mut self.segments.get_mut(index)?.abandoned;
         let is_it = |a: &Abandoned| a.running.task == task && a.running.executor == executor;
         let position = abandoned.iter().position(is_it)?;
         Some(abandoned.remove(position))
@@ -385,7 +386,7 @@ impl Reduction {
                 let Abandoned { running, counts } = self.take_abandoned(index, task, sender)?;
                 if !(counts && self.withdraw(index, &path)) {
                     // What it read may have changed under it.
-                    self.segments[index.0 as usize].spoil(sender.rank);
+                    self.segments[index].spoil(sender.rank);
                     let partials = running.partials();
                     return Some(Completed { load: running.load, partials, counts: false });
                 }
@@ -394,7 +395,7 @@ impl Reduction {
         };
         debug_assert_eq!(running.path, path, "a worker does what its task says");
         let ready = Arc::new(Ready { process: sender, path, data });
-        self.segments[index.0 as usize].hold(ready.clone());
+        self.segments[index].hold(ready.clone());
         self.put(index, ready);
         self.last_progress = now;
         let (load, partials) = (running.load.clone(), running.partials());
@@ -405,7 +406,7 @@ impl Reduction {
     /// Takes what together holds `path` off the segment, the partials that wait and the tasks under way, if nobody folds
     /// any of it with something else.
     fn withdraw(&mut self, index: SegmentIndex, path: &Path) -> bool {
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         let within = |ready: &Ready| ready.path.is_subset(path);
         let waiting = segment.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
         let tasks = segment.running.values().filter(|running| running.path.is_subset(path));
@@ -415,7 +416,7 @@ impl Reduction {
         }
         while segment.queue.remove(within).is_some() {}
         let (done, running) =
-            std::mem::take(&mut segment.running).into_iter().partition(|(_, it)| it.path.is_subset(path));
+            core::mem::take(&mut segment.running).into_iter().partition(|(_, it)| it.path.is_subset(path));
         segment.running = running;
         for (rank, running) in BTreeMap::into_iter(done) {
             // It goes on writing its partial.
@@ -449,7 +450,7 @@ impl Reduction {
 
     /// The contributions that count in one of a segment's live partials.
     pub(crate) fn live(&self, index: SegmentIndex) -> Path {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let parts = segment
             .queue
             .iter()
@@ -474,7 +475,7 @@ impl Reduction {
     /// If a contribution is missing or counted twice.
     pub fn check(&self) {
         let committed = self.committed();
-        for index in (0..self.segments.len() as u32).map(SegmentIndex) {
+        for index in self.segments.indices() {
             assert_eq!(self.live(index), committed, "I1: segment {index} lost or invented a contribution");
         }
     }

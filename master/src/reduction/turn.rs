@@ -1,6 +1,6 @@
 //! Whose turn it is: who can go on with a segment, and with which partials.
 
-use std::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex,
@@ -33,7 +33,7 @@ impl Reduction {
     /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
     /// then carries each finished segment once instead of taking part in every level of the tree.
     pub fn holds_root(&self) -> bool {
-        self.segments.len() > 1 && !self.share_memory
+        self.segments.count() > 1 && !self.share_memory
     }
 
     /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
@@ -44,7 +44,7 @@ impl Reduction {
 
     /// Whether a segment waits until there are enough partials for a task.
     fn waits_for_more(&self, index: SegmentIndex) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let more_come =
             || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
         segment.queue.len() < *self.fan_in.start() && more_come()
@@ -52,7 +52,7 @@ impl Reduction {
 
     /// Whether a segment waits as it did before, so that nobody has to be found who could go on with it.
     pub(crate) fn rests(&self, index: SegmentIndex) -> bool {
-        self.segments[index.0 as usize].turn.is_none() && self.waits_for_more(index)
+        self.segments[index].turn.is_none() && self.waits_for_more(index)
     }
 
     /// Who can go on with a segment as it is now, if partials that may meet wait there.
@@ -62,7 +62,7 @@ impl Reduction {
             return None;
         }
         let most = self.most(index);
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         if !segment.queue.has_partners() {
             let queue = &segment.queue;
             let root = segment.held_root.take_if(|_| queue.contributions() + 1 == self.group.len())?;
@@ -77,7 +77,7 @@ impl Reduction {
 
     /// Most partials that one task of a segment folds.
     pub(crate) fn most(&self, index: SegmentIndex) -> usize {
-        let unbounded = (self.inline && !self.in_pairs) || self.segments[index.0 as usize].unbounded;
+        let unbounded = (self.inline && !self.in_pairs) || self.segments[index].unbounded;
         if unbounded { usize::MAX } else { *self.fan_in.end() }
     }
 
@@ -87,7 +87,7 @@ impl Reduction {
         index: SegmentIndex,
         is_alive: &'a impl Fn(Rank) -> bool,
     ) -> impl Iterator<Item = &'a Arc<Ready>> {
-        let meeting = self.segments[index.0 as usize].queue.meeting(self.most(index));
+        let meeting = self.segments[index].queue.meeting(self.most(index));
         meeting.filter(move |ready| self.can_execute(index, ready, is_alive))
     }
 
@@ -98,7 +98,7 @@ impl Reduction {
         rank: Rank,
         is_alive: &impl Fn(Rank) -> bool,
     ) -> Option<&Arc<Ready>> {
-        let queue = &self.segments[index.0 as usize].queue;
+        let queue = &self.segments[index].queue;
         let able = queue.of(rank).find(|ready| self.can_execute(index, ready, is_alive))?;
         queue.meets(able, self.most(index)).then_some(able)
     }
@@ -111,7 +111,7 @@ impl Reduction {
         access: impl Fn(&Ready) -> Access,
     ) -> Option<Vec<Arc<Ready>>> {
         let most = self.most(index);
-        let partials = self.segments[index.0 as usize].queue.take(own, most, access)?;
+        let partials = self.segments[index].queue.take(own, most, access)?;
         if self.inline {
             self.held_bytes = 0;
         }
@@ -120,7 +120,7 @@ impl Reduction {
 
     /// Whether everything else that is to be folded with the root's own partial waits with it, and nobody works on it.
     pub(crate) fn can_rouse_root(&self, index: SegmentIndex) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         segment.held_root.is_some()
             && segment.running.is_empty()
             && segment.queue.contributions() + 1 == self.group.len()
@@ -130,7 +130,7 @@ impl Reduction {
     /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
     /// Returns whether anything changes.
     pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
-        let segment = &mut self.segments[index.0 as usize];
+        let segment = &mut self.segments[index];
         if !(segment.running.is_empty() && self.arrived == self.group) {
             return false;
         }
@@ -139,13 +139,13 @@ impl Reduction {
                 segment.queue.push(root, &self.spec.group, &self.group);
                 true
             }
-            None => self.spec.order == Order::Fixed && !std::mem::replace(&mut segment.unbounded, true),
+            None => self.spec.order == Order::Fixed && !core::mem::replace(&mut segment.unbounded, true),
         }
     }
 
     /// Whether `ready` is what its process holds as its own partial: others can be folded into it.
     pub fn is_own(&self, index: SegmentIndex, ready: &Ready) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let rank = ready.process.rank;
         let holds = match segment.held.get(&rank) {
             Some(held) => held.path == ready.path,
@@ -157,7 +157,7 @@ impl Reduction {
     /// Whether the process of `ready` can fold others into it now.
     pub fn can_execute(&self, index: SegmentIndex, ready: &Ready, is_alive: &impl Fn(Rank) -> bool) -> bool {
         let rank = ready.process.rank;
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         is_alive(rank)
             && !self.collected.contains(rank)
             && self.is_own(index, ready)
@@ -167,7 +167,7 @@ impl Reduction {
     /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
     /// partial.
     pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
-        let segment = &self.segments[index.0 as usize];
+        let segment = &self.segments[index];
         let takes_part = self.arrived.contains(rank)
             && !self.collected.contains(rank)
             && self.spec.delivery.root() != Some(rank);
@@ -191,9 +191,7 @@ impl Reduction {
             Delivery::Root(root) => self.group.contains(root),
             Delivery::FirstOf(_) => false,
             // Whoever works on a task that was given up could not begin with another one.
-            Delivery::All => {
-                bytes <= policy.spread_bytes && self.segments[index.0 as usize].abandoned.is_empty()
-            }
+            Delivery::All => bytes <= policy.spread_bytes && self.segments[index].abandoned.is_empty(),
         };
         // What lay on a board, however long, came inlined; partials of it lie in windows, which close when all is over.
         let reads_nobody = || partials.iter().all(|ready| !matches!(ready.data, Data::Window(_)));

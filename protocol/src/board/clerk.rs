@@ -1,6 +1,6 @@
 //! The master's view of the board: what is not ordinary becomes messages.
 
-use std::{collections::BTreeSet, sync::Arc};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 
 use crate::{
     Rank, ReductionId,
@@ -61,7 +61,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         let mut found = Found::default();
         for cell in 0..CELLS {
             let word = self.board.state(cell);
-            let seen = std::mem::replace(&mut self.seen[cell], word);
+            let seen = core::mem::replace(&mut self.seen[cell], word);
             if !word.is_free() && (word.generation(), word.phase()) == (seen.generation(), seen.phase()) {
                 match word.phase() {
                     Phase::Complete => found.late.extend(word.ranks().map(Rank)),
@@ -74,7 +74,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
 
     /// As [`look`](Self::look), for all that is there now.
     pub fn clear(&mut self) -> Found {
-        self.seen = std::array::from_fn(|cell| self.board.state(cell));
+        self.seen = core::array::from_fn(|cell| self.board.state(cell));
         self.look()
     }
 

@@ -31,7 +31,8 @@ mod slot;
 mod tickets;
 mod word;
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::{
     Path, ProcessId, Rank, ReductionId,

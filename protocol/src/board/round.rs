@@ -1,6 +1,7 @@
 //! A complete round, as one of its ranks sees it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use alloc::sync::Arc;
+use core::{fmt, time::Duration};
 
 use crate::{
     Path, Rank,

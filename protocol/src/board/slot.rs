@@ -1,6 +1,7 @@
 //! One rank's contribution to one round, in atomic words.
 
-use std::time::Duration;
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
 
 use crate::{
     ReductionId, codec,

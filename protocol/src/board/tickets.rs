@@ -1,6 +1,7 @@
 //! A rank's view of the board.
 
-use std::{sync::Arc, time::Duration};
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use crate::{Rank, ReductionId, spec::ReductionSpec};
 

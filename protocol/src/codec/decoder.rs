@@ -3,6 +3,10 @@
 //! bincode's own decoder allocates what a length announces before it looks whether so many bytes follow. This one
 //! believes no length further than the input reaches, so that the memory a value takes is bounded by its encoding.
 
+use alloc::{
+    borrow::ToOwned,
+    string::{String, ToString},
+};
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
     Visitor,
@@ -49,7 +53,7 @@ pub enum DecodeError {
 }
 
 impl Error for DecodeError {
-    fn custom<T: std::fmt::Display>(message: T) -> Self {
+    fn custom<T: core::fmt::Display>(message: T) -> Self {
         Self::Refused(message.to_string())
     }
 }
@@ -176,7 +180,7 @@ impl<'de> Decoder<'de> {
 
     #[inline]
     fn text(&mut self) -> Result<&'de str, DecodeError> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Text)
+        core::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Text)
     }
 
     fn character(&mut self) -> Result<char, DecodeError> {
@@ -187,7 +191,7 @@ impl<'de> Decoder<'de> {
             Some(0xe0..0xf0) => 3,
             Some(0xf0..) => 4,
         };
-        let text = std::str::from_utf8(self.take(len)?).map_err(|_| DecodeError::Text)?;
+        let text = core::str::from_utf8(self.take(len)?).map_err(|_| DecodeError::Text)?;
         text.chars().next().ok_or(DecodeError::Text)
     }
 

@@ -197,7 +197,9 @@ impl Judgement<'_> {
         let Schedule { latency_us, collect_us, .. } = self.schedule;
         // A rank copies as many segments before it misses one.
         let once_us = RETRY_US + 2 * latency_us.1 + SEGMENTS_MOST * (collect_us + latency_us.1);
-        let most = Duration::from_micros(TRIES_MOST * once_us);
+        // A rank that gets further begins to count anew; now and then it copies a little more of the segment that it misses.
+        let times = if self.schedule.halves { 2 } else { 1 };
+        let most = Duration::from_micros(TRIES_MOST * once_us * times);
         let id = ReductionId::new(&planned.name, planned.sequence);
         let heard = cases(planned).filter_map(|case| self.world.heard(id, case.rank)).max();
         for case in cases(planned) {
