@@ -29,7 +29,7 @@ struct Arguments {
     /// The rank that dies. Rank 0 hosts the master, without which nothing goes on.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..8))]
     victim: u32,
-    /// When it dies, in milliseconds after it has contributed; if not given, when a second copy should be there.
+    /// When it dies, in milliseconds after it has contributed; if not given, when a replica should be there.
     #[arg(long, value_name = "MS")]
     after: Option<u64>,
     /// Numbers in the array of each rank, 8 bytes each.

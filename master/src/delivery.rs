@@ -3,7 +3,7 @@
 //! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that misses a piece
 //! says so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
 //! its process, and nobody is left who may do without it, the reduction is taken up again: what survivors have folded,
-//! second copies, and those half-filled bodies cover what is lost, as in any recovery.
+//! replicas, and those half-filled bodies cover what is lost, as in any recovery.
 //!
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
 //! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody

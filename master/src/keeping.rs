@@ -121,7 +121,7 @@ impl Master {
         }
     }
 
-    /// Lets a contribution count without a second copy, and says so.
+    /// Lets a contribution count without a replica, and says so.
     fn unprotected(&mut self, now: Timestamp, id: ReductionId, rank: Rank, reason: String) {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
         if !reduction.copying.keepers.give_up(rank) || !reduction.group.contains(rank) {

@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use crate::{policy::Policy, queue::is_slow};
 
-/// Weight of the latest observation in what is smoothed, as a power of two: 1/8.
+/// Weight of the latest observation in a smoothed value, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
-/// Bytes per second assumed of a worker that has not been seen working: a slow guess would never be corrected,
-/// because nobody would give it work.
+/// Bytes per second assumed of a worker that was never observed. A slow guess would never be corrected, because the worker
+/// would be given nothing.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
 /// All of a task's time, in the parts that [`Lane::away`] is counted in.
 const WHOLE: u64 = 1 << 16;
-/// The most of it that counts as spent on the way: nobody is given more than twice as much for being far away.
+/// The most of it that counts as spent on the way: a worker gets at most twice as much for being far away.
 const AWAY_MAX: u64 = WHOLE / 2;
 
 /// What a task takes of its executor, and of those it reads from.
@@ -43,7 +43,7 @@ impl Load {
     }
 }
 
-/// Everyone's share of the schedule: whoever was never given anything has an empty one.
+/// The lanes of all workers. A worker that was never given a task has an empty one.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     by_rank: BTreeMap<Rank, Lane>,
@@ -187,15 +187,15 @@ impl Lane {
         (self.rate != 0).then_some(self.rate)
     }
 
-    /// Whether the worker may be given more: what hides the way to it and back, but no more, so that what is still
-    /// unassigned can go to whoever turns out faster.
+    /// Whether the worker may be given another task: enough to hide the way to it and back, and no more, so that the rest
+    /// can go to the worker that turns out to be faster.
     pub fn has_room(&self, policy: &Policy) -> bool {
         let folds_only = self.mapped == self.tasks && self.mapped < policy.folds;
         folds_only || self.leaves_room((self.bytes, self.reads), policy)
     }
 
-    /// Whether the worker may be given more to read from `owner`: no more than half of what it may be given at all, lest all
-    /// it reads is from somebody slow.
+    /// Whether the worker may be given another task that reads from `owner`. One owner gets at most half of its room, so that
+    /// a slow owner does not fill all of it.
     pub fn has_room_for(&self, owner: Rank, policy: &Policy) -> bool {
         let leaves_room = |(bytes, reads): (u64, u32)| self.leaves_room((2 * bytes, 2 * reads), policy);
         leaves_room((self.bytes, self.reads))
@@ -249,13 +249,13 @@ impl Lane {
         self.serves
     }
 
-    /// Smoothed time that others take to read a partial from this worker, in nanoseconds, or what is usual if they take less.
+    /// Smoothed time that others take to read a partial from this worker, in nanoseconds; at least the usual time.
     pub fn read_ns(&self, policy: &Policy) -> u64 {
         self.read_ns.max(policy.read_time.as_nanos() as u64)
     }
 
-    /// Learns from a partial that another worker has read from this one. The load may move on at any time: what was longer ago
-    /// counts for little.
+    /// Learns from a partial that another worker has read from this one. Older reads count for little, because the load moves
+    /// on.
     fn observe_read(&mut self, ns: u64) {
         self.read_ns = if self.read_ns == 0 { ns } else { self.read_ns.midpoint(ns) };
     }

@@ -227,7 +227,7 @@ impl Membership {
         }
     }
 
-    /// Who keeps the second copies of whose originals, among the living of `group`.
+    /// Who keeps the replicas of whose originals, among the living of `group`.
     pub fn placement(&self, group: &Path) -> Placement {
         let members = group.iter().filter_map(|rank| self.alive(rank)).map(|peer| Member {
             rank: peer.process.rank,

@@ -1,4 +1,4 @@
-//! On which rank the second copy of an original lies (DR-9).
+//! On which rank the replica of an original lies (DR-9).
 //!
 //! The paper takes the next rank, j = (i + 1) mod p. Where several ranks share a host, that rank mostly dies together
 //! with its neighbour, so here the copy goes to another *failure domain*: another host, and also another domain
@@ -32,7 +32,7 @@ pub struct Member {
     pub domain: Option<String>,
 }
 
-/// Where everyone's second copy goes.
+/// Where everyone's replica goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// From owner to keeper.
@@ -66,7 +66,7 @@ impl Placement {
         Self { keepers }
     }
 
-    /// The rank that keeps the second copy of `rank`'s originals. `None` if `rank` is no member or the only one.
+    /// The rank that keeps the replica of `rank`'s originals. `None` if `rank` is no member or the only one.
     pub fn replica_of(&self, rank: Rank) -> Option<Rank> {
         self.keepers.get(&rank).copied()
     }

@@ -1,4 +1,4 @@
-//! Sizes and depths the scheduler works with.
+//! The sizes, depths and times that the scheduler works with.
 
 use core::{ops::RangeInclusive, time::Duration};
 
@@ -11,7 +11,7 @@ use everfold_protocol::{
 
 use crate::{keepers::Patience, machine::RETRY_PAUSE};
 
-/// Attempts to reach a process that lives before a reduction gives up, however soon its silence would be noticed.
+/// Least number of tries to reach a living process before a reduction gives up.
 const ATTEMPTS_MIN: u32 = 1000;
 
 /// The part of a ping interval that a reduction lasts before its originals are copied, and that an original waits for its
@@ -24,69 +24,68 @@ const REACH_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Time of tries to read a process that lives, however soon its silence would be noticed.
 const TRIES_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// Segments that teams need so that one folds while the other is read.
+/// Segments that a team needs, so that it folds one while another is read.
 const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
 
-/// Least length in bytes of a segment that is shorter only so that there is one for each core.
+/// Least length in bytes of a segment that is cut only to give each core one.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
 /// `bench compare`, and for large groups with `everfold sim scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// Limits that hold for everyone.
+    /// Limits that hold for all processes of the job.
     pub limits: Limits,
     /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance better,
     /// longer ones cost fewer messages.
     pub segment_bytes: u64,
     /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its way.
     pub segment_bytes_min: u64,
-    /// Segments that a long body has between hosts, where the first one has to pass before the root's link is busy.
+    /// Segments of a long body between hosts. The root's link is idle until the first of them has been folded.
     pub segments: u64,
     /// Partials that may wait in all segments of a body when everyone has contributed: each costs the master time and
     /// memory.
     pub partials_max: u64,
-    /// Bytes of a body that take the links as long as such a partial takes the master: of long ones, more may wait.
+    /// Bytes of a body that keep the links busy for as long as one waiting partial keeps the master busy. So of longer bodies
+    /// more partials may wait.
     pub bytes_per_partial: u64,
-    /// Least bytes that a task between hosts reads, for each rank of the group. So all links are busy with what is read for
-    /// as long as the master is busy with the messages: a task costs it about 2.5 µs, and a byte the link about 1 ns.
+    /// Least bytes that a task between hosts reads, for each rank of the group. Then the links are busy at least as long as
+    /// the master: a task costs the master about 2.5 µs, and a byte costs a link about 1 ns.
     pub task_bytes_per_rank: u64,
-    /// How long after its first contribution tasks wait for all partials that they can fold where processes share memory: then
-    /// each byte is read once, and there are few messages.
+    /// Where processes share memory, tasks wait this long after a reduction's first contribution, so that one task can fold
+    /// all partials: each byte is read once, and there are few messages.
     pub gather_time: Duration,
     /// Most partials that one task folds, unless `task_bytes_per_rank` asks for more between hosts.
     pub fan_in_max: usize,
-    /// Time for which a worker is given tasks by its rate.
+    /// A worker is given as many tasks as its rate gets done in this time.
     pub lane_time: Duration,
-    /// Bytes of granted tasks up to which a worker is given more, however fast it is.
+    /// Most bytes of granted tasks at which a worker is given another one, however fast it is.
     pub lane_bytes: u64,
-    /// Reads of granted tasks up to which a worker is given more, however long they are: there should be some under way
-    /// to each peer, lest one that is busy keeps the others waiting. Tasks that are on the way to it, or back, do not count.
+    /// Reads of granted tasks up to which a worker is always given another one. Some reads should be under way to each peer,
+    /// so that a busy peer does not keep the others waiting. Tasks on their way to the worker or back do not count.
     pub lane_reads_min: u32,
-    /// Reads of granted tasks up to which a worker is given more, however short they are.
+    /// Most reads of granted tasks at which a worker is given another one, however short they are.
     pub lane_reads_max: u32,
-    /// Time that a read between hosts may take, behind a few others, without its owner being slow: that is who takes much longer
-    /// than others and than this.
+    /// An owner is slow if reads from it take much longer than this, and much longer than reads from others.
     pub read_time: Duration,
-    /// Tasks up to which a worker is given more as long as it has mapped all that they read, however long they are: as many as
-    /// there are cores to fold them.
+    /// Tasks that a worker is given at a time if it has mapped all that they read: one for each core.
     pub folds: u32,
-    /// Time that a fold with an operation of the application takes at least if bodies of one piece are to be folded in pairs,
-    /// several at a time: much more than the round trip that each level of such a tree costs, and than what a busy
-    /// processor adds to a quick one.
+    /// Bodies of one piece are folded in pairs, as a tree, if a fold of the application's operation takes at least this long.
+    /// That is much longer than the round trip that each level of a tree costs, and than the delay that a busy processor
+    /// adds to a quick fold.
     pub slow_fold: Duration,
-    /// Open reductions from which on what waits is listed by who can go on with it. With fewer it is as quick to look through
-    /// all of them.
+    /// With more open reductions than this, waiting segments are listed by the workers that can go on with them. With fewer
+    /// it is as quick to look through all of them.
     pub crowd_from: usize,
-    /// Inlined bytes that the master collects before it sends them on without waiting for the rest of the group.
+    /// Once the master holds this many inlined bytes, it sends them on without waiting for the rest of the group.
     pub hold_bytes: u64,
-    /// Bytes of a message with all inlined contributions up to which everyone gets one, to fold them, rather than one rank,
-    /// which sends the result back. Each costs the master and every receiver time: in large groups it is too long.
+    /// If all inlined contributions fit in this many bytes, the master sends them to every rank, and each folds them.
+    /// Otherwise one rank folds them and sends the result back. In large groups they are too long: each message costs the
+    /// master and its receiver time.
     pub spread_bytes: u64,
-    /// Bytes of one owner's original whose copies are ordered ahead of their acknowledgement.
+    /// Bytes of one owner's original that a keeper may be asked for before it has acknowledged earlier ones.
     pub copy_bytes: u64,
-    /// Refusals that are kept as they are for ranks that have yet to hear them. Of those before, a rank that is so late hears no more
-    /// than that its call is over.
+    /// Refusals that are kept for ranks that have yet to call. Of older ones a late caller hears only that its call is over.
     pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
@@ -122,7 +121,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Length in bytes of the segments of a body of `kind` that so many ranks reduce; the last one may be shorter.
+    /// Length in bytes of the segments of a body of `kind` in a reduction of `ranks` ranks; the last one may be shorter.
     ///
     /// Zero for objects, which are one piece of any length.
     pub fn segment_len(&self, kind: &BodyKind, ranks: usize, share_memory: bool) -> u64 {
@@ -171,12 +170,12 @@ impl Policy {
         elements * element
     }
 
-    /// How many ranks' messages those of an attempt in teams are worth to a master: it hears of each partial by itself.
+    /// The load of an attempt in teams on the master, in ranks that would send as many messages: it hears of each partial.
     pub fn ranks_in_teams(&self, spec: &ReductionSpec) -> usize {
         4 * team::width(spec)
     }
 
-    /// How long keepers of copies are waited for. Whoever dies is noticed before its contribution is given up.
+    /// How long the master waits for keepers. An owner's death is noticed before its contribution is given up.
     pub(crate) fn copy_patience(&self) -> Patience {
         let interval = self.limits.ping_interval;
         Patience {
@@ -186,8 +185,8 @@ impl Policy {
         }
     }
 
-    /// For how long those try to read a process that lives who did not reach it, where nobody else can: longer than it takes to
-    /// notice that a process is silent.
+    /// How long workers that cannot reach a living process keep trying, if no other worker can: longer than it takes to notice
+    /// that a process is silent.
     pub(crate) fn tries_max(&self) -> Duration {
         match self.limits.ping_interval.is_zero() {
             true => RETRY_PAUSE * ATTEMPTS_MIN,

@@ -7,7 +7,7 @@
 //!    that as few folds as possible are done again;
 //! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where they
 //!    came inlined;
-//! 3. second copies of originals (DR-9).
+//! 3. replicas of originals (DR-9).
 //!
 //! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest first
 //! gives the cover with the fewest pieces. What no copy is left of is lost, and says so.

@@ -189,7 +189,7 @@ impl Master {
         }
     }
 
-    /// Gives the tasks of one segment to whoever has room.
+    /// Gives the tasks of one segment to workers that have room.
     fn offer(&mut self, id: SegmentId) {
         loop {
             let turn = self.turn(id);
@@ -274,7 +274,7 @@ impl Master {
         reduction.meets_within_reach(index, own, &self.membership).then(reader)
     }
 
-    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from whoever serves the
+    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from the owner that serves the
     /// fewest reads. Were it always of the oldest one, the link of its root would carry nothing away meanwhile.
     fn first_for(&self, rank: Rank) -> Option<SegmentId> {
         let Self { schedule: Schedule { listings, .. }, reductions, .. } = self;

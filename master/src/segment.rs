@@ -178,7 +178,7 @@ pub struct Segment {
     pub abandoned: SmallVec<[Abandoned; 1]>,
     /// Ranks whose own partial is of no use any more. They can only begin afresh.
     pub spoilt: SmallVec<[Rank; 1]>,
-    /// Second copies of originals, by owner. There may be several: a keeper that was not waited for has answered.
+    /// Replicas of originals, by owner. There may be several: a keeper that was not waited for has answered.
     pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
     /// How often what lies at these ranks with these paths was damaged when it was read.
     pub(crate) damaged: Vec<(Rank, Path, u32)>,

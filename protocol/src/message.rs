@@ -481,7 +481,7 @@ pub enum News {
         /// Name of the reduction.
         name: String,
     },
-    /// An original has no second copy although one was asked for.
+    /// An original has no replica although one was asked for.
     Unprotected {
         /// Whose original.
         rank: Rank,
@@ -503,7 +503,7 @@ impl fmt::Display for News {
                 write!(f, "rank {rank} is slow with reduction {name:?}; its task is done elsewhere, too")
             }
             Self::Unprotected { rank, name, reason } => {
-                write!(f, "the contribution of rank {rank} to {name:?} has no second copy: {reason}")
+                write!(f, "the contribution of rank {rank} to {name:?} has no replica: {reason}")
             }
         }
     }

@@ -101,7 +101,7 @@ impl Delivery {
 
 /// What of an original outlives its owner, and from when on (DR-9, DR-12).
 ///
-/// | level | second copy | a contribution outlives its owner's death | costs |
+/// | level | replica | a contribution outlives its owner's death | costs |
 /// |---|---|---|---|
 /// | `None` | none | once a survivor has folded it, unless the group works in [`team`](crate::team)s | nothing |
 /// | `Memory` | in another process's memory | once a survivor has folded it, or that process has copied it | while others are late: its bytes once over the link, and in memory |

@@ -75,7 +75,7 @@ impl Session {
         self.world().filter(|rank| !failed.contains(rank))
     }
 
-    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a second copy.
+    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a replica.
     /// Ends when the session is over. A listener that falls far behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
         let news = self.handle().news();

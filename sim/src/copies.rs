@@ -1,4 +1,4 @@
-//! Second copies: how they are made, what keeps them from being made, and what is noted about them for the judge.
+//! Replicas: how they are made, what keeps them from being made, and what is noted about them for the judge.
 //!
 //! What is noted are facts: what was ordered, and what memory held at the moment when the master said something. What has to
 //! hold of them is said in [`check`](crate::check).

@@ -31,7 +31,7 @@ pub(crate) struct Facts {
     pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
     /// When a rank was first refused a reduction.
     pub refused: BTreeMap<(ReductionId, Rank), Timestamp>,
-    /// Originals of which the master said that they have no second copy, by the hash of the reduction's name.
+    /// Originals of which the master said that they have no replica, by the hash of the reduction's name.
     pub unprotected: BTreeSet<(Rank, u64)>,
     /// Contributions that the master took in, and whether they came inlined.
     heard: BTreeMap<(Rank, ReductionId), bool>,

@@ -22,7 +22,7 @@
 //! | `process` | one process: its machine and the data behind it |
 //! | [`evidence`] | what bodies are made of |
 //! | `folding` | what workers do with data |
-//! | `copies` | how second copies are made and damaged, and what is noted about them |
+//! | `copies` | how replicas are made and damaged, and what is noted about them |
 //! | `inbox` | what waits for a master that takes messages in batches |
 //! | `collecting` | how a rank copies a result |
 //! | `faults` | what goes wrong |

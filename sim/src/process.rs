@@ -337,12 +337,12 @@ pub(crate) fn is_in_region(window: &WindowRef) -> bool {
     matches!(window.place, Place::Region(_))
 }
 
-/// Whether a window shows the second copy of an original.
+/// Whether a window shows the replica of an original.
 pub(crate) fn shows_copy(window: &WindowRef) -> bool {
     window.window.0 >= COPIES
 }
 
-/// Whether `source` is a second copy of an original.
+/// Whether `source` is a replica of an original.
 pub(crate) fn is_copy(source: &Source) -> bool {
     matches!(&source.data, Data::Window(window) if shows_copy(window))
 }

@@ -1,4 +1,4 @@
-//! Second copies of other ranks' originals: made, shown, written to disk.
+//! Replicas of other ranks' originals: made, shown, written to disk.
 
 use std::sync::Arc;
 

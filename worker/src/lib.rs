@@ -15,7 +15,7 @@
 //! | [`peers`] | the way to other processes' windows |
 //! | [`readers`] | which processes read this one's windows, and when that ends; pure |
 //! | [`serving`] | answers them |
-//! | [`copier`] | second copies of other ranks' originals |
+//! | [`copier`] | replicas of other ranks' originals |
 //! | [`executor`] | does a task: fetch, fold, publish |
 //! | `driver` | lets the machine act, on whichever thread has an event for it |
 //! | `placing` | what a rank does with the board |

@@ -1,29 +1,30 @@
 //! Waiting for others without going to sleep at once.
 //!
-//! To be woken up costs a thread several times what a short message does. So whoever waits for what may be about to come
-//! gives its core to others for a while, and leaves that out for some time after it was in vain.
+//! Waking a thread up costs several times as much as a short message. So a thread that waits for something that is likely to
+//! come soon *watches*: it gives its core to others for a while and looks in between. After watching in vain it sleeps at
+//! once for the next few times.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How often a core is given away at most before its thread sleeps. If nobody wants the core, that takes about as long as to fall
-/// asleep and be woken up.
+/// How often a thread gives its core away before it sleeps. If nobody wants the core, this takes about as long as falling
+/// asleep and being woken up.
 const YIELDS: u32 = 64;
 
-/// How long that takes at most, whoever has the core meanwhile.
+/// How long a thread watches at most, even if others keep its core.
 const WATCH: Duration = Duration::from_millis(1);
 
-/// Of 2 to the power of this many chances to watch at least one is taken, however many were in vain.
+/// After repeated failures, a thread still watches at least once in 2^3 chances.
 const DOUBLINGS_MAX: u32 = 3;
 
-/// Whether it is worth the while to watch.
+/// Decides whether to watch.
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// How often in a row it was in vain.
+    /// How often in a row watching was in vain.
     in_vain: u32,
-    /// How often it is left out now.
+    /// How many chances are left out before the next one is taken.
     left_out: u32,
 }
 
@@ -42,7 +43,7 @@ impl Patience {
     }
 }
 
-/// The moments to look whether that has come for which one waits. Before each of them the core is given away.
+/// Yields the core, once per item, until the budget is spent. The caller looks after each item.
 pub fn looks() -> impl Iterator<Item = ()> {
     let started = Instant::now();
     (0..YIELDS).take_while(move |_| started.elapsed() < WATCH).map(|_| thread::yield_now())

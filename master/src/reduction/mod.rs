@@ -90,7 +90,7 @@ pub struct Reduction {
     pub(crate) originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     pub(crate) survived: Path,
-    /// Originals that wait for their second copy before they count.
+    /// Originals that wait for their replica before they count.
     pub(crate) uncommitted: BTreeMap<Rank, Arc<Ready>>,
     pub(crate) copying: Copying,
     pub(crate) segment_bytes: u64,

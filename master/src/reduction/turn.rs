@@ -14,7 +14,7 @@ use crate::{
     queue::{Access, Ready},
 };
 
-/// What a contribution takes in a message beside its body, or takes as long as so many bytes: to write it for each receiver, and
+/// Overhead of one inlined contribution, expressed in bytes: to write it for each receiver, and
 /// to read it there.
 const SOURCE_BYTES: u64 = 128;
 
@@ -23,7 +23,7 @@ const SOURCE_BYTES: u64 = 128;
 pub(crate) enum Turn {
     /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
     Root(Rank),
-    /// Whoever owns a partial that waits there.
+    /// The owners of partials that wait there.
     Owners,
     /// Somebody who begins afresh: the owners are dead, or hold copies only.
     Anyone,
@@ -190,7 +190,7 @@ impl Reduction {
             // A deputy's team goes on with what it yields.
             Delivery::Root(root) => self.group.contains(root),
             Delivery::FirstOf(_) => false,
-            // Whoever works on a task that was given up could not begin with another one.
+            // A worker that is still at a task that was given up cannot begin another one.
             Delivery::All => bytes <= policy.spread_bytes && self.segments[index].abandoned.is_empty(),
         };
         // What lay on a board, however long, came inlined; partials of it lie in windows, which close when all is over.

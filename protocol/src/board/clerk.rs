@@ -1,4 +1,4 @@
-//! The master's view of the board: what is not ordinary becomes messages.
+//! The master's view of the board: rounds that are not ordinary become messages.
 
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 
@@ -46,7 +46,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         match message {
             ToMaster::Contribute(contribution) => {
                 let id = contribution.reduction;
-                // Whoever puts something there looks for the mark afterwards.
+                // A rank that puts something there looks for the mark afterwards.
                 self.mark(id);
                 self.take(cell_of(id), |other| *other == id)
             }
@@ -55,8 +55,8 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         }
     }
 
-    /// Takes what has waited for somebody since it looked last. Of what is complete since then, whoever has completed it may
-    /// have died before it woke the others up.
+    /// Takes rounds that have been open since the last look. Of rounds that have been complete since then, the rank that
+    /// completed them may have died before it woke the others up.
     pub fn look(&mut self) -> Found {
         let mut found = Found::default();
         for cell in 0..CELLS {
@@ -96,7 +96,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         let is_new = self.mark(reduction);
         let taken = self.board.take(reduction);
         if taken.is_empty() && is_new {
-            // It is complete, or whoever was there contributes in a message.
+            // It is complete, or the ranks that were there contribute in messages.
             self.end(reduction);
         }
         taken

@@ -1,9 +1,9 @@
 //! The board: where the ranks of a job on one host put short contributions instead of telling the master.
 //!
-//! With messages each rank sends one and is woken up by one, and the master hears and says as many as there are ranks, while they
-//! wait for it: that takes far longer than to fold a short body. Where all ranks share memory they put short contributions next
-//! to each other instead. Whoever completes a round wakes up those who sleep, and each finds there what it needs for the result.
-//! The master hears nothing of it.
+//! Without the board, a reduction costs each rank one message and one wake-up, and the master one message from and one to each
+//! rank. That takes far longer than folding a short body. Where all ranks share memory, they put short contributions next to
+//! each other instead. The rank that completes a round wakes up the ranks that sleep, and each finds there what it needs for
+//! the result. The master hears nothing of it.
 //!
 //! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in messages, and goes on with
 //! it as with every other reduction: when a rank dies or leaves, when a rank contributes to the same reduction in a message,
@@ -51,8 +51,8 @@ use self::{
 };
 use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Rounds at a time. Those of one name use two of them in turn: whoever calls the next but one has seen the next complete, to which
-/// nobody contributes who has not left this one.
+/// Rounds at a time. The calls of one name use two cells in turn. A rank that calls the next but one has seen the next round
+/// complete, and a rank contributes to that only when it has left this one.
 pub const CELLS: usize = 32;
 
 /// How long a round stays incomplete at most until the master looks, and twice that until it takes it.
@@ -112,7 +112,7 @@ pub enum Stage {
     Taken,
 }
 
-/// Whether so many ranks can have a board.
+/// Whether a job of `ranks` ranks can have a board.
 pub fn holds(ranks: u32) -> bool {
     (2..=RANKS_MAX).contains(&ranks)
 }
@@ -125,12 +125,13 @@ pub fn can_have(peers: &[Peer]) -> bool {
     holds(peers.len() as u32) && peers[0].board.is_some() && (0..).zip(peers).all(shares)
 }
 
-/// Longest body in bytes for which the board of so many ranks has room.
+/// Longest body in bytes for which the board of a job of `ranks` ranks has room.
 pub fn body_bytes_max(ranks: u32) -> u64 {
     BODY_BYTES_MAX.min(FOLD_BYTES_MAX / u64::from(ranks.max(1)))
 }
 
-/// Whether a contribution of this kind may lie on the board of so many ranks, if its body has so many bytes at most.
+/// Whether a contribution to a reduction of this kind may lie on the board of a job of `ranks` ranks, if bodies have at most
+/// `bytes_max` bytes.
 pub fn suits(spec: &ReductionSpec, ranks: u32, bytes_max: u64) -> bool {
     let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
     let is_short = (1..=bytes_max.min(body_bytes_max(ranks))).contains(&bytes)
@@ -145,12 +146,12 @@ pub fn suits(spec: &ReductionSpec, ranks: u32, bytes_max: u64) -> bool {
 }
 
 impl<M: AsRef<[AtomicU64]>> Board<M> {
-    /// Words that a board for so many ranks and bodies up to so many bytes takes.
+    /// Number of words of a board for `ranks` ranks and bodies of up to `body_bytes` bytes.
     pub fn words(ranks: u32, body_bytes: usize) -> usize {
         FIRST_SLOT + CELLS * ranks as usize * slot_words(body_bytes)
     }
 
-    /// The board of so many ranks in `memory`.
+    /// The board of a job of `ranks` ranks in `memory`.
     ///
     /// # Panics
     /// If there are too many of them, or the memory is too short.
@@ -168,7 +169,7 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         let cell = cell_of(reduction);
         let word = self.state(cell);
         word.join(me.0, self.ranks)?;
-        // While anybody is in a round, whoever was there writes nothing else: others may be about to read it.
+        // While a rank is in a round, the ranks that were there write nothing else: others may be about to read it.
         let is_other = |first| self.slot(cell, Rank(first)).reduction() != reduction;
         if self.is_marked(reduction) || word.ranks().next().is_some_and(is_other) {
             return None;
@@ -221,8 +222,8 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         self.watchers().fetch_or(1 << me.0, SeqCst);
     }
 
-    /// `me` has to be woken up again. It looks once more afterwards: either it sees that a round is complete, or whoever
-    /// completes it sees that it sleeps.
+    /// `me` has to be woken up again. It looks once more afterwards: either it sees that a round is complete, or the rank that
+    /// completes the round sees that it sleeps.
     pub fn sleep(&self, me: Rank) {
         self.watchers().fetch_and(!(1 << me.0), SeqCst);
     }

@@ -24,12 +24,12 @@ const TERMS_BYTES_MAX: usize = 1 << 10;
 /// In the place of its length, which no other body has, for a body into which only its rank folds.
 const PRIVATE: u64 = u64::MAX;
 
-/// Words that a slot for bodies up to so many bytes takes.
+/// Number of words of a slot for bodies of up to `body_bytes` bytes.
 pub(super) fn words(body_bytes: usize) -> usize {
     HEAD_WORDS + TERMS_BYTES_MAX.div_ceil(8) + body_bytes.div_ceil(8)
 }
 
-/// Where a rank's contribution lies. Whoever reads it has seen in the cell's word that it is there.
+/// Where a rank's contribution lies. Its readers have seen in the cell's word that it is there.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a>(pub &'a [AtomicU64]);
 

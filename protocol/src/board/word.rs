@@ -1,5 +1,5 @@
 //! The state of a round in one word, so that every step of it is one atomic operation: a contribution is on the board, or it
-//! is not, and a round is complete, or the master has it, whoever dies or sleeps in the middle of something.
+//! is not, and a round is complete, or the master has it, even if a process dies or sleeps in the middle of something.
 
 /// Ranks that fit.
 pub(super) const RANKS_MAX: u32 = 48;

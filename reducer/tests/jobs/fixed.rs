@@ -192,7 +192,7 @@ async fn without_a_rank(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Rank 1 dies before rank 4 contributes, and after its own contributions have come; the long ones need a second copy for that.
+/// Rank 1 dies before rank 4 contributes, and after its own contributions have come; the long ones need a replica for that.
 async fn after_a_death(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let mut news = session.events();

@@ -213,7 +213,7 @@ async fn survivors(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Rank 1 dies when its contribution has a second copy, and before anybody folds it: rank 3 comes last.
+/// Rank 1 dies when its contribution has a replica, and before anybody folds it: rank 3 comes last.
 async fn protected(session: Session, protection: Protection) -> everfold::Result<()> {
     const LENGTH: usize = 300_000;
     let me = session.rank();

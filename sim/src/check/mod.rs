@@ -9,7 +9,7 @@
 //! - in the end, when all faults are over, that every future has ended, for a reason that the schedule gives; that a value is
 //!   the fold of exactly those contributions which its report claims, each once, in order where operands do not
 //!   commute; that ranks to which nothing happened agree; and that everyone can leave and nothing is left open;
-//! - of second copies, that nothing is called lost that a known copy holds, that reports say the truth about protection, and that
+//! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about protection, and that
 //!   only those copies are ordered that the rules call for.
 //!
 //! | module | holds |
@@ -23,7 +23,7 @@
 //! | `patience` | how long a call may take |
 //! | `judge` | what has to hold in the end |
 //! | `needless` | what must not have been done in vain |
-//! | `protection` | what has to hold of second copies |
+//! | `protection` | what has to hold of replicas |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
 //! | `reach` | what nobody may miss who could have read it |
 //! | `tally` | what was drawn, and what became of it |

@@ -1,4 +1,4 @@
-//! What has to hold of second copies.
+//! What has to hold of replicas.
 //!
 //! The world notes what was ordered and said, and what memory held at that moment; here it is judged.
 

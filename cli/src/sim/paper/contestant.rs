@@ -14,9 +14,9 @@ use crate::sim::parallel;
 /// A way to reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contestant {
-    /// everfold as it is by default, with second copies.
+    /// everfold as it is by default, with replicas.
     Everfold,
-    /// everfold without second copies.
+    /// everfold without replicas.
     Unprotected,
     /// The paper's algorithm as it is printed: whole bodies, pairwise, the root in every level (DR-6).
     WholeBodies,
