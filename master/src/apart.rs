@@ -126,8 +126,8 @@ impl Reduction {
         is_over
     }
 
-    /// Whether the tasks of a segment are not given up, however late they are: so that one of them ends the reduction if it
-    /// fails, and does not do so in vain while another one is under way.
+    /// Whether late tasks of a segment are kept running. Their reads have been tried for long enough: the next one that
+    /// fails ends the reduction, and it must not be given up before.
     pub(crate) fn awaits_last_try(&self, index: SegmentIndex) -> bool {
         self.segments[index].tries.is_over
     }

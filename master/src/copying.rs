@@ -1,4 +1,4 @@
-//! Which originals get their replica when, and from whom (DR-9).
+//! When an original gets its replica, and which keeper is asked for it (DR-9).
 //!
 //! A contribution is safe from its owner's death as soon as another process has folded it: a partial that holds it stays
 //! where it is, also when others have read it. To copy it would take as long as to fold it. So copies are made of what

@@ -16,7 +16,7 @@
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
-//! | `copying` | which originals get their replica when |
+//! | `copying` | when an original gets its replica |
 //! | `keeping` | what keepers of copies are told, and what comes of their answers |
 //! | `keepers` | who keeps whose copy, and who does if that fails |
 //! | [`placement`] | on whom copies are placed |

@@ -84,7 +84,7 @@ pub struct Completed {
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// So many segments that are all as `first`.
+    /// `count` segments, each a clone of `first`.
     pub(crate) fn repeat(first: Segment, count: u32) -> Self {
         Self(vec![first; count as usize])
     }
@@ -180,7 +180,7 @@ pub struct Segment {
     pub spoilt: SmallVec<[Rank; 1]>,
     /// Replicas of originals, by owner. There may be several: a keeper that was not waited for has answered.
     pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
-    /// How often what lies at these ranks with these paths was damaged when it was read.
+    /// How often the partial, original or replica with this path at this rank was damaged when it was read.
     pub(crate) damaged: Vec<(Rank, Path, u32)>,
     /// How those go on who cannot reach what waits here, if nobody else can.
     pub(crate) tries: Tries,
@@ -238,7 +238,7 @@ impl Segment {
         }
     }
 
-    /// Takes in that what lies at `owner` with this path was damaged when it was read. Returns whether it is to be read again.
+    /// Takes in that the bytes with this path at `owner` were damaged when they were read. Returns whether to read them again.
     pub(crate) fn reads_again(&mut self, owner: Rank, path: &Path) -> bool {
         let times = match self.damaged.iter_mut().find(|(rank, other, _)| *rank == owner && other == path) {
             Some((_, _, times)) => times,
