@@ -8,8 +8,8 @@
 //! 2. If all of them are apart from all partials that they could fold: a process whose own partial nobody needs. It begins
 //!    afresh with partials that it reaches, with a single one if need be. That task is a copy, and *relays* the partial to
 //!    those who reach the process but not its owner.
-//! 3. If nobody can do that, all that are apart try again, with a pause before each try, until they have tried for longer
-//!    than any silence is tolerated. Then the reduction ends in
+//! 3. If nobody can do that, all that are apart try again, with a pause before each try that grows with the time tried,
+//!    until they have tried for longer than any silence is tolerated. Then the reduction ends in
 //!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
 use alloc::{
@@ -22,11 +22,12 @@ use core::time::Duration;
 use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
 
 use crate::{
-    machine::{Master, RETRY_PAUSE, Timer},
+    machine::{Master, Timer},
     membership::Membership,
     queue::{Access, Ready},
     reduction::{Reduction, Turn},
     segment::Segment,
+    tries::{RETRY_PAUSE, TimeTried},
 };
 
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
@@ -91,9 +92,8 @@ pub(crate) struct Tries {
     is_last: bool,
     /// Whether that was tried for long enough: the next task that fails for it is the last one.
     is_over: bool,
-    /// For how long it was tried since then, and up to when that was counted.
-    taken: Duration,
-    counted: Timestamp,
+    /// For how long it was tried since then.
+    tried: TimeTried,
 }
 
 fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {
@@ -113,14 +113,10 @@ impl Reduction {
     ) -> bool {
         let tries = &mut self.segments[index].tries;
         if tries.is_last || reader == owner {
-            // While the master sleeps, nobody tries.
-            if tries.counted > Timestamp::ZERO {
-                tries.taken += now.since(tries.counted).min(patience + RETRY_PAUSE * 2);
-            }
-            tries.counted = now;
+            tries.tried.again(now, patience);
         }
         tries.rested = false;
-        tries.is_over = tries.taken > most;
+        tries.is_over = tries.tried.exceeds(most);
         let is_over = tries.is_over;
         self.apart.part(on_host(reader.rank, members), owner.rank);
         is_over
@@ -234,16 +230,15 @@ impl Reduction {
     pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
         let all_have_called = self.arrived == self.group;
         // All segments try again at once, and not each of them after a pause of its own.
-        let is_soon = self.tried.is_some_and(|tried| now < tried + RETRY_PAUSE);
+        let is_soon = now < self.next_try;
         let Segment { tries, running, .. } = &mut self.segments[index];
         let is_rested = tries.rested && running.is_empty() && !is_soon;
         let again = !self.apart.is_empty() && is_rested && all_have_called;
         if again {
-            if !core::mem::replace(&mut tries.is_last, true) {
-                tries.counted = now;
-            }
+            tries.is_last = true;
+            tries.tried.begin(now);
             self.apart = Apart::default();
-            self.tried = Some(now);
+            self.next_try = now + tries.tried.pause();
         }
         again
     }
@@ -255,17 +250,21 @@ impl Master {
     pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
-        let segment = &mut reduction.segments[id.index];
-        if is_apart && segment.running.is_empty() {
-            self.pause_tries(id);
+        if is_apart && reduction.segments[id.index].running.is_empty() {
+            let next_try = reduction.next_try;
+            self.pause_until(id, next_try);
         }
     }
 
     /// Has what could not be reached in a segment left alone for a while: one pause for all.
     pub(crate) fn pause_tries(&mut self, id: SegmentId) {
+        self.pause_until(id, self.now);
+    }
+
+    fn pause_until(&mut self, id: SegmentId, until: Timestamp) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         if !core::mem::replace(&mut reduction.segments[id.index].tries.pauses, true) {
-            self.timers.insert((self.now + RETRY_PAUSE, Timer::Retry(id)));
+            self.timers.insert((until.max(self.now + RETRY_PAUSE), Timer::Retry(id)));
         }
     }
 }

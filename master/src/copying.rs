@@ -25,12 +25,12 @@ use everfold_protocol::{
 
 use crate::{
     keepers::{Candidates, Found, Keepers},
-    machine::RETRY_PAUSE,
     membership::Membership,
     policy::{COPY_WAIT, Policy},
     queue::Ready,
     reduction::Reduction,
     segment::Segment,
+    tries::RETRY_PAUSE,
 };
 
 /// How far the copies of one reduction's originals are.

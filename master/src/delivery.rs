@@ -37,10 +37,11 @@ use everfold_protocol::{
 
 use crate::{
     event::Notice,
-    machine::{Master, RETRY_PAUSE, Timer},
+    machine::{Master, Timer},
     membership::Membership,
     queue::Ready,
     reduction::Reduction,
+    tries::TimeTried,
 };
 
 /// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are on as
@@ -59,9 +60,8 @@ pub(crate) struct Told {
 pub(crate) struct Misses {
     /// Bytes of the result that it had when it missed something last.
     collected: u64,
-    /// For how long it has got no further, and up to when that was counted.
-    taken: Duration,
-    counted: Timestamp,
+    /// For how long it has got no further.
+    tried: TimeTried,
     /// Ranks that live and hold a piece, and that it could not reach.
     unreached: Path,
     /// The latest of them.
@@ -72,12 +72,9 @@ impl Misses {
     /// Takes in that the rank has missed something, when it had so many bytes of the result.
     fn again(&mut self, now: Timestamp, collected: u64, patience: Duration) {
         if collected > self.collected {
-            (self.collected, self.taken) = (collected, Duration::ZERO);
-        } else {
-            // While the master sleeps, nobody tries.
-            self.taken += now.since(self.counted).min(patience + RETRY_PAUSE * 2);
+            (self.collected, self.tried) = (collected, TimeTried::default());
         }
-        self.counted = now;
+        self.tried.again(now, patience);
     }
 }
 
@@ -306,8 +303,7 @@ impl Master {
         reduction.returned.insert(sender.rank).expect("it was told once");
         let first = || Misses {
             collected: so_far,
-            taken: Duration::ZERO,
-            counted: now,
+            tried: TimeTried::default(),
             unreached: Path::empty(),
             last: None,
         };
@@ -325,12 +321,13 @@ impl Master {
             misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
             misses.last = Some(culprit.rank);
         }
-        if misses.taken > self.policy.tries_max() {
+        if misses.tried.exceeds(self.policy.tries_max()) {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
         }
         // Most likely a death is about to be noticed. One pause is for all who miss something meanwhile.
+        let pause = misses.tried.pause();
         if !core::mem::replace(&mut reduction.pauses, true) {
-            self.timers.insert((now + RETRY_PAUSE, Timer::Collect(id)));
+            self.timers.insert((now + pause, Timer::Collect(id)));
         }
     }
 

@@ -9,8 +9,9 @@ use everfold_protocol::{
 use crate::{
     copying::{Desk, Orders},
     keepers::Next,
-    machine::{Master, RETRY_PAUSE, Timer},
+    machine::{Master, Timer},
     reduction::Reduction,
+    tries::RETRY_PAUSE,
 };
 
 impl Master {

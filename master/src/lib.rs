@@ -29,6 +29,7 @@
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take, and who is late at them |
 //! | [`membership`] | who is in the job, and which messages are stale |
+//! | `tries` | for how long something was tried in vain, and when it is tried again |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
@@ -66,6 +67,7 @@ mod remains;
 mod schedule;
 pub mod segment;
 mod teams;
+mod tries;
 
 pub use coordinator::Coordinator;
 pub use event::{Action, Event, Notice};

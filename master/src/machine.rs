@@ -10,7 +10,6 @@ use alloc::{
     sync::Arc,
     vec::Vec,
 };
-use core::time::Duration;
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
@@ -31,10 +30,6 @@ use crate::{
     schedule::Schedule,
     segment::Completed,
 };
-
-/// How long a process that could not be reached is left alone. The end of its connection, if it died, comes within
-/// milliseconds.
-pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Something that is due at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

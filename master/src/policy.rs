@@ -9,7 +9,7 @@ use everfold_protocol::{
     watch::INTERVALS_MOST,
 };
 
-use crate::{keepers::Patience, machine::RETRY_PAUSE};
+use crate::{keepers::Patience, tries::RETRY_PAUSE};
 
 /// Least number of tries to reach a living process before a reduction gives up.
 const ATTEMPTS_MIN: u32 = 1000;

@@ -238,6 +238,13 @@ impl Segment {
         }
     }
 
+    /// Checks what is said of one rank against what is said of all.
+    pub(crate) fn check(&self) {
+        let safe = self.safe();
+        let ranks = self.held.values().flat_map(|held| held.path.iter()).chain(self.replicas.keys().copied());
+        ranks.for_each(|rank| assert_eq!(self.is_safe(rank), safe.contains(rank), "{rank} of {safe}"));
+    }
+
     /// Takes in that the bytes with this path at `owner` were damaged when they were read. Returns whether to read them again.
     pub(crate) fn reads_again(&mut self, owner: Rank, path: &Path) -> bool {
         let times = match self.damaged.iter_mut().find(|(rank, other, _)| *rank == owner && other == path) {

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_master as master;
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, WindowId,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, Timestamp, WindowId,
     message::{
         Data, Evidence, Finished, Keep, Kept, NotKept, Place, Task, ToMaster, ToWorker, WindowRef, Writing,
     },
     report::Refusal,
+    spec::Protection,
 };
 use everfold_worker::machine::Event;
 use rand::Rng;
@@ -56,6 +57,17 @@ pub struct Lost {
     pub is_left_out: bool,
 }
 
+/// Contributions that are folded for the first time, where each is to have its replica before it counts.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// Of which reduction.
+    pub reduction: ReductionId,
+    /// Whose.
+    pub ranks: Path,
+    /// Those of them that have no whole replica as far as the master knows, and were not called unprotected.
+    pub early: Path,
+}
+
 /// What a report says to be protected.
 #[derive(Clone, Debug)]
 pub struct Protected {
@@ -73,10 +85,13 @@ pub(crate) struct Notes {
     pub ordered: Vec<Ordered>,
     pub lost: Vec<Lost>,
     pub protected: Vec<Protected>,
-    /// Contributions that the master has heard of: when, and whether it has them in its hands.
-    contributed: BTreeMap<(ReductionId, Rank), (Timestamp, bool)>,
-    /// Copies that it has been told of: at whom, whose, of what.
-    acknowledged: BTreeSet<(Rank, Rank, SegmentId)>,
+    pub counted: Vec<Counted>,
+    /// Contributions that the master has heard of: when, and where they lie.
+    contributed: BTreeMap<(ReductionId, Rank), (Timestamp, Data)>,
+    /// Copies that it has been told of: whose, of what, at whom.
+    acknowledged: BTreeSet<(Rank, SegmentId, Rank)>,
+    /// Contributions that were in a task.
+    folded: BTreeMap<ReductionId, Path>,
     refused: BTreeSet<ReductionId>,
     /// Contributions that were called protected.
     told: BTreeMap<ReductionId, Path>,
@@ -100,6 +115,11 @@ impl World {
     /// What reports have said about protection, if the run is followed.
     pub fn contributions_protected(&self) -> &[Protected] {
         &self.copying.protected
+    }
+
+    /// Contributions that began to count where a replica is to be there first, if the run is followed.
+    pub fn contributions_counted(&self) -> &[Counted] {
+        &self.copying.counted
     }
 
     /// How often something kept a copy from being made or read.
@@ -168,15 +188,14 @@ impl World {
         let open = |id: ReductionId| self.master().reductions().find(|(other, _)| **other == id);
         match message {
             ToMaster::Contribute(contribution) => {
-                let is_inline = matches!(contribution.data, Data::Inline(_));
                 let key = (contribution.reduction, sender.rank);
-                self.copying.contributed.insert(key, (now, is_inline));
+                self.copying.contributed.insert(key, (now, contribution.data.clone()));
             }
             ToMaster::Kept(Kept { reduction, owner, segments, result: Ok(_) }) => {
                 let counts = open(*reduction).is_some_and(|(_, it)| it.group.contains(owner.rank));
                 if counts {
                     let segment = |index| SegmentId { reduction: *reduction, index: SegmentIndex(index) };
-                    let copies = segments.clone().map(|index| (sender.rank, owner.rank, segment(index)));
+                    let copies = segments.clone().map(|index| (owner.rank, segment(index), sender.rank));
                     self.copying.acknowledged.extend(copies);
                 }
             }
@@ -207,9 +226,44 @@ impl World {
                     contributed: (first, last, times.len()),
                 });
             }
+            ToWorker::Task(task) => self.note_counted(task),
             ToWorker::Finished(finished) => self.note_report(finished),
             _ => {}
         }
+    }
+
+    fn note_counted(&mut self, task: &Task) {
+        let reduction = task.segment.reduction;
+        let paths = task.sources.iter().map(|source| &source.path).chain([&task.own]);
+        let ranks: Path = paths.flat_map(Path::iter).collect();
+        let before = self.copying.folded.entry(reduction).or_default();
+        let new = ranks.difference(before);
+        if new.is_empty() {
+            return;
+        }
+        *before = before.union(&new).expect("they are new");
+        let Some(spec) = self.spec_of(reduction).filter(|spec| spec.protection == Protection::CommitFirst)
+        else {
+            return;
+        };
+        let early = new.iter().filter(|rank| !self.may_count(reduction, *rank, &spec)).collect();
+        self.copying.counted.push(Counted { reduction, ranks: new, early });
+    }
+
+    /// Whether a contribution may count where a replica is to be there first.
+    fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
+        let lies_in_window =
+            matches!(self.copying.contributed.get(&(reduction, rank)), Some((_, Data::Window(_))));
+        // What outlived its process is as safe as a replica.
+        let is_alive = !self.copying.failed.contains_key(&rank);
+        let is_copied = |index| {
+            let id = SegmentId { reduction, index };
+            let of_it = (rank, id, Rank(0))..=(rank, id, Rank(u32::MAX));
+            self.copying.acknowledged.range(of_it).next().is_some()
+        };
+        !(lies_in_window && is_alive)
+            || self.facts.unprotected.contains(&(rank, reduction.name))
+            || self.segments(reduction, spec).all(|(index, _)| is_copied(index))
     }
 
     fn note_report(&mut self, finished: &Finished) {
@@ -281,22 +335,23 @@ impl World {
         })
     }
 
-    fn spec_of(&self, reduction: ReductionId) -> Option<everfold_protocol::ReductionSpec> {
+    fn spec_of(&self, reduction: ReductionId) -> Option<ReductionSpec> {
         let mut shares = self.processes.iter().filter_map(|process| process.shares.get(&reduction.called()));
         shares.next().map(|share| share.spec.clone())
     }
 
     /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes: of one segment, or of all.
     fn can_be_had(&self, reduction: ReductionId, rank: Rank, segment: Option<SegmentIndex>) -> bool {
-        let Some((_, is_inline)) = self.copying.contributed.get(&(reduction, rank)) else { return false };
-        if *is_inline {
-            return true;
+        match self.copying.contributed.get(&(reduction, rank)) {
+            Some((_, Data::Inline(_))) => return true,
+            Some(_) => {}
+            None => return false,
         }
         let Some(spec) = self.spec_of(reduction) else { return false };
         let keeps = |process: &Process, id: SegmentId| {
             let (keeper, copy) = (process.id.rank, (rank, id));
             process.worker.is_some()
-                && self.copying.acknowledged.contains(&(keeper, rank, id))
+                && self.copying.acknowledged.contains(&(rank, id, keeper))
                 && (process.copies.contains(&copy) && !process.damaged.contains(&copy))
                 && !self.copying.failed.contains_key(&keeper)
         };
@@ -311,7 +366,7 @@ impl World {
     /// Whether no other process holds `rank`'s contribution, as a copy or folded. Those that were declared failed hold nothing, but
     /// what lies in shared memory outlives its process.
     fn is_alone(&self, reduction: ReductionId, rank: Rank) -> bool {
-        if self.copying.contributed.get(&(reduction, rank)).is_some_and(|(_, is_inline)| *is_inline) {
+        if matches!(self.copying.contributed.get(&(reduction, rank)), Some((_, Data::Inline(_)))) {
             // The master has it. With the master everything ends.
             return false;
         }

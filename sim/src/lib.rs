@@ -59,7 +59,7 @@ mod told;
 mod trace;
 mod world;
 
-pub use copies::{Lost, Ordered, Protected};
+pub use copies::{Counted, Lost, Ordered, Protected};
 pub use everfold_master::Policy;
 pub use faults::{Cut, Gap};
 pub use oracle::Ended;

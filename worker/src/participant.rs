@@ -109,7 +109,8 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         Settled { has_told: true, ..settled }
     }
 
-    /// Puts a call, which is made at `called`, on the board. Returns whether that completes its round: then the others are to be
+    /// Puts a call, which is made at `called`, on the board, right after calls have been [settled](Self::settle): a rank that
+    /// has the result of an earlier one makes room. Returns whether that completes its round: then the others are to be
     /// woken up, and [`settle`](Self::settle) ends this one. `publish`: as [`hear`](Self::hear).
     ///
     /// # Errors
@@ -120,20 +121,17 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         called: Duration,
         ticket: Ticket<T>,
         body: fn(&T) -> &[u8],
-        mut publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
+        publish: impl FnMut(Ticket<T>, bool) -> Option<Contribution>,
     ) -> (Result<bool, Ticket<T>>, Settled<M, T>) {
-        // A rank that has a result makes room.
-        let settled = self.settle_with(now, |_| false, &mut publish);
         let name = ticket.reduction.name;
         let placed = match &mut self.tickets {
             Some(tickets) if self.machine.may_place(ticket.reduction) => tickets.place(called, ticket, body),
             _ => Err(ticket),
         };
         if placed.is_ok() {
-            return (placed, settled);
+            return (placed, Settled::default());
         }
-        let later = self.settle_with(now, |other| other.name == name, publish);
-        (placed, settled.and(later))
+        (placed, self.settle_with(now, |other| other.name == name, publish))
     }
 
     /// Takes calls off the board that do not wait there any more. `publish`: as [`hear`](Self::hear).

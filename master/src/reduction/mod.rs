@@ -70,8 +70,8 @@ pub struct Reduction {
     pub(crate) gone: Path,
     /// Who did not reach whom.
     pub(crate) apart: Apart,
-    /// When those who did not reach somebody have tried again last.
-    pub(crate) tried: Option<Timestamp>,
+    /// Before this time those who did not reach somebody do not try again.
+    pub(crate) next_try: Timestamp,
     /// What ranks that wait for the result could not reach of it.
     pub(crate) misses: BTreeMap<Rank, Misses>,
     /// What was told with the result.
@@ -157,7 +157,7 @@ impl Reduction {
             pauses: false,
             gone: Path::empty(),
             apart: Apart::default(),
-            tried: None,
+            next_try: Timestamp::ZERO,
             misses: BTreeMap::new(),
             told: None,
             collected: Path::empty(),
@@ -477,6 +477,7 @@ impl Reduction {
         let committed = self.committed();
         for index in self.segments.indices() {
             assert_eq!(self.live(index), committed, "I1: segment {index} lost or invented a contribution");
+            self.segments[index].check();
         }
     }
 }

@@ -106,7 +106,9 @@ impl Suspects<'_> {
         // Each portion of an original is ordered when the one before it was acknowledged.
         let copies =
             if planned.protection == Protection::CommitFirst { hop * 2 * segments } else { Duration::ZERO };
-        let collect = Duration::from_micros(self.schedule.collect_us) + hop * 2;
+        // A copy may be made a few segments at a time.
+        let portions = parts[0].checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
+        let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
         tasks + gather + copies + hands_out
     }

@@ -15,6 +15,7 @@ use crate::{Ordered, World};
 
 const HELD: &str = "nothing is called lost that a known copy or the master holds";
 const TRUE: &str = "what is called protected is held by another process";
+const WHOLE: &str = "where a replica comes first, only what is whole in another process's hands is folded";
 const CALLER: &str = "copies are ordered from others that have called, and of what is to be protected";
 const NEEDED: &str = "where nothing goes wrong, only those copies are ordered that the rules call for";
 
@@ -48,6 +49,13 @@ pub(crate) fn judge(schedule: &Schedule, world: &World, tally: &mut Tally) -> Re
                 told.alone
             );
             return Err(Violation::new(TRUE, found));
+        }
+    }
+    for counted in world.contributions_counted() {
+        tally.meet("judged: counted with a replica", 1);
+        if !counted.early.is_empty() {
+            let found = format!("of {}, {} is folded", name(counted.reduction), counted.early);
+            return Err(Violation::new(WHOLE, found));
         }
     }
     let mut ordered = BTreeMap::new();

@@ -37,17 +37,20 @@ impl Driver {
     #[allow(clippy::result_large_err)]
     pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let mut inner = self.lock();
-        let Inner { over: false, placing: Some(placing), part, .. } = &mut *inner else {
+        if inner.over || inner.placing.is_none() {
             return Err((call, to));
-        };
+        }
+        let mut settled = self.settle(&mut inner);
+        let Inner { placing, part, .. } = &mut *inner;
         if part.accepts(call.reduction, &call.spec) {
-            placing.wait_for_room(call.reduction);
+            placing.iter_mut().for_each(|placing| placing.wait_for_room(call.reduction));
         }
         let Call { reduction, name, spec, body } = call;
         let ticket = Ticket { reduction, name, spec, with: (body, to) };
-        let (placed, mut settled) = self.take_part(&mut inner, |part, at, publish| {
+        let (placed, later) = self.take_part(&mut inner, |part, at, publish| {
             part.place(at, now(), ticket, |(body, _)| body.array(), publish)
         });
+        settled = settled.and(later);
         if matches!(placed, Ok(true)) {
             inner.placing.iter().for_each(placing::Placing::wake_others);
             settled = settled.and(self.settle(&mut inner));
