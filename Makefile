@@ -34,7 +34,7 @@ demo: compiler ## NAS EP class A, a 32 MiB reduction beside the bound, and proce
 
 test: setup ## All tests, and the examples as a user runs them.
 	cargo test --release --workspace --no-fail-fast
-	cargo test --release -p everfold-storage -p everfold --no-default-features --lib
+	cargo test --release -p everfold-storage -p everfold-runtime -p everfold --no-default-features --lib
 	@$(MAKE) --no-print-directory verify
 
 verify: build ## Run the examples and check EP's published answers over both transports.

@@ -8,7 +8,7 @@ use everfold_protocol::{
     bracketing::{self, Span},
     spec::{ElementType, Operation},
 };
-use everfold_worker::kernel::{Bracketing, Own, Pass, fold, fold_bracketed, predefined};
+use everfold_runtime::kernel::{Bracketing, Own, Pass, fold, fold_bracketed, predefined};
 
 const SIZES: [(&str, usize); 2] = [("32 KiB in cache", 32 << 10), ("32 MiB in memory", 32 << 20)];
 

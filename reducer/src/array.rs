@@ -7,7 +7,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use everfold_worker::{
+use everfold_runtime::{
     kernel::Element,
     memory::{buffer::Memory, region::Block},
 };

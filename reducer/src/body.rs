@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use everfold_protocol::spec::BodyKind;
-use everfold_worker::{
+use everfold_runtime::{
     body::{self, BodyError, Object},
     executor::Returned,
 };

@@ -3,9 +3,9 @@
 use std::{fmt, io};
 
 use everfold_protocol::{report::Refusal, spec::Protection};
-use everfold_worker::{
+use everfold_runtime::{
     executor::ShareError,
-    runtime::{CallError, JoinError},
+    rank::{CallError, JoinError},
 };
 
 use crate::launch::LaunchError;

@@ -35,11 +35,9 @@
 mod array;
 mod body;
 mod config;
-mod deputy;
 mod encoding;
 mod error;
 mod group;
-mod host;
 pub mod launch;
 mod operations;
 mod reduction;
@@ -55,7 +53,7 @@ pub use everfold_protocol::{
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
     spec::{Aspect, Limits, Order, Protection, ProtectionError},
 };
-pub use everfold_worker::{
+pub use everfold_runtime::{
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},

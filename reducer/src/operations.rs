@@ -11,7 +11,7 @@ use std::{any::Any, fmt};
 
 use bytemuck::Pod;
 use everfold_protocol::spec::{BodyKind, ElementType, Operation};
-use everfold_worker::{
+use everfold_runtime::{
     body,
     executor::Returned,
     kernel::{Accumulate, Element, Located, element_wise, predefined},

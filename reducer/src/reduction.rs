@@ -14,9 +14,9 @@ use everfold_protocol::{
     report::{Refusal, Report},
     spec::{Delivery, Order, Protection, ReductionSpec},
 };
-use everfold_worker::{
+use everfold_runtime::{
     executor::ShareError,
-    runtime::{Call, Pending, Waiting},
+    rank::{Call, Pending, Waiting},
 };
 use futures::{FutureExt, future::BoxFuture};
 
@@ -280,7 +280,7 @@ impl<B, D> fmt::Debug for Reduction<B, D> {
 #[must_use = "dropping the future does not take the contribution back"]
 pub struct ReduceFuture<V> {
     pending: Pending,
-    value: fn(everfold_worker::executor::Returned) -> Option<V>,
+    value: fn(everfold_runtime::executor::Returned) -> Option<V>,
     waiting: Waiting,
 }
 

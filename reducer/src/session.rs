@@ -7,9 +7,10 @@ use std::{
 };
 
 use everfold_protocol::{Rank, ReductionId, message::News, spec::Delivery};
-use everfold_worker::{
+use everfold_runtime::{
     kernel::Element,
-    runtime::{Handle, Waiting},
+    master::MasterThread,
+    rank::{Handle, Waiting},
 };
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
@@ -18,7 +19,6 @@ use crate::{
     array::Array,
     body::Body,
     group::Group,
-    host::Host,
     reduction::{Reduction, ToAll, ToRoot},
 };
 
@@ -39,12 +39,12 @@ struct Inner {
     /// used must not come again, and all ranks have to count alike, whenever they use a name again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     /// Dropped after the handle: the master outlives this process's own part in the job.
-    host: Option<Host>,
+    master: Option<MasterThread>,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, host: Option<Host>) -> Self {
-        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), host }) }
+    pub(crate) fn new(handle: Handle, master: Option<MasterThread>) -> Self {
+        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), master }) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -130,8 +130,8 @@ impl Session {
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {
         // The master first: it must not live to report the failure of the process it is in.
-        if let Some(host) = &self.inner.host {
-            host.abandon();
+        if let Some(master) = &self.inner.master {
+            master.abandon();
         }
         self.handle().abandon();
     }

@@ -9,7 +9,8 @@
 //! - those of one name are withdrawn before a call of that name goes to the master in a message: it hears a rank's calls of
 //!   a name in order.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use alloc::vec::Vec;
+use core::{sync::atomic::AtomicU64, time::Duration};
 
 use everfold_protocol::{
     ReductionId, ReductionSpec, Timestamp,

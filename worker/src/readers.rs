@@ -3,7 +3,7 @@
 //! Whatever a reader has been lent is bound to its connection, and goes back when that is dropped. A reader that is
 //! frozen or cut off neither takes the bytes nor hangs up: its connection ends because it was declared failed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use everfold_protocol::ProcessId;
 

@@ -3,6 +3,8 @@
 //! The table owns what its windows show: nothing of that is given back before the window is closed, or stays as it is for
 //! good. So a reader that finds the generation it was told has found the bytes it was told of.
 
+use alloc::vec::Vec;
+
 use everfold_protocol::{Generation, WindowId, message::Place};
 
 /// The windows of a process, which show `C`.

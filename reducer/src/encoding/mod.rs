@@ -17,7 +17,7 @@ use std::{
 };
 
 use everfold_protocol::codec;
-use everfold_worker::body::{BodyError, Unfit};
+use everfold_runtime::body::{BodyError, Unfit};
 use serde::{Serialize, de::DeserializeOwned};
 
 use self::{

@@ -1,7 +1,7 @@
 //! Forwards to the serializer of the format, and watches what it is asked for.
 
 use everfold_protocol::codec;
-use everfold_worker::body::Unfit;
+use everfold_runtime::body::Unfit;
 use serde::{
     Serialize, Serializer,
     ser::{

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use everfold_protocol::codec::DEPTH_MAX;
-use everfold_worker::body::Unfit;
+use everfold_runtime::body::Unfit;
 use serde::ser::Error;
 
 /// Structs and variants that have been seen, each as one of 64 bits by its hash: two that share one are seen as one.

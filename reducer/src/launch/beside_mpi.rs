@@ -3,7 +3,7 @@
 use std::{io, net::TcpListener};
 
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank};
-use everfold_worker::transport::shm;
+use everfold_runtime::transport::shm;
 use mpi::traits::*;
 
 use super::{Environment, Launch, LaunchError, Secret, Transport};

@@ -7,33 +7,29 @@
 
 #[cfg(feature = "mpi")]
 mod beside_mpi;
-pub mod environment;
-pub mod local;
-mod output;
-mod place;
 
 use std::{future::Future, sync::Arc};
 
 use everfold_protocol::{ProcessId, message::MASTER_RANK};
-use everfold_worker::{
+use everfold_runtime::{
     descriptors,
+    launch::place,
+    master::{MasterConfig, MasterThread},
     memory::board::OwnBoard,
-    runtime::{self, Transport as WorkerTransport},
+    rank::{self, RankConfig},
     transport::{
         control::{Address, AddressError},
         handshake::Key,
     },
 };
 
-pub use self::{
-    environment::{Environment, EnvironmentError, Secret, Transport},
-    local::{Local, LocalError},
+pub use everfold_runtime::launch::{
+    Environment, EnvironmentError, Local, LocalError, Secret, Transport, environment, local,
 };
+
 use crate::{
     config::{Config, ConfigError},
-    deputy,
     error::Error,
-    host::{Host, HostConfig},
     session::Session,
 };
 
@@ -245,22 +241,19 @@ impl Session {
         let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
-        let transport = match environment.transport {
-            Transport::Auto | Transport::Shm => WorkerTransport::Auto,
-            Transport::Tcp => WorkerTransport::Tcp,
-        };
+        let transport = environment.transport;
         let is_host = process.rank == MASTER_RANK;
-        let makes_board = is_host && transport == WorkerTransport::Auto;
+        let makes_board = is_host && transport != Transport::Tcp;
         let board = if makes_board { OwnBoard::for_job(size).map(Arc::new) } else { None };
-        let host = if is_host {
+        let master = if is_host {
             let (policy, board) = (config.policy(), board.clone());
-            let config = HostConfig { job, key, size, rendezvous: rendezvous.clone(), policy, board };
+            let config = MasterConfig { job, key, size, rendezvous: rendezvous.clone(), policy, board };
             let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
-            Some(Host::start(config).map_err(listen)?)
+            Some(MasterThread::start(config).map_err(listen)?)
         } else {
             None
         };
-        let handle = runtime::start(runtime::Config {
+        let handle = rank::start(RankConfig {
             process,
             job,
             size,
@@ -268,12 +261,12 @@ impl Session {
             rendezvous,
             transport,
             board,
-            deputy: deputy::make(config.policy()),
+            policy: config.policy(),
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),
             domain: config.domain_label(),
         })?;
-        Ok(Self::new(handle, host))
+        Ok(Self::new(handle, master))
     }
 }

@@ -15,7 +15,7 @@ use everfold_protocol::{
     Epoch, JobId, ProcessId,
     message::{Header, Peer, ToMaster, ToWorker},
 };
-use everfold_worker::transport::{
+use everfold_runtime::transport::{
     control::{self, Address, BoxStream},
     handshake::{self, Key, Purpose, Seals},
 };

@@ -16,7 +16,7 @@ use everfold_protocol::{
     message::{Header, ToWorker},
     seal::Seal,
 };
-use everfold_worker::transport::{
+use everfold_runtime::transport::{
     control::{self, Address},
     handshake::{self, ByteOrder, HandshakeError, Key, Purpose},
 };
@@ -331,7 +331,7 @@ fn a_crowd() {
     let ports: Vec<SocketAddr> =
         ports.flat_map(|(_, ports)| ports.split(' ')).map(|port| port.parse().unwrap()).collect();
     assert_eq!(ports.len(), 5, "the master and four workers");
-    everfold_worker::descriptors::raise_limit();
+    everfold_runtime::descriptors::raise_limit();
     let crowd: Vec<_> =
         ports.iter().flat_map(|port| (0..CROWD_SIZE).map(|_| TcpStream::connect(*port).unwrap())).collect();
     std::fs::write(&file, "").unwrap();

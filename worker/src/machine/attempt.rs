@@ -1,5 +1,7 @@
 //! Which way a contribution takes, and attempts in teams as a member sees them (see [`team`]).
 
+use alloc::{boxed::Box, vec::Vec};
+
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex,
     message::{Contribution, Data, ToMaster},
@@ -82,7 +84,7 @@ impl Worker {
         }
         let last = ReductionId { sequence: u64::MAX, ..from }.called();
         for (&reduction, local) in self.reductions.range_mut(from..=last) {
-            match std::mem::replace(&mut local.way, Way::Master) {
+            match core::mem::replace(&mut local.way, Way::Master) {
                 Way::Waiting(data) => {
                     let (name, spec) = (local.name.clone(), local.spec.clone());
                     let contribution = Box::new(Contribution { reduction, name, spec, data });

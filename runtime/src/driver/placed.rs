@@ -1,0 +1,135 @@
+//! Calls on the board: the machine hears only of those that are taken off it for the master.
+
+use std::sync::{Arc, MutexGuard};
+
+use everfold_protocol::{
+    Timestamp,
+    board::{self, Ticket},
+    message::Contribution,
+    spec::Limits,
+};
+
+use super::{Driver, Inner, Local, answer};
+use everfold_worker::participant::Participant;
+
+use crate::{
+    body::Body,
+    executor::Share,
+    handle::{Answer, Call},
+    memory::board::{SharedWords, now},
+    placing::{self, Placed},
+};
+
+/// The machine of this rank, and its calls on the board.
+pub(super) type Part = Participant<SharedWords, (Body, Answer)>;
+
+/// What has become of calls on the board.
+pub(super) type Settled = everfold_worker::participant::Settled<SharedWords, (Body, Answer)>;
+
+/// Makes a call that was on the board one for the master.
+pub(super) type Publish<'a> = &'a mut dyn FnMut(Placed, bool) -> Option<Contribution>;
+
+impl Driver {
+    /// Makes a call on the board.
+    ///
+    /// # Errors
+    /// Gives the call back if it is for the master.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn place(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
+        let mut inner = self.lock();
+        if inner.over || inner.placing.is_none() {
+            return Err((call, to));
+        }
+        let mut settled = self.settle(&mut inner);
+        let Inner { placing, part, .. } = &mut *inner;
+        if part.accepts(call.reduction, &call.spec) {
+            placing.iter_mut().for_each(|placing| placing.wait_for_room(call.reduction));
+        }
+        let Call { reduction, name, spec, body } = call;
+        let ticket = Ticket { reduction, name, spec, with: (body, to) };
+        let (placed, later) = self.take_part(&mut inner, |part, at, publish| {
+            part.place(at, now(), ticket, |(body, _)| body.array(), publish)
+        });
+        settled = settled.and(later);
+        if matches!(placed, Ok(true)) {
+            inner.placing.iter().for_each(placing::Placing::wake_others);
+            settled = settled.and(self.settle(&mut inner));
+        }
+        self.go_on(inner, settled);
+        let back =
+            |Ticket { reduction, name, spec, with: (body, to) }| (Call { reduction, name, spec, body }, to);
+        placed.map(drop).map_err(back)
+    }
+
+    /// Takes in what has become of the calls that are on the board.
+    pub(super) fn look(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        let settled = self.settle(&mut inner);
+        self.go_on(inner, settled);
+    }
+
+    /// Waits for the latest call for a short while, if it is on the board.
+    pub(crate) fn watch(self: &Arc<Self>) {
+        let watch = {
+            let Inner { placing, part, .. } = &mut *self.lock();
+            placing.as_mut().zip(part.latest()).and_then(|(placing, latest)| placing.watch(latest))
+        };
+        if let Some(watch) = watch {
+            let in_vain = watch.wait();
+            self.lock().placing.as_mut().into_iter().for_each(|placing| placing.has_watched(in_vain));
+            self.look();
+        }
+    }
+
+    /// Lets this rank hear of something, or call something.
+    pub(super) fn take_part<R>(
+        &self,
+        inner: &mut Inner,
+        how: impl FnOnce(&mut Part, Timestamp, Publish<'_>) -> R,
+    ) -> R {
+        let Inner { part, locals, limits, .. } = inner;
+        // What lies on the board the master takes from there as it is.
+        let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..*limits };
+        how(part, self.now(), &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
+            self.config.process,
+            &spec,
+            body,
+            &self.windows,
+            &limits,
+            false,
+        ) {
+            Err(error) => {
+                answer(to, Err(error.into()));
+                None
+            }
+            Ok((share, data)) => {
+                locals.insert(reduction, Local { share: Arc::new(share), answer: Some(to) });
+                Some(Contribution { reduction, name, spec, data })
+            }
+        })
+    }
+
+    /// Takes calls off the board that do not wait there any more.
+    pub(super) fn settle(&self, inner: &mut Inner) -> Settled {
+        self.take_part(inner, |part, at, publish| part.settle(at, publish))
+    }
+
+    /// Does what follows when this rank has heard of something.
+    pub(super) fn go_on(self: &Arc<Self>, inner: MutexGuard<'_, Inner>, settled: Settled) {
+        if settled.has_told {
+            self.act(inner);
+        } else {
+            drop(inner);
+        }
+        self.end(settled);
+    }
+
+    /// Ends calls whose rounds are complete. To be called when nothing is locked: threads that wait for them are woken up.
+    pub(super) fn end(&self, settled: Settled) {
+        for (placed, round) in settled.complete {
+            let (to, result) = placing::end(self.config.process.rank, placed, round);
+            answer(to, result);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Starts the processes of a job on this machine and stays until the last of them has ended.
+//!
+//! - A process that fails does not take the others with it: they know how to go on. The job ends as the process did
+//!   that failed first. Where [deaths are survived](Local::survive_deaths), a process that a signal kills does not count.
+//! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is made.
+//! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second SIGINT kills
+//!   at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays ignored.
+//! - Output that cannot be written, as on a full disk, is told once, and a job that would have ended with 0 ends with
+//!   [`OUTPUT_LOST`]. If our stdout is a pipe that nobody reads any more, the job goes on in silence.
+//! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout open.
+//!
+//! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is that of
+//! the job.
+
+use std::{
+    ffi::OsString,
+    future::poll_fn,
+    io,
+    mem::MaybeUninit,
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    pin::pin,
+    process::{ExitStatus, Stdio},
+    ptr,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
+
+use crate::descriptors;
+use everfold_protocol::{Incarnation, JobId, Rank, message::MASTER_RANK};
+use everfold_storage::job_directory;
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        prctl,
+        signal::{Signal, kill},
+    },
+    unistd::{Pid, getpid, getppid},
+};
+use tokio::{
+    net::TcpSocket,
+    process::{Child, Command},
+    signal::unix,
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    environment::{Environment, SECRET_FILE, Secret, Transport},
+    output::{Forwarder, Output, Sink},
+};
+
+/// Most processes that one machine is asked to run.
+pub const RANKS_MAX: u32 = 4096;
+/// The exit code if all went well, but for output that could not be written; `EX_IOERR` of `sysexits.h`.
+pub const OUTPUT_LOST: u8 = 74;
+/// How long processes have to end after they were asked to, before they are killed.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much later.
+const SIGNAL_LAG: Duration = Duration::from_millis(100);
+
+/// How worker processes on this machine are started.
+///
+/// Rank 0 has our stdin, the others have none. Each finds its place in the job in its
+/// [environment](super::environment).
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// Number of processes, 1 to [`RANKS_MAX`].
+    pub ranks: u32,
+    /// What they run. A name without a slash is looked up in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// How they reach each other.
+    pub transport: Transport,
+    /// Whether each line they print is marked with their rank.
+    pub prefix: bool,
+    /// Whether nothing is said on stderr about processes that fail, or about signals.
+    pub quiet: bool,
+    /// Whether the exit code is that of the processes which no signal has killed. Rank 0 hosts the master and counts
+    /// in any case. What ends with an exit code of its own has something to say, and is heard.
+    pub survive_deaths: bool,
+}
+
+/// Why no process runs. Those that were started are dead again.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// No such number of processes.
+    #[error("{ranks} processes were asked for; it has to be 1 to {RANKS_MAX}")]
+    Ranks {
+        /// The number.
+        ranks: u32,
+    },
+    /// The caller is inside an asynchronous runtime, which would stand still meanwhile.
+    #[error("processes cannot be started from inside an asynchronous runtime; do it first thing in main")]
+    InsideRuntime,
+    /// There is no randomness for the job's secret.
+    #[error("the system gives no random bytes for the job's secret: {0}")]
+    Randomness(#[from] getrandom::Error),
+    /// The supervisor itself cannot be set up.
+    #[error("the supervisor of the processes cannot be set up: {0}")]
+    Setup(#[from] io::Error),
+    /// The program cannot be started.
+    #[error("cannot start {}: {source}", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl LocalError {
+    /// The exit code that tells this to a shell.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Spawn { .. } => 127,
+            _ => 1,
+        }
+    }
+}
+
+impl Local {
+    /// `ranks` processes of `program` with prefixed output.
+    pub fn new(ranks: u32, program: impl Into<PathBuf>) -> Self {
+        Self {
+            ranks,
+            program: program.into(),
+            arguments: Vec::new(),
+            transport: Transport::default(),
+            prefix: true,
+            quiet: false,
+            survive_deaths: false,
+        }
+    }
+
+    /// Runs the processes until all have ended, and gives the exit code for this one.
+    ///
+    /// That is 0 if all that [count](Self::survive_deaths) ended with 0, and else the code of the first that failed;
+    /// 128 + s for a signal s, be it the one that killed that process or one that ended the whole job; [`OUTPUT_LOST`] if
+    /// none failed, but what they printed could not be written. Signal handlers remain in place afterwards, so there is
+    /// little left to do but to exit.
+    ///
+    /// # Errors
+    /// Any [`LocalError`]; none of the processes runs then.
+    pub fn run(self) -> Result<u8, LocalError> {
+        if !(1..=RANKS_MAX).contains(&self.ranks) {
+            return Err(LocalError::Ranks { ranks: self.ranks });
+        }
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return Err(LocalError::InsideRuntime);
+        }
+        // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
+        let code =
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.supervise());
+        // Processes that were killed left their copies of contributions behind, and so may earlier jobs.
+        match job_directory::remove_orphans(&job_directory::base_directory()) {
+            Ok(orphans) => tracing::debug!(?orphans, "removed what dead processes left"),
+            Err(error) => tracing::warn!(%error, "cannot remove what dead processes left"),
+        }
+        code
+    }
+
+    async fn supervise(self) -> Result<u8, LocalError> {
+        let signals = Signals::listen()?;
+        // The processes inherit it, as rank 0 has to talk to them all.
+        descriptors::raise_limit();
+        let output = Output::start(self.ranks, self.prefix, self.quiet)?;
+        let notices = (!self.quiet).then(|| output.stderr.sink());
+        let (orders, orders_seen) = watch::channel(None);
+        let first_failure = Arc::new(OnceLock::new());
+        let (job, _port) = self.found_job()?;
+
+        let mut ranks = JoinSet::new();
+        for process in self.start_all(&job, &output).await? {
+            ranks.spawn(process.attend(orders_seen.clone(), first_failure.clone(), notices.clone()));
+        }
+        let all_ended = async {
+            while let Some(ended) = ranks.join_next().await {
+                ended.expect("attending to a rank neither panics nor is aborted");
+            }
+            if output.finish().await {
+                // After all failures of processes, which count first.
+                let _ = first_failure.set(OUTPUT_LOST);
+            }
+        };
+
+        let ended_by = outlast(all_ended, signals, orders, notices).await;
+        Ok(match ended_by {
+            Some(signal) => 128 + signal as u8,
+            None => first_failure.get().copied().unwrap_or(0),
+        })
+    }
+
+    /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
+    fn found_job(&self) -> Result<(Environment, Option<TcpSocket>), LocalError> {
+        let job = JobId(getrandom::u64()?);
+        let (rendezvous, port) = match self.transport {
+            Transport::Tcp => {
+                let (socket, port) = reserve_port()?;
+                (format!("tcp:127.0.0.1:{port}"), Some(socket))
+            }
+            Transport::Auto | Transport::Shm => (format!("unix:@everfold-{:016x}", job.0), None),
+        };
+        let environment = Environment {
+            rank: Rank(0),
+            incarnation: Incarnation(0),
+            size: self.ranks,
+            job,
+            secret: Secret::generate()?,
+            rendezvous,
+            transport: self.transport,
+        };
+        Ok((environment, port))
+    }
+
+    /// Starts all processes, or none.
+    async fn start_all(&self, job: &Environment, output: &Output) -> Result<Vec<Process>, LocalError> {
+        let mut processes = Vec::new();
+        for rank in (0..self.ranks).map(Rank) {
+            match self.start(&Environment { rank, ..job.clone() }, output) {
+                Ok(process) => processes.push(process),
+                Err(source) => {
+                    for process in &mut processes {
+                        let _ = process.child.start_kill();
+                    }
+                    for process in &mut processes {
+                        let _ = process.child.wait().await;
+                    }
+                    return Err(LocalError::Spawn { program: self.program.clone(), source });
+                }
+            }
+        }
+        Ok(processes)
+    }
+
+    fn start(&self, environment: &Environment, output: &Output) -> io::Result<Process> {
+        let rank = environment.rank;
+        let (stdout, from_stdout) = output.stdout.open(rank)?;
+        let (stderr, from_stderr) = output.stderr.open(rank)?;
+        let stdin = if rank == 0 { Stdio::inherit() } else { Stdio::null() };
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .envs(environment.variables())
+            .env_remove(SECRET_FILE)
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr)
+            .kill_on_drop(true);
+        let supervisor = getpid();
+        // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
+        unsafe { command.pre_exec(move || die_with(supervisor)) };
+        let may_die = self.survive_deaths && rank != MASTER_RANK;
+        Ok(Process { rank, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
+    }
+}
+
+/// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.
+async fn outlast(
+    job: impl Future<Output = ()>,
+    mut signals: Signals,
+    orders: watch::Sender<Option<Signal>>,
+    notices: Option<Sink>,
+) -> Option<Signal> {
+    let mut job = pin!(job);
+    let mut ended_by = None;
+    let mut deadline = None;
+    let mut ordered = None;
+    loop {
+        let reason = tokio::select! {
+            biased;
+            signal = signals.next() => match ended_by.replace(ended_by.unwrap_or(signal)) {
+                None => signal.as_str(),
+                Some(_) if signal == Signal::SIGINT && ordered == Some(Signal::SIGTERM) => "SIGINT again",
+                Some(_) => continue,
+            },
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => "not ended in time",
+            () = &mut job => break ended_by,
+        };
+        let (order, what) = match ordered {
+            None => (Signal::SIGTERM, "the processes are asked to end"),
+            Some(Signal::SIGTERM) => (Signal::SIGKILL, "the processes are killed"),
+            // They are dead. What is left is output that nobody takes.
+            Some(_) => break ended_by,
+        };
+        if let Some(notices) = &notices {
+            notices.try_send(format!("everfold: {reason}: {what}\n"));
+        }
+        ordered = Some(order);
+        orders.send_replace(ordered);
+        deadline = Some(Instant::now() + GRACE);
+    }
+}
+
+/// Makes this process die when the thread that forked it does.
+fn die_with(supervisor: Pid) -> io::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It may have died just before.
+    if getppid() == supervisor { Ok(()) } else { Err(Errno::ESRCH.into()) }
+}
+
+/// A port that is nobody else's as long as the socket lives. It does not listen, so rank 0 can: with `SO_REUSEPORT`.
+fn reserve_port() -> io::Result<(TcpSocket, u16)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(([127, 0, 0, 1], 0).into())?;
+    let port = socket.local_addr()?.port();
+    Ok((socket, port))
+}
+
+/// The signals that end a job.
+struct Signals {
+    listened: Vec<(Signal, unix::Signal)>,
+    _ended_children: unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let mut listened = Vec::new();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            if !is_ignored(signal)? {
+                listened.push((signal, unix::signal(unix::SignalKind::from_raw(signal as i32))?));
+            }
+        }
+        // Were SIGCHLD ignored, which is inherited, nobody could learn how a child has ended.
+        Ok(Self { listened, _ended_children: unix::signal(unix::SignalKind::child())? })
+    }
+
+    async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            let came = self.listened.iter_mut().find_map(|(signal, stream)| {
+                let is_ready = stream.poll_recv(context).is_ready();
+                is_ready.then_some(*signal)
+            });
+            came.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+fn is_ignored(signal: Signal) -> io::Result<bool> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action nothing is changed; the current one is written to where there is room for it.
+    Errno::result(unsafe { libc::sigaction(signal as i32, ptr::null(), action.as_mut_ptr()) })?;
+    // SAFETY: the call has succeeded, so the action was written.
+    Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
+}
+
+/// A process that was started.
+struct Process {
+    rank: Rank,
+    /// Whether its death is none of the job's.
+    may_die: bool,
+    child: Child,
+    output: [Forwarder; 2],
+}
+
+impl Process {
+    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed.
+    async fn attend(
+        self,
+        mut orders: watch::Receiver<Option<Signal>>,
+        first_failure: Arc<OnceLock<u8>>,
+        notices: Option<Sink>,
+    ) {
+        let [stdout, stderr] = self.output;
+        let (alive, ended) = watch::channel(());
+        let until_ended = || {
+            let mut ended = ended.clone();
+            async move { while ended.changed().await.is_ok() {} }
+        };
+        let process = async {
+            let end = wait(self.child, orders.clone()).await;
+            // Before the output is forwarded, which may take its time: the first to fail counts.
+            if end.code != 0 && !(self.may_die && end.is_death) {
+                let _ = first_failure.set(end.code);
+            }
+            drop(alive);
+            end
+        };
+        let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
+        if let Some(notices) = notices
+            && end.code != 0
+            && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some)).await.is_err()
+        {
+            let notice = format!("everfold: rank {} {}\n", self.rank, end.in_words);
+            notices.send(notice).await;
+        }
+    }
+}
+
+/// Waits until the process has ended, and sends it the signals that are ordered meanwhile.
+async fn wait(mut child: Child, mut orders: watch::Receiver<Option<Signal>>) -> End {
+    loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => return status.into(),
+            Ok(()) = orders.changed() => {
+                let order = *orders.borrow_and_update();
+                // The id is still that of the child, as nobody has waited for it.
+                if let Some(pid) = child.id() {
+                    let _ = kill(Pid::from_raw(pid as i32), order);
+                }
+            }
+        }
+    }
+}
+
+/// How a process has ended.
+struct End {
+    code: u8,
+    /// Whether a signal has killed it.
+    is_death: bool,
+    in_words: String,
+}
+
+impl From<io::Result<ExitStatus>> for End {
+    fn from(status: io::Result<ExitStatus>) -> Self {
+        let (code, in_words) = match status.as_ref().map(|status| (status.code(), status.signal())) {
+            Ok((Some(code), _)) => (code, format!("exited with code {code}")),
+            Ok((None, Some(number))) => match Signal::try_from(number) {
+                Ok(signal) => (128 + number, format!("was killed by {signal}")),
+                Err(_) => (128 + number, format!("was killed by signal {number}")),
+            },
+            Ok((None, None)) | Err(_) => (1, format!("ended in an unknown way: {status:?}")),
+        };
+        let code = u8::try_from(code).unwrap_or(u8::MAX);
+        let is_death = status.is_ok_and(|status| status.signal().is_some());
+        Self { code, is_death, in_words }
+    }
+}

@@ -1,0 +1,552 @@
+//! Drives the master's machine in the process of rank 0.
+//!
+//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out what it
+//! decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its connection does not
+//! take waits by itself.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    net::Shutdown,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    descriptors::{self, patiently},
+    memory::{
+        board::{OwnBoard, SharedWords},
+        lifeline::{self, Ending},
+    },
+    patience::{self, Patience},
+    rank::timestamp,
+    transport::{
+        control::{Address, BoxStream, Listener},
+        handshake::{HandshakeError, Key, Purpose},
+        line::{Inlet, Outlet},
+        lobby::{Guest, Lobby},
+        shm,
+    },
+};
+use everfold_master::{Action, Coordinator, Event, Intake, Master, Policy, event::Notice};
+use everfold_protocol::{
+    Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    board::{Clerk, PATIENCE},
+    frame::FrameError,
+    message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// The master of a job and the thread it lives on.
+#[derive(Debug)]
+pub struct MasterThread {
+    input: mpsc::UnboundedSender<Input>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MasterThread {
+    /// Ends the master at once. Every worker learns it from its broken connection.
+    pub fn abandon(&self) {
+        let _ = self.input.send(Input::Abandon);
+    }
+}
+
+impl Drop for MasterThread {
+    /// Waits until the master has nothing more to do; a panicking thread does not.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && !std::thread::panicking()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a master must know of its job.
+#[derive(Clone, Debug)]
+pub struct MasterConfig {
+    /// Which job.
+    pub job: JobId,
+    /// Its secret.
+    pub key: Key,
+    /// Number of its processes.
+    pub size: u32,
+    /// Where to listen.
+    pub rendezvous: Address,
+    /// Sizes and depths that it schedules with, and the limits of the job.
+    pub policy: Policy,
+    /// Where the ranks of this host put short contributions.
+    pub board: Option<Arc<OwnBoard>>,
+}
+
+impl MasterThread {
+    /// Listens at the rendezvous.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine.
+    pub fn start(config: MasterConfig) -> io::Result<Self> {
+        let (ready, listening) = std::sync::mpsc::channel();
+        let (input, inputs) = mpsc::unbounded_channel();
+        let from_connections = input.clone();
+        let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { input, thread: Some(thread) })
+    }
+}
+
+/// The number of a connection. A process that was turned away may be followed by another in its place, of which it must not
+/// say or end anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticket(u64);
+
+/// Something a connection has to say.
+enum Input {
+    Connected {
+        process: ProcessId,
+        outlet: Outlet<ToWorker>,
+        /// Gets the outlet back if the process is not taken in.
+        answer: oneshot::Sender<Result<Ticket, Outlet<ToWorker>>>,
+    },
+    Messages(Ticket, Header, Vec<ToMaster>),
+    Disconnected(Ticket, ProcessId),
+    Abandon,
+}
+
+async fn host(
+    config: MasterConfig,
+    ready: std::sync::mpsc::Sender<io::Result<()>>,
+    input: mpsc::UnboundedSender<Input>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+) {
+    let listener = match Listener::bind(&config.rendezvous).await {
+        Ok(listener) => listener,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    let _ = ready.send(Ok(()));
+    let config = Arc::new(config);
+    let accepting = tokio::spawn(accept(listener, config.clone(), input.clone()));
+    let connections = Driver::new(&config, input).drive(inputs).await;
+    accepting.abort();
+    // Farewells may still be on their way.
+    for connection in connections.into_values() {
+        connection.end().await;
+    }
+}
+
+/// Arrays up to this length come in messages that are not cut up on their way.
+const SHORT_BYTES: u64 = 4 << 10;
+
+/// How long last messages to a worker may take.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The way to one worker.
+#[derive(Clone)]
+struct Connection {
+    ticket: Ticket,
+    outlet: Arc<Mutex<Outlet<ToWorker>>>,
+    /// Held by the one that waits for the worker to take more.
+    flushing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Connection {
+    fn outlet(&self) -> MutexGuard<'_, Outlet<ToWorker>> {
+        self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends `messages` as far as the worker takes them now, the others behind them as soon as it does.
+    fn send(&self, header: &Header, messages: Vec<ToWorker>, frame_bytes_max: u64) -> Result<(), FrameError> {
+        let mut outlet = self.outlet();
+        let was_blocked = outlet.is_blocked();
+        messages.into_iter().for_each(|message| outlet.push(message));
+        outlet.send(header, frame_bytes_max)?;
+        if outlet.is_blocked() && !was_blocked {
+            tokio::spawn(self.clone().flush());
+        }
+        Ok(())
+    }
+
+    /// Sends what the worker has not taken yet.
+    async fn flush(self) {
+        let _turn = self.flushing.lock().await;
+        while self.outlet().is_blocked() {
+            let line = self.outlet().register();
+            match line {
+                Ok(line) => drop(line.writable().await),
+                // Out of descriptors, most likely.
+                Err(_) => tokio::time::sleep(descriptors::PAUSE).await,
+            }
+            self.outlet().go_on();
+        }
+    }
+
+    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody listens any more.
+    async fn end(self) {
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, self.clone().flush()).await;
+        self.outlet().close(Shutdown::Write);
+    }
+}
+
+struct Driver {
+    job: JobId,
+    /// Which processes run on the same host as this one.
+    host: Option<u64>,
+    input: mpsc::UnboundedSender<Input>,
+    origin: Instant,
+    frame_bytes_max: u64,
+    coordinator: Coordinator<SharedWords>,
+    board: Option<Arc<OwnBoard>>,
+    connections: BTreeMap<ProcessId, Connection>,
+    /// Of the latest connection.
+    ticket: Ticket,
+    patience: Patience,
+    /// The latest short array that somebody has called since messages were sent last.
+    short_call: Option<ReductionId>,
+    /// What was taken in, or said, since the latest look at the timers.
+    intake: Intake,
+    /// Whether the machine wants nothing more, ever.
+    done: bool,
+}
+
+impl Driver {
+    fn new(config: &MasterConfig, input: mpsc::UnboundedSender<Input>) -> Self {
+        let origin = Instant::now();
+        let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
+        let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
+        Self {
+            job: config.job,
+            host: shm::host_id().ok(),
+            input,
+            origin,
+            frame_bytes_max: config.policy.limits.frame_bytes_max,
+            coordinator: Coordinator::new(config.job, master, clerk),
+            board: config.board.clone(),
+            connections: BTreeMap::new(),
+            ticket: Ticket::default(),
+            patience: Patience::default(),
+            short_call: None,
+            intake: Intake::default(),
+            done: false,
+        }
+    }
+
+    /// Runs until the machine is done; returns the connections that are left.
+    async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
+        let mut batch = Vec::new();
+        let mut next_look = tokio::time::Instant::now();
+        while !self.act() {
+            self.watch(&inputs).await;
+            let due = self.coordinator.master().poll_timeout();
+            let due = due.map(|due| {
+                tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
+            });
+            let until = due.into_iter().chain(self.coordinator.has_board().then_some(next_look)).min();
+            let received = match until {
+                Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
+                None => Some(inputs.recv_many(&mut batch, 1024).await),
+            };
+            if received == Some(0) {
+                break;
+            }
+            if batch.iter().any(|input| matches!(input, Input::Abandon)) {
+                return BTreeMap::new();
+            }
+            for input in batch.drain(..) {
+                self.take(input).await;
+            }
+            self.let_time_pass();
+            if self.coordinator.has_board() && next_look <= tokio::time::Instant::now() {
+                self.coordinator.look();
+                self.take_in(timestamp(self.origin));
+                next_look = tokio::time::Instant::now() + PATIENCE;
+            }
+        }
+        self.connections
+    }
+
+    /// If others are about to call what somebody has called just now, waits for them for a short while without going to sleep.
+    async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
+        let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
+        if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
+            let mut looks = patience::looks();
+            while inputs.is_empty() && looks.next().is_some() {
+                // Connections are heard.
+                tokio::task::yield_now().await;
+            }
+            self.patience.learn(inputs.is_empty());
+        }
+    }
+
+    /// However much there is to hear, time passes: whoever hears no pings gives the master up.
+    fn let_time_pass(&mut self) {
+        let now = timestamp(self.origin);
+        if self.coordinator.master().poll_timeout().is_some_and(|due| due <= now) {
+            self.coordinator.let_time_pass();
+            self.take_in(timestamp(self.origin));
+        }
+        self.intake.begin(now);
+    }
+
+    /// Lets the master take in what comes, and wakes ranks up that may have slept too long.
+    fn take_in(&mut self, now: Timestamp) {
+        while let Some(coming) = self.coordinator.poll_coming() {
+            self.coordinator.take_in(now, coming);
+        }
+        let late = self.coordinator.take_late();
+        if let Some(own) = self.board.as_ref().filter(|_| !late.is_empty()) {
+            own.wake(late);
+        }
+    }
+
+    async fn take(&mut self, input: Input) {
+        match input {
+            Input::Connected { process, outlet, answer } => {
+                let taken_in = match self.connections.entry(process) {
+                    Entry::Occupied(_) => Err(outlet),
+                    Entry::Vacant(entry) => {
+                        self.ticket.0 += 1;
+                        let (ticket, outlet) = (self.ticket, Arc::new(Mutex::new(outlet)));
+                        entry.insert(Connection { ticket, outlet, flushing: Arc::default() });
+                        Ok(ticket)
+                    }
+                };
+                let _ = answer.send(taken_in);
+            }
+            Input::Messages(ticket, Header { sender: process, .. }, _)
+            | Input::Disconnected(ticket, process)
+                if self.is_followed(ticket, process) =>
+            {
+                tracing::debug!(%process, "dropped what a connection says whose place another has taken");
+            }
+            Input::Messages(ticket, header, messages) => {
+                for message in messages {
+                    match &message {
+                        ToMaster::Join { peer, .. } => self.watch_life(ticket, peer),
+                        ToMaster::Contribute(call) if is_short(&call.spec) => {
+                            self.short_call = Some(call.reduction);
+                        }
+                        _ => {}
+                    }
+                    self.coordinator.hear(Event::Message { header, message });
+                    let now = timestamp(self.origin);
+                    self.take_in(now);
+                    if self.intake.take(now) {
+                        self.let_time_pass();
+                        self.act();
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+            Input::Disconnected(_, process) => {
+                self.hang_up(process);
+                self.coordinator.hear(Event::Disconnected(process));
+                self.take_in(timestamp(self.origin));
+            }
+            Input::Abandon => {}
+        }
+    }
+
+    /// Whether another connection speaks for `process` by now.
+    fn is_followed(&self, ticket: Ticket, process: ProcessId) -> bool {
+        self.connections.get(&process).is_some_and(|connection| connection.ticket != ticket)
+    }
+
+    /// Hears of the death of a process on this host before its connection breaks.
+    fn watch_life(&self, ticket: Ticket, peer: &Peer) {
+        let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
+        let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
+        let watch = move || match lifeline::outlive(pid, &region) {
+            Ok(Ending::Death) => drop(input.send(Input::Disconnected(ticket, process))),
+            Ok(Ending::Good) => {}
+            Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
+        };
+        // It sleeps until that process ends. Without it the broken connection tells the same, later.
+        let thread = std::thread::Builder::new().name("everfold-watch".to_owned()).stack_size(64 << 10);
+        if let Err(error) = thread.spawn(watch) {
+            tracing::debug!(%process, %error, "cannot watch its life");
+        }
+    }
+
+    /// Does what the machine wants done. Returns true when it wants nothing more, ever.
+    fn act(&mut self) -> bool {
+        while self.act_for_a_while() {
+            self.let_time_pass();
+        }
+        self.done
+    }
+
+    /// Does some of it. Returns whether there may be more.
+    fn act_for_a_while(&mut self) -> bool {
+        let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
+        let (mut refused, mut more) = (Vec::new(), false);
+        self.intake.begin(timestamp(self.origin));
+        while !more && let Some(action) = self.coordinator.poll_action() {
+            let now = timestamp(self.origin);
+            self.take_in(now);
+            more = self.intake.take(now);
+            match action {
+                Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
+                Action::Disconnect(process) => refused.push(process),
+                Action::Notice(notice) => tell(&notice),
+                Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
+                Action::Done => self.done = true,
+            }
+        }
+        let sender = ProcessId::first(MASTER_RANK);
+        let header = Header { job: self.job, epoch: self.coordinator.master().epoch(), sender };
+        for (to, messages) in outgoing {
+            let Some(connection) = self.connections.get(&to) else {
+                continue;
+            };
+            if let Err(error) = connection.send(&header, messages, self.frame_bytes_max) {
+                // A message that cannot be sent must not leave its receiver waiting.
+                tracing::error!(%to, %error, "cannot tell a worker; dropping its connection");
+                refused.push(to);
+            }
+        }
+        for process in refused {
+            self.hang_up(process);
+        }
+        self.intake.begin(timestamp(self.origin));
+        more
+    }
+
+    /// Talks no more to `process` once it has heard what was said.
+    fn hang_up(&mut self, process: ProcessId) {
+        if let Some(connection) = self.connections.remove(&process) {
+            tokio::spawn(connection.end());
+        }
+    }
+}
+
+/// Whether it is about an array that comes in one piece.
+fn is_short(spec: &ReductionSpec) -> bool {
+    spec.kind.array_bytes().is_some_and(|(bytes, _)| bytes <= SHORT_BYTES)
+}
+
+fn tell(notice: &Notice) {
+    match notice {
+        Notice::Failed { process, evidence } => tracing::warn!(%process, %evidence, "process failed"),
+        Notice::News(news) => tracing::info!(%news),
+        Notice::Refused { reduction, ranks, refusal } => {
+            tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
+        }
+        Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
+        Notice::Dissolved(reduction) => tracing::info!(?reduction, "dissolved"),
+        Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
+    }
+}
+
+async fn accept(listener: Listener, config: Arc<MasterConfig>, input: mpsc::UnboundedSender<Input>) {
+    let lobby = Lobby::for_job(config.size);
+    loop {
+        let (stream, guest) = lobby.next(&listener).await;
+        tokio::spawn(connection(stream, guest, config.clone(), input.clone()));
+    }
+}
+
+/// Serves one worker's connection from handshake to hang-up.
+async fn connection(
+    mut stream: BoxStream,
+    guest: Guest,
+    config: Arc<MasterConfig>,
+    input: mpsc::UnboundedSender<Input>,
+) {
+    let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
+        Ok(accepted) => accepted,
+        Err(error) => return tracing::warn!(%error, "dropped a connection"),
+    };
+    let socket = match stream.into_socket() {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => return tracing::warn!(%error, "dropped a connection"),
+    };
+    let outlet = Outlet::new(socket.clone(), seals.outward);
+    let process = hello.process;
+    if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
+        let size = config.size;
+        return turn_away(
+            outlet,
+            &config,
+            format!(
+                "rank 0 was started for a job of {size}, which has no rank {}; give all processes the same EVERFOLD_SIZE",
+                process.rank
+            ),
+        );
+    }
+    let (answer, accepted) = oneshot::channel();
+    if input.send(Input::Connected { process, outlet, answer }).is_err() {
+        return;
+    }
+    // What the driver does not take in it gives back.
+    let ticket = match accepted.await {
+        Ok(Ok(ticket)) => ticket,
+        Ok(Err(outlet)) => {
+            return turn_away(
+                outlet,
+                &config,
+                format!(
+                    "another process is {process} already. Give each process a rank of its own (EVERFOLD_RANK). If this \
+                     one was started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and \
+                     EVERFOLD_SIZE: unset them to start a job of its own"
+                ),
+            );
+        }
+        Err(_) => return,
+    };
+    let error = hear(Inlet::new(socket, seals.inward), (ticket, process), &config, &input).await;
+    tracing::debug!(%process, %error, "connection ended");
+    let _ = input.send(Input::Disconnected(ticket, process));
+}
+
+/// Says why a process is not taken in, and hangs up.
+fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String) {
+    tracing::warn!(reason, "turned a process away");
+    let header = Header { job: config.job, epoch: Epoch(0), sender: ProcessId::first(MASTER_RANK) };
+    outlet.push(ToWorker::Unwelcome { reason });
+    // So short a message fits into any connection that has carried little so far.
+    let _ = outlet.send(&header, config.policy.limits.frame_bytes_max);
+    outlet.close(Shutdown::Write);
+}
+
+/// Passes a worker's messages on until the connection ends; tells why.
+async fn hear(
+    inlet: Inlet,
+    (ticket, process): (Ticket, ProcessId),
+    config: &MasterConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) -> HandshakeError {
+    let line = match patiently(|| inlet.register()).await {
+        Ok(line) => line,
+        Err(error) => return error.into(),
+    };
+    loop {
+        let mut ready = match line.readable().await {
+            Ok(ready) => ready,
+            Err(error) => return error.into(),
+        };
+        let mut stranger = None;
+        let heard = inlet.hear(config.policy.limits.frame_bytes_max, |header, messages| {
+            if header.sender != process {
+                stranger = Some(header.sender);
+            } else {
+                // A driver that has ended ends this task, too.
+                let _ = input.send(Input::Messages(ticket, header, messages));
+            }
+        });
+        if let Some(stranger) = stranger {
+            return io::Error::other(format!("it speaks for {stranger}")).into();
+        }
+        match heard {
+            // The others have their turn.
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => ready.clear_ready(),
+            Err(error) => return error,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A window's generation in shared memory, as a sequence lock: what a reader has read was valid if the generation is the
+//! same before and after.
+//!
+//! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it writes or gives back a byte.
+//! A reader asks [`is_open`], reads, and asks [`is_still_open`]. A generation is never used twice, so that one that was seen
+//! twice was there all the time. `runtime/tests/orderings.rs` tries every order in which two processors may see these steps.
+
+use crate::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+/// What a closed window has instead of a generation.
+const CLOSED: u64 = 0;
+
+/// Lets readers see what was written before.
+pub fn open(word: &AtomicU64, generation: u64) {
+    word.store(generation, Release);
+}
+
+/// No reader takes for valid what is written from now on.
+pub fn close(word: &AtomicU64) {
+    word.store(CLOSED, Relaxed);
+    fence(Release);
+}
+
+/// Whether bytes that are read from now on may be valid.
+pub fn is_open(word: &AtomicU64, generation: u64) -> bool {
+    word.load(Acquire) == generation
+}
+
+/// Whether bytes that were read since [`is_open`] are valid.
+pub fn is_still_open(word: &AtomicU64, generation: u64) -> bool {
+    fence(Acquire);
+    word.load(Relaxed) == generation
+}

@@ -1,0 +1,171 @@
+//! The way to other processes' windows.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use dashmap::DashMap;
+use everfold_protocol::{
+    ProcessId,
+    message::{ByteRange, Data, Fault, Peer, Source, WindowRef},
+    spec::Limits,
+};
+use tokio::sync::watch;
+
+use everfold_worker::machine::ExecutionError;
+
+use crate::{
+    memory::window::Windows,
+    transport::{
+        Fetched, OneSidedRead, ReadError,
+        shm::{self, Shm},
+        tcp::Tcp,
+    },
+};
+
+/// Reads windows of any peer, by the shortest way.
+#[derive(Debug)]
+pub struct Peers {
+    me: ProcessId,
+    host: u64,
+    known: DashMap<ProcessId, Known>,
+    windows: Arc<Windows>,
+    shm: Shm,
+    tcp: Tcp,
+}
+
+/// A process, and whether it was declared failed.
+#[derive(Clone, Debug)]
+struct Known {
+    peer: Peer,
+    failed: watch::Sender<bool>,
+}
+
+impl Peers {
+    /// Knows nobody yet.
+    pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
+        Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
+    }
+
+    /// Lets those of `peers` that are on this host read this process.
+    pub(crate) fn allow(&self, peers: &[Peer]) {
+        let here = peers.iter().filter(|peer| peer.host == self.host).map(|peer| peer.pid);
+        shm::allow_peers(&here.collect::<Vec<_>>());
+    }
+
+    /// Learns of processes, and of the job's limits on silence. Maps the memory of those on this host, which thus outlives
+    /// them.
+    pub fn meet(&self, peers: Vec<Peer>, limits: &Limits) {
+        self.tcp.meet(limits);
+        for peer in peers {
+            if peer.host == self.host && peer.process != self.me {
+                self.shm.map(&peer);
+            }
+            self.known.insert(peer.process, Known { peer, failed: watch::Sender::new(false) });
+        }
+    }
+
+    /// How to reach a process, unless it was declared failed.
+    pub(crate) fn find(&self, process: ProcessId) -> Option<Peer> {
+        let known = self.known.get(&process).filter(|known| !*known.failed.borrow());
+        known.map(|known| known.peer.clone())
+    }
+
+    /// Expects no more answers from a process that was declared failed; whoever waits for one hears it. What `died` on
+    /// this host leaves its shared memory behind, to be read on until it is [forgotten](Self::forget_memory).
+    pub fn forget(&self, process: ProcessId, died: bool) {
+        self.tcp.forget(process);
+        if let Some(known) = self.known.get(&process) {
+            known.failed.send_replace(true);
+        }
+        if !died {
+            self.forget_memory(process);
+        }
+    }
+
+    /// Unmaps the memory of a process that was declared failed, once nobody reads it any more.
+    pub fn forget_memory(&self, process: ProcessId) {
+        self.known.remove(&process);
+        self.shm.forget(process);
+    }
+
+    /// Reads `range` of `data`, or all of it.
+    pub(crate) async fn fetch(
+        &self,
+        owner: ProcessId,
+        data: &Data,
+        range: Option<ByteRange>,
+    ) -> Result<Fetched, ExecutionError> {
+        let window = match data {
+            Data::Inline(bytes) => return Ok(Fetched::Inline(bytes.clone())),
+            Data::Window(window) => window,
+            Data::Private => return Err(ExecutionError::blame(owner, "its data is private")),
+        };
+        let range = range.unwrap_or(ByteRange { start: 0, len: window.bytes });
+        let fault = |error: ReadError| {
+            let fault = match error {
+                ReadError::Checksum | ReadError::Damaged => Fault::Damaged,
+                _ => Fault::Unreachable,
+            };
+            ExecutionError { fault, ..ExecutionError::blame(owner, error) }
+        };
+        let fetched = self.read(owner, window, range).await.map_err(fault)?;
+        let whole = range.start == 0 && range.len == window.bytes;
+        match window.checksum {
+            Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
+                Err(ExecutionError {
+                    fault: Fault::Damaged,
+                    ..ExecutionError::blame(owner, ReadError::Checksum)
+                })
+            }
+            _ => Ok(fetched),
+        }
+    }
+
+    /// Copies `range` of a source, or all of it, while its owner lives.
+    pub(crate) async fn copy(
+        &self,
+        source: &Source,
+        range: Option<ByteRange>,
+    ) -> Result<Bytes, ExecutionError> {
+        match self.fetch(source.process, &source.data, range).await? {
+            fetched @ Fetched::Mapped(_) => {
+                let copied = tokio::task::spawn_blocking(move || {
+                    let bytes = Bytes::copy_from_slice(&fetched);
+                    fetched.is_still_valid().then_some(bytes)
+                });
+                let bytes = copied.await.ok().flatten();
+                bytes.ok_or_else(|| ExecutionError {
+                    fault: Fault::Unreachable,
+                    ..ExecutionError::blame(source.process, ReadError::Released)
+                })
+            }
+            fetched => Ok(Bytes::from_owner(fetched)),
+        }
+    }
+
+    async fn read(
+        &self,
+        owner: ProcessId,
+        window: &WindowRef,
+        range: ByteRange,
+    ) -> Result<Fetched, ReadError> {
+        if owner == self.me {
+            let held = self.windows.read(window.window, window.generation, range).await;
+            return held.map(Fetched::Own).map_err(ReadError::from);
+        }
+        let gone = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "it is not in the job"));
+        let Known { peer, failed } = self.known.get(&owner).map(|known| known.clone()).ok_or_else(gone)?;
+        if peer.host == self.host {
+            match self.shm.read(&peer, window, range).await {
+                // Reading other processes' memory is forbidden here; their servers still answer.
+                Err(ReadError::Unreachable(error)) => tracing::debug!(%owner, %error, "falling back to tcp"),
+                result => return result,
+            }
+        }
+        let mut failed = failed.subscribe();
+        tokio::select! {
+            result = self.tcp.read(&peer, window, range) => result,
+            _ = failed.wait_for(|failed| *failed) => Err(gone()),
+        }
+    }
+}

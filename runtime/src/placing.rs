@@ -1,0 +1,176 @@
+//! What a rank does with the board of its job.
+
+use std::{io, sync::Arc};
+
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId,
+    board::{Board, Spot, Stage, Ticket, Tickets, can_have},
+    bracketing::{self, Span},
+    message::Peer,
+    spec::{Limits, Order, ReductionSpec},
+};
+
+use everfold_worker::machine::ExecutionError;
+
+use crate::{
+    body::Body,
+    executor::Returned,
+    handle::{Answer, CallError, Completed},
+    kernel::{self, Accumulate, Bracketing, Own},
+    memory::board::{self, Bells, OwnBoard, SharedWords, now},
+    patience::{self, Patience},
+};
+
+/// What is folded at once is copied off the board before: so many bytes, which stay in the cache.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// A call on the board, its body, and where its outcome is awaited.
+pub(crate) type Placed = Ticket<(Body, Answer)>;
+
+/// A complete round.
+pub(crate) type Round = everfold_protocol::board::Round<SharedWords>;
+
+/// The calls on the board of one rank.
+pub(crate) type Calls = Tickets<SharedWords, (Body, Answer)>;
+
+/// The board, and the way to wake the others up.
+pub(crate) struct Placing {
+    me: Rank,
+    board: Arc<Board<SharedWords>>,
+    bells: Arc<Bells>,
+    /// What was watched last.
+    watched: Option<Spot>,
+    patience: Patience,
+}
+
+impl Placing {
+    /// The board of the job of these processes, if they can have one; `own` in the process that has made it.
+    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
+        let open = || {
+            let bells = Arc::new(Bells::open(peers)?);
+            own.iter().for_each(|own| own.meet(&bells));
+            let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
+            let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
+            Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))
+        };
+        let opened: io::Result<_> = (limits.board_bytes_max > 0 && can_have(peers)).then(open)?;
+        // Without it everything still works with messages.
+        opened.inspect_err(|error| tracing::warn!(%error, "no board")).ok()
+    }
+
+    /// Waits for a short while, if others are about to make room for this call.
+    pub fn wait_for_room(&self, reduction: ReductionId) {
+        give_way_while(|| self.board.is_cleared_for(self.me, reduction));
+    }
+
+    /// Wakes up those who sleep over a round that is complete now.
+    pub fn wake_others(&self) {
+        self.board.sleepers(self.me).for_each(|rank| self.bells.ring(rank));
+    }
+
+    /// A look at the latest call, if that has not been watched yet and it may be worth the while.
+    pub fn watch(&mut self, latest: Spot) -> Option<Watch> {
+        if self.watched.replace(latest) == Some(latest) {
+            return None;
+        }
+        let watch = || Watch { me: self.me, board: self.board.clone(), spot: latest };
+        self.patience.takes_chance().then(watch)
+    }
+
+    /// Takes in whether watching was worth the while.
+    pub fn has_watched(&mut self, in_vain: bool) {
+        self.patience.learn(in_vain);
+    }
+}
+
+/// Watches one round, to see without being woken up when it is complete.
+pub(crate) struct Watch {
+    me: Rank,
+    board: Arc<Board<SharedWords>>,
+    spot: Spot,
+}
+
+impl Watch {
+    /// Waits for a short while. Returns whether the round is still open; all that is on the board has to be looked at once more
+    /// in either case.
+    pub fn wait(&self) -> bool {
+        let is_open = || self.board.stage(self.me, self.spot) == Stage::Open;
+        self.board.watch(self.me);
+        give_way_while(is_open);
+        self.board.sleep(self.me);
+        is_open()
+    }
+}
+
+/// Gives the core to others, who may be about to do what is waited for.
+fn give_way_while(waits: impl Fn() -> bool) {
+    let mut looks = patience::looks();
+    while waits() && looks.next().is_some() {}
+}
+
+/// How a call ends whose round is complete.
+pub(crate) fn end(me: Rank, placed: Placed, round: Round) -> (Answer, Result<Completed, CallError>) {
+    let Ticket { spec, with: (body, to), .. } = placed;
+    let report = round.report(now(), &spec);
+    let receives = spec.delivery.root().is_none_or(|root| root == me);
+    let value = match body {
+        Body::Array { mut memory, element_bytes, accumulate } if receives => {
+            let folded = fold(&spec, memory.bytes_mut(), &round, element_bytes, &accumulate);
+            folded.map(|()| Some(Returned::Array(memory)))
+        }
+        _ => Ok(None),
+    };
+    (to, value.map(|value| Completed { value, report }).map_err(CallError::ResultLost))
+}
+
+/// Folds what all have contributed into `target`; where one rank receives the result, that is its own.
+fn fold(
+    spec: &ReductionSpec,
+    target: &mut [u8],
+    round: &Round,
+    element_bytes: usize,
+    accumulate: &Accumulate,
+) -> Result<(), ExecutionError> {
+    let root = spec.delivery.root();
+    let others: Vec<Rank> = spec.group.iter().filter(|rank| Some(*rank) != root).collect();
+    if let Some(strange) = others.iter().find(|rank| round.len_of(**rank) != Some(target.len())) {
+        let reason = "what lies on the board is no contribution to this reduction";
+        return Err(ExecutionError::blame(ProcessId::first(*strange), reason));
+    }
+    let leaf = |at| (Span { first: at, last: at }, Bracketing::operand(at));
+    let bracketing = match spec.order {
+        Order::Arrival => None,
+        Order::Fixed => bracketing::fold((0..spec.group.len()).map(leaf), Bracketing::pair),
+    };
+    // Whole words of the board, and whole elements: those of predefined operations have 1, 2, 4, 8 or 16 bytes.
+    let unit = element_bytes.max(8);
+    let block_bytes = (SCRATCH_BYTES / others.len() / unit).max(1) * unit;
+    let stride = block_bytes.min(target.len().next_multiple_of(unit));
+    let mut scratch = vec![0; others.len() * stride];
+    for (index, target) in target.chunks_mut(block_bytes).enumerate() {
+        for (copy, rank) in scratch.chunks_mut(stride).zip(&others) {
+            round.read(*rank, index * block_bytes, &mut copy[..target.len()]);
+        }
+        let copies: Vec<&[u8]> = scratch.chunks(stride).map(|copy| &copy[..target.len()]).collect();
+        let (own, own_number, sources) = match root {
+            Some(root) => (Own::InPlace, root.index(), &copies[..]),
+            // All fold in one order.
+            None => (Own::From(copies[0]), 0, &copies[1..]),
+        };
+        match &bracketing {
+            None => kernel::fold(target, own, sources, element_bytes, accumulate),
+            Some(bracketing) => {
+                kernel::fold_bracketed(
+                    target,
+                    own,
+                    own_number,
+                    sources,
+                    bracketing,
+                    element_bytes,
+                    accumulate,
+                );
+            }
+        }
+    }
+    Ok(())
+}

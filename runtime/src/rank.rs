@@ -1,0 +1,173 @@
+//! The thread that does a process's input and output: it hears the master, and serves windows to peers. It never folds
+//! anything long and never waits for the application. [`start`] makes it.
+
+use std::{
+    cell::Cell,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use everfold_protocol::{JobId, ProcessId, message::Peer};
+
+use crate::{
+    driver::Driver,
+    keeper::{Keeper, KeeperConfig},
+    launch::Transport,
+    memory::{lifeline::Lifeline, region::Region, window::Windows},
+    peers::Peers,
+    serving::Server,
+    transport::{
+        control::{Address, BoxStream, Listener, connect_until},
+        handshake::{Key, Purpose, Seals},
+        lobby::{self, Lobby},
+        shm,
+        tcp::Tcp,
+    },
+};
+
+pub use crate::{
+    driver::timestamp,
+    handle::{Call, CallError, Completed, Handle, JoinError, Pending, RankConfig, Waiting},
+};
+
+/// Stack of a thread that folds. Objects are nested as deep as the stacks of small threads allow, but what `combine` makes of several
+/// may be deeper before it is refused. Pages that are never touched cost nothing.
+const FOLD_STACK_BYTES: usize = 8 << 20;
+
+/// Joins the job and waits until everyone has.
+///
+/// # Errors
+/// See [`JoinError`].
+pub fn start(config: RankConfig) -> Result<Handle, JoinError> {
+    let (ready, welcome) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("everfold-io".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(config.threads)
+            .thread_keep_alive(Duration::from_secs(60))
+            .thread_name("everfold-fold")
+            .thread_stack_size(FOLD_STACK_BYTES)
+            .build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(work(config, ready)),
+            Err(error) => drop(ready.send(Err(error.into()))),
+        }
+    })?;
+    let mut handle = welcome.recv().unwrap_or(Err(JoinError::MasterLost))?;
+    handle.thread = Some(thread);
+    Ok(handle)
+}
+
+/// Joins the job, and works until this process has left it.
+async fn work(config: RankConfig, ready: mpsc::Sender<Result<Handle, JoinError>>) {
+    let (members, incoming) = tokio::sync::mpsc::unbounded_channel();
+    let driver = match connect(config, members, ready.clone()).await {
+        Ok(driver) => driver,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    // Without it the broken connection tells the same, later.
+    let _lifeline = driver.windows.region().and_then(|region| {
+        Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
+    });
+    driver.run(incoming).await;
+}
+
+async fn connect(
+    config: RankConfig,
+    members: Members,
+    ready: mpsc::Sender<Result<Handle, JoinError>>,
+) -> Result<Arc<Driver>, JoinError> {
+    let RankConfig { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
+    let address = || rendezvous.clone();
+    let deadline = tokio::time::Instant::now() + join_timeout;
+    // The master may not be there yet. Later it is, and hangs up at most.
+    let first = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
+        address: address(),
+        timeout: join_timeout,
+        source,
+    })?;
+    let first = Cell::new(Some(first));
+    let connect = || {
+        let first = first.take();
+        async move {
+            match first {
+                Some(first) => Ok(first),
+                None => connect_until(rendezvous, deadline).await,
+            }
+        }
+    };
+    let (control, seals) = lobby::knock(connect, &key, job, process, Purpose::Control)
+        .await
+        .map_err(|source| JoinError::Handshake { address: address(), source })?;
+    let shared = match transport {
+        // Without shared memory everything still works over TCP.
+        Transport::Auto | Transport::Shm => shm::host_id().and_then(|host| Ok((host, Region::new()?))),
+        Transport::Tcp => Err(io::ErrorKind::Unsupported.into()),
+    };
+    let (host, region) = match shared {
+        Ok((host, region)) => (host, Some(region)),
+        Err(error) => {
+            if transport != Transport::Tcp {
+                tracing::warn!(%error, "no shared memory: all goes over TCP");
+            }
+            (shm::host_apart(process), None)
+        }
+    };
+    // Others find this host at the address that leads to the master.
+    let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
+    let own_address =
+        listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable).map_err(io::Error::from)?;
+    let windows = Arc::new(Windows::new(region));
+    let lobby = Lobby::for_job(config.size);
+    let server = Arc::new(Server::new(windows.clone()));
+    tokio::spawn(serve(listener, lobby, (key, job, process), server.clone(), members));
+    let me = Peer {
+        process,
+        host,
+        pid: std::process::id(),
+        region: windows.region().map(|region| region.handle()),
+        bell: None,
+        board: config.board.as_ref().map(|board| board.handle()),
+        address: own_address.to_string(),
+        domain: config.domain.clone(),
+    };
+    let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
+    let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
+    Ok(Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?)
+}
+
+/// Whoever has connected to the deputy here.
+type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream, Seals)>;
+
+/// Answers peers that read this process's windows, and lets members of its team in.
+async fn serve(
+    listener: Listener,
+    lobby: Lobby,
+    (key, job, me): (Key, JobId, ProcessId),
+    server: Arc<Server>,
+    members: Members,
+) {
+    loop {
+        let (mut stream, guest) = lobby.next(&listener).await;
+        let (server, members) = (server.clone(), members.clone());
+        tokio::spawn(async move {
+            let (hello, seals) = match guest.prove(&mut stream, &key, job).await {
+                Ok(proved) => proved,
+                Err(error) => return tracing::debug!(%error, "dropped a connection"),
+            };
+            match hello.purpose {
+                // Nobody hears it when this process is about to end.
+                Purpose::Team(to) if to == me => drop(members.send((hello.process, stream, seals))),
+                Purpose::Data(to) if to == me => {
+                    if let Err(error) = server.serve(hello.process, stream, seals).await {
+                        tracing::debug!(%error, "dropped a connection");
+                    }
+                }
+                purpose => tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray"),
+            }
+        });
+    }
+}
