@@ -7,10 +7,11 @@ use std::time::Duration;
 use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
     message::{
-        ByteRange, Contribution, Data, Fault, Finished, Header, Peer, Piece, Place, ToWorker, WindowRef,
+        ByteRange, Contribution, Data, Fault, Finished, Header, Peer, Piece, Place, ToMaster, ToWorker,
+        WindowRef,
     },
     report::{Refusal, Report},
-    spec::{BodyKind, Delivery, Limits, Order, Protection},
+    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
 };
 use everfold_worker::machine::{Action, Collected, End, Event, ExecutionError, Worker};
 
@@ -30,9 +31,8 @@ fn contribution(reduction: ReductionId) -> Contribution {
     Contribution { reduction, name: "sum".to_owned(), spec, data: Data::Inline(vec![1].into()) }
 }
 
-/// A worker that has called `reduction`.
-fn worker(reduction: ReductionId) -> Worker {
-    let peer = |rank| Peer {
+fn peer(rank: u32) -> Peer {
+    Peer {
         process: ProcessId::first(Rank(rank)),
         host: u64::from(rank),
         pid: 1,
@@ -41,7 +41,11 @@ fn worker(reduction: ReductionId) -> Worker {
         board: None,
         address: String::new(),
         domain: None,
-    };
+    }
+}
+
+/// A worker that has called `reduction`.
+fn worker(reduction: ReductionId) -> Worker {
     let mut worker = Worker::new(peer(1), 3);
     let welcome = ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits: Limits::default() };
     hear(&mut worker, welcome);
@@ -127,4 +131,35 @@ fn a_result_that_came_in_a_message_is_lent_to_nobody() {
     assert!(actions.iter().any(ends), "the future ends: {actions:?}");
     assert_eq!(actions.last(), Some(&Action::Release(reduction)));
     assert_eq!(worker.gone(), None, "{ME} takes part");
+}
+
+/// A later call of a name that goes straight to the master waits behind one that teams try: the master hears a rank's calls of a
+/// name in order.
+#[test]
+fn what_is_not_tried_in_teams_waits_for_earlier_calls_of_its_name() {
+    let mut worker = Worker::new(peer(1), 3);
+    let limits = Limits { teams_from: 3, ..Limits::default() };
+    hear(&mut worker, ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits });
+    let calls = |worker: &mut Worker, contribution: Contribution| {
+        worker.handle_event(Timestamp::ZERO, Event::Call(contribution));
+        let actions = std::iter::from_fn(|| worker.poll_action());
+        let of_call =
+            |action: &Action| matches!(action, Action::Tell(..) | Action::Send(ToMaster::Contribute(_)));
+        actions.filter(of_call).collect::<Vec<_>>()
+    };
+    let id = |sequence| ReductionId::new("sum", sequence);
+    let in_teams = |sequence| {
+        let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 8 };
+        let data = Data::Inline(vec![1; 8].into());
+        let Contribution { reduction, name, spec, .. } = contribution(id(sequence));
+        let delivery = Delivery::Root(Rank(0));
+        let spec = ReductionSpec { kind, delivery, allow_missing: false, ..spec };
+        Contribution { reduction, name, spec, data }
+    };
+    let told = calls(&mut worker, in_teams(0));
+    assert!(matches!(told.as_slice(), [Action::Tell(..)]), "a deputy hears it: {told:?}");
+    let told = calls(&mut worker, contribution(id(1)));
+    assert!(told.is_empty(), "the first is not with the master: {told:?}");
+    let told = calls(&mut worker, contribution(ReductionId::new("another", 0)));
+    assert!(matches!(told.as_slice(), [Action::Send(_)]), "another name does not wait: {told:?}");
 }
