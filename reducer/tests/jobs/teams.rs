@@ -43,7 +43,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
 /// Runs a job that says what its master decides.
 fn followed(program: &str, transport: &str) -> End {
     let mut command = job(program, RANKS, transport);
-    command.env("RUST_LOG", "everfold::host=debug");
+    command.env("RUST_LOG", "everfold_runtime::master=debug");
     Process::spawn(command).end()
 }
 
