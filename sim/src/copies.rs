@@ -234,6 +234,8 @@ impl World {
 
     fn note_counted(&mut self, task: &Task) {
         let reduction = task.segment.reduction;
+        let is_meant = |spec: &&ReductionSpec| spec.protection == Protection::CommitFirst;
+        let Some(spec) = self.spec_of(reduction).filter(is_meant).cloned() else { return };
         let paths = task.sources.iter().map(|source| &source.path).chain([&task.own]);
         let ranks: Path = paths.flat_map(Path::iter).collect();
         let before = self.copying.folded.entry(reduction).or_default();
@@ -242,10 +244,6 @@ impl World {
             return;
         }
         *before = before.union(&new).expect("they are new");
-        let Some(spec) = self.spec_of(reduction).filter(|spec| spec.protection == Protection::CommitFirst)
-        else {
-            return;
-        };
         let early = new.iter().filter(|rank| !self.may_count(reduction, *rank, &spec)).collect();
         self.copying.counted.push(Counted { reduction, ranks: new, early });
     }
@@ -335,9 +333,9 @@ impl World {
         })
     }
 
-    fn spec_of(&self, reduction: ReductionId) -> Option<ReductionSpec> {
+    fn spec_of(&self, reduction: ReductionId) -> Option<&ReductionSpec> {
         let mut shares = self.processes.iter().filter_map(|process| process.shares.get(&reduction.called()));
-        shares.next().map(|share| share.spec.clone())
+        shares.next().map(|share| &share.spec)
     }
 
     /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes: of one segment, or of all.
@@ -359,7 +357,7 @@ impl World {
             let id = SegmentId { reduction, index };
             self.processes.iter().any(|process| keeps(process, id))
         };
-        let all = self.segments(reduction, &spec).map(|(index, _)| index);
+        let all = self.segments(reduction, spec).map(|(index, _)| index);
         all.filter(|index| segment.is_none_or(|segment| segment == *index)).all(has_copy)
     }
 
@@ -386,6 +384,6 @@ impl World {
             let id = SegmentId { reduction, index };
             self.processes.iter().any(|process| holds(&process, id))
         };
-        !self.segments(reduction, &spec).all(|(index, _)| is_held(index))
+        !self.segments(reduction, spec).all(|(index, _)| is_held(index))
     }
 }
