@@ -104,7 +104,7 @@ impl MasterThread {
 /// The number of a connection. A process that was turned away may be followed by another in its place, of which it must not
 /// say or end anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ticket(u64);
+struct ConnectionId(u64);
 
 /// Something a connection has to say.
 enum Input {
@@ -112,10 +112,10 @@ enum Input {
         process: ProcessId,
         outlet: Outlet<ToWorker>,
         /// Gets the outlet back if the process is not taken in.
-        answer: oneshot::Sender<Result<Ticket, Outlet<ToWorker>>>,
+        answer: oneshot::Sender<Result<ConnectionId, Outlet<ToWorker>>>,
     },
-    Messages(Ticket, Header, Vec<ToMaster>),
-    Disconnected(Ticket, ProcessId),
+    Messages(ConnectionId, Header, Vec<ToMaster>),
+    Disconnected(ConnectionId, ProcessId),
     Abandon,
 }
 
@@ -132,7 +132,7 @@ async fn host(
     let _ = ready.send(Ok(()));
     let config = Arc::new(config);
     let accepting = tokio::spawn(accept(listener, config.clone(), input.clone()));
-    let connections = Driver::new(&config, input).drive(inputs).await;
+    let connections = MasterDriver::new(&config, input).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.
     for connection in connections.into_values() {
@@ -149,7 +149,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The way to one worker.
 #[derive(Clone)]
 struct Connection {
-    ticket: Ticket,
+    number: ConnectionId,
     outlet: Arc<Mutex<Outlet<ToWorker>>>,
     /// Held by the one that waits for the worker to take more.
     flushing: Arc<tokio::sync::Mutex<()>>,
@@ -193,7 +193,7 @@ impl Connection {
     }
 }
 
-struct Driver {
+struct MasterDriver {
     job: JobId,
     /// Which processes run on the same host as this one.
     host: Option<u64>,
@@ -204,7 +204,7 @@ struct Driver {
     board: Option<Arc<OwnBoard>>,
     connections: BTreeMap<ProcessId, Connection>,
     /// Of the latest connection.
-    ticket: Ticket,
+    number: ConnectionId,
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
@@ -214,7 +214,7 @@ struct Driver {
     done: bool,
 }
 
-impl Driver {
+impl MasterDriver {
     fn new(config: &MasterConfig, input: mpsc::UnboundedSender<Input>) -> Self {
         let origin = Instant::now();
         let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
@@ -228,7 +228,7 @@ impl Driver {
             coordinator: Coordinator::new(config.job, master, clerk),
             board: config.board.clone(),
             connections: BTreeMap::new(),
-            ticket: Ticket::default(),
+            number: ConnectionId::default(),
             patience: Patience::default(),
             short_call: None,
             intake: Intake::default(),
@@ -310,24 +310,24 @@ impl Driver {
                 let taken_in = match self.connections.entry(process) {
                     Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
-                        self.ticket.0 += 1;
-                        let (ticket, outlet) = (self.ticket, Arc::new(Mutex::new(outlet)));
-                        entry.insert(Connection { ticket, outlet, flushing: Arc::default() });
-                        Ok(ticket)
+                        self.number.0 += 1;
+                        let (number, outlet) = (self.number, Arc::new(Mutex::new(outlet)));
+                        entry.insert(Connection { number, outlet, flushing: Arc::default() });
+                        Ok(number)
                     }
                 };
                 let _ = answer.send(taken_in);
             }
-            Input::Messages(ticket, Header { sender: process, .. }, _)
-            | Input::Disconnected(ticket, process)
-                if self.is_followed(ticket, process) =>
+            Input::Messages(number, Header { sender: process, .. }, _)
+            | Input::Disconnected(number, process)
+                if self.is_followed(number, process) =>
             {
                 tracing::debug!(%process, "dropped what a connection says whose place another has taken");
             }
-            Input::Messages(ticket, header, messages) => {
+            Input::Messages(number, header, messages) => {
                 for message in messages {
                     match &message {
-                        ToMaster::Join { peer, .. } => self.watch_life(ticket, peer),
+                        ToMaster::Join { peer, .. } => self.watch_life(number, peer),
                         ToMaster::Contribute(call) if is_short(&call.spec) => {
                             self.short_call = Some(call.reduction);
                         }
@@ -353,16 +353,16 @@ impl Driver {
     }
 
     /// Whether another connection speaks for `process` by now.
-    fn is_followed(&self, ticket: Ticket, process: ProcessId) -> bool {
-        self.connections.get(&process).is_some_and(|connection| connection.ticket != ticket)
+    fn is_followed(&self, number: ConnectionId, process: ProcessId) -> bool {
+        self.connections.get(&process).is_some_and(|connection| connection.number != number)
     }
 
     /// Hears of the death of a process on this host before its connection breaks.
-    fn watch_life(&self, ticket: Ticket, peer: &Peer) {
+    fn watch_life(&self, number: ConnectionId, peer: &Peer) {
         let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
         let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
         let watch = move || match lifeline::outlive(pid, &region) {
-            Ok(Ending::Death) => drop(input.send(Input::Disconnected(ticket, process))),
+            Ok(Ending::Death) => drop(input.send(Input::Disconnected(number, process))),
             Ok(Ending::Good) => {}
             Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
         };
@@ -484,8 +484,8 @@ async fn connection(
         return;
     }
     // What the driver does not take in it gives back.
-    let ticket = match accepted.await {
-        Ok(Ok(ticket)) => ticket,
+    let number = match accepted.await {
+        Ok(Ok(number)) => number,
         Ok(Err(outlet)) => {
             return turn_away(
                 outlet,
@@ -499,9 +499,9 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let error = hear(Inlet::new(socket, seals.inward), (ticket, process), &config, &input).await;
+    let error = hear(Inlet::new(socket, seals.inward), (number, process), &config, &input).await;
     tracing::debug!(%process, %error, "connection ended");
-    let _ = input.send(Input::Disconnected(ticket, process));
+    let _ = input.send(Input::Disconnected(number, process));
 }
 
 /// Says why a process is not taken in, and hangs up.
@@ -517,7 +517,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 /// Passes a worker's messages on until the connection ends; tells why.
 async fn hear(
     inlet: Inlet,
-    (ticket, process): (Ticket, ProcessId),
+    (number, process): (ConnectionId, ProcessId),
     config: &MasterConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> HandshakeError {
@@ -536,7 +536,7 @@ async fn hear(
                 stranger = Some(header.sender);
             } else {
                 // A driver that has ended ends this task, too.
-                let _ = input.send(Input::Messages(ticket, header, messages));
+                let _ = input.send(Input::Messages(number, header, messages));
             }
         });
         if let Some(stranger) = stranger {

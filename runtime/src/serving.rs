@@ -69,13 +69,13 @@ impl Server {
             stream.bound_silence(*silence_max).map_err(HandshakeError::from)?;
         }
         let (cut, is_cut) = oneshot::channel();
-        let ticket = self.readers().admit(reader, cut)?;
+        let admission = self.readers().admit(reader, cut)?;
         let served = tokio::select! {
             biased;
             _ = is_cut => Err(HasDeparted(reader).into()),
             served = tcp::serve(stream, seals, self.windows.clone()) => served.map_err(ServeError::from),
         };
-        self.readers().close(reader, ticket);
+        self.readers().close(reader, admission);
         served
     }
 

@@ -10,14 +10,14 @@ use everfold_protocol::ProcessId;
 /// The connections of readers that may be here, one each, with what is bound to them.
 #[derive(Debug)]
 pub struct Readers<C> {
-    open: BTreeMap<ProcessId, (Ticket, C)>,
+    open: BTreeMap<ProcessId, (Admission, C)>,
     departed: BTreeSet<ProcessId>,
     admitted: u64,
 }
 
 /// Stands for one connection of a reader, as opposed to its later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct Admission(u64);
 
 /// The reader was declared failed, and reads nothing more here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,14 +35,14 @@ impl<C> Readers<C> {
     ///
     /// # Errors
     /// [`HasDeparted`].
-    pub fn admit(&mut self, reader: ProcessId, connection: C) -> Result<Ticket, HasDeparted> {
+    pub fn admit(&mut self, reader: ProcessId, connection: C) -> Result<Admission, HasDeparted> {
         if self.departed.contains(&reader) {
             return Err(HasDeparted(reader));
         }
         self.admitted += 1;
-        let ticket = Ticket(self.admitted);
-        self.open.insert(reader, (ticket, connection));
-        Ok(ticket)
+        let admission = Admission(self.admitted);
+        self.open.insert(reader, (admission, connection));
+        Ok(admission)
     }
 
     /// What is bound to a reader's connection.
@@ -56,8 +56,8 @@ impl<C> Readers<C> {
     }
 
     /// Takes in that a connection has ended; a later one of that reader stays.
-    pub fn close(&mut self, reader: ProcessId, ticket: Ticket) {
-        if self.open.get(&reader).is_some_and(|(current, _)| *current == ticket) {
+    pub fn close(&mut self, reader: ProcessId, admission: Admission) {
+        if self.open.get(&reader).is_some_and(|(current, _)| *current == admission) {
             self.open.remove(&reader);
         }
     }

@@ -83,7 +83,7 @@ pub(crate) struct Driver {
 /// What one thread at a time works with.
 struct Inner {
     part: Part,
-    locals: BTreeMap<ReductionId, Local>,
+    calls: BTreeMap<ReductionId, OpenCall>,
     placing: Option<Placing>,
     outlet: Outlet<ToMaster>,
     limits: Limits,
@@ -98,7 +98,7 @@ struct Inner {
 }
 
 /// A call of the application.
-struct Local {
+struct OpenCall {
     share: Arc<Share>,
     answer: Option<Answer>,
 }
@@ -135,7 +135,7 @@ impl Driver {
         outlet.prepare()?;
         let inner = Inner {
             part: Part::new(Worker::new(me, config.size)),
-            locals: BTreeMap::new(),
+            calls: BTreeMap::new(),
             placing: None,
             outlet,
             limits: Limits::default(),
@@ -301,8 +301,8 @@ impl Driver {
             share.release();
             return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }
-        let local = Local { share: Arc::new(share), answer: Some(to) };
-        inner.locals.insert(contribution.reduction, local);
+        let call = OpenCall { share: Arc::new(share), answer: Some(to) };
+        inner.calls.insert(contribution.reduction, call);
         let call = Event::Call(contribution);
         let settled = self.take_part(&mut inner, |part, now, publish| part.hear(now, call, publish));
         self.go_on(inner, settled);
@@ -393,11 +393,11 @@ impl Driver {
         inner.news = None;
         let settled = self.settle(&mut inner);
         let placed: Vec<Placed> = inner.part.forget();
-        let open = mem::take(&mut inner.locals);
+        let open = mem::take(&mut inner.calls);
         inner.outlet.close(Shutdown::Both);
         drop(inner);
         self.end(settled);
-        let open = open.into_values().filter_map(|local| local.answer);
+        let open = open.into_values().filter_map(|call| call.answer);
         for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
         }
@@ -612,10 +612,10 @@ impl Driver {
 
     fn release(&self, inner: &mut Inner, reduction: ReductionId) {
         self.keeper.release(reduction);
-        if let Some(local) = inner.locals.remove(&reduction) {
-            local.share.release();
-            if local.share.is_long_to_drop() {
-                self.runtime.spawn_blocking(move || drop(local));
+        if let Some(call) = inner.calls.remove(&reduction) {
+            call.share.release();
+            if call.share.is_long_to_drop() {
+                self.runtime.spawn_blocking(move || drop(call));
             }
         }
     }
@@ -638,7 +638,7 @@ struct Ears {
 
 impl Inner {
     fn share(&self, reduction: ReductionId) -> Option<Arc<Share>> {
-        self.locals.get(&reduction).map(|local| local.share.clone())
+        self.calls.get(&reduction).map(|call| call.share.clone())
     }
 }
 
@@ -652,11 +652,11 @@ fn end(inner: &mut Inner, error: JoinError) {
 
 /// How a call ends for the application.
 fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> {
-    let local = inner.locals.get_mut(&reduction)?;
-    let to = local.answer.take()?;
+    let call = inner.calls.get_mut(&reduction)?;
+    let to = call.answer.take()?;
     let result = match end {
         End::Received(report) => {
-            let share = local.share.clone();
+            let share = call.share.clone();
             return Some(Deed::Begin(Box::pin(async move {
                 let value = share.take_body().await;
                 let completed = value.map(|value| Completed { value: Some(value), report });

@@ -9,7 +9,7 @@ use everfold_protocol::{
     spec::Limits,
 };
 
-use super::{Driver, Inner, Local, answer};
+use super::{Driver, Inner, OpenCall, answer};
 use everfold_worker::participant::Participant;
 
 use crate::{
@@ -88,7 +88,7 @@ impl Driver {
         inner: &mut Inner,
         how: impl FnOnce(&mut Part, Timestamp, Publish<'_>) -> R,
     ) -> R {
-        let Inner { part, locals, limits, .. } = inner;
+        let Inner { part, calls, limits, .. } = inner;
         // What lies on the board the master takes from there as it is.
         let limits = Limits { inline_bytes_max: board::BODY_BYTES_MAX, ..*limits };
         how(part, self.now(), &mut |Placed { reduction, name, spec, with: (body, to) }, _| match Share::new(
@@ -104,7 +104,7 @@ impl Driver {
                 None
             }
             Ok((share, data)) => {
-                locals.insert(reduction, Local { share: Arc::new(share), answer: Some(to) });
+                calls.insert(reduction, OpenCall { share: Arc::new(share), answer: Some(to) });
                 Some(Contribution { reduction, name, spec, data })
             }
         })
