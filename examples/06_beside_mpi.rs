@@ -32,7 +32,7 @@ fn main() -> everfold::Result<()> {
     }
     let mpi_took = started.elapsed();
 
-    // As it is: whatever happens to others, this rank gets an answer.
+    // This rank gets an answer even if other ranks die.
     everfold::launch(Launch::from_mpi(&world).map_err(everfold::Error::from)?, |session| async move {
         let started = Instant::now();
         let outcome = session.reduce("sum", Sum(mine)).root(0).await?;

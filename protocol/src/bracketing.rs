@@ -1,4 +1,4 @@
-//! The fixed order: which operands meet, whoever computes it and whenever ([`Order::Fixed`](crate::spec::Order)).
+//! The fixed order: which operands meet, at any rank and at any time ([`Order::Fixed`](crate::spec::Order)).
 //!
 //! The ranks of a reduction's group, as it was agreed on, are in ascending order the leaves 0, 1, 2 … of a binary tree. A node of
 //! level `l` stands over the 2^l leaves from a multiple of 2^l on. Its value is that of its left half `∘` that of its right
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever brackets have been formed before, and whatever is missing.
+        /// Any brackets may have been formed before, and any contributions may be missing.
         #[test]
         fn a_fold_is_the_node_over_its_operands(
             present in prop::collection::btree_set(0usize..64, 1..40),

@@ -265,7 +265,7 @@ pub struct Kept {
     pub result: Result<Data, NotKept>,
 }
 
-/// The result of a reduction could not be copied as a whole, as whoever holds a piece of it could not be reached.
+/// The result of a reduction could not be copied as a whole: the process that holds a piece of it could not be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotCollected {
     /// Which reduction.
@@ -518,7 +518,7 @@ pub struct Task {
     pub segment: SegmentId,
     /// Where the segment lies in the body; meaningless for objects, which are one piece.
     pub range: ByteRange,
-    /// What the executor's own partial is believed to hold. Empty: whatever it holds is of no use any more, and the
+    /// What the executor's own partial is believed to hold. Empty: its bytes are of no use any more, and the
     /// sources alone become its partial.
     pub own: Path,
     /// What to fold into it.

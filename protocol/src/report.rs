@@ -288,7 +288,7 @@ pub enum Refusal {
         /// What went wrong.
         reason: String,
     },
-    /// It was refused before this rank called it, and so were so many others since that the master only knows that.
+    /// It was refused before this rank called it, and the master has refused so many since that it only knows that.
     #[error(
         "it ended in an error before this rank called it, so long ago that the master has forgotten which"
     )]

@@ -52,7 +52,7 @@ pub struct ReductionSpec {
 /// one kind. Which of several NaNs a floating-point sum or product yields is the processor's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Whatever is ready meets.
+    /// Partials meet as they become ready.
     #[default]
     Arrival,
     /// Who meets is decided by the group alone.
@@ -112,7 +112,7 @@ impl Delivery {
 /// contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction waits for ranks that are
 /// late or do not answer, and leave the links to folding while it goes on. `CommitFirst` lets a contribution in without a copy if
 /// none can be made, and says so. Bodies that travel inside messages are kept by the master, and short ones on one host lie where
-/// all its processes have them, but for groups that work in teams: there whoever dies takes its contribution along. Arrays in
+/// all its processes have them, but for groups that work in teams: there a process that dies takes its contribution along. Arrays in
 /// shared memory (`Session::array`) outlive their process on one host, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {

@@ -6,7 +6,7 @@
 //!
 //! That is an *attempt*, with an id of its own ([`ReductionId::in_teams`](crate::ReductionId::in_teams)): nothing comes in
 //! between, or it is *dissolved* and all ranks contribute to the master as usual. Nobody but the master finishes or dissolves an
-//! attempt, so that all hear the same. Whoever dies in an attempt takes its contribution along, although others may have folded
+//! attempt, so that all hear the same. A process that dies in an attempt takes its contribution along, although others may have folded
 //! it: so only what asks for no protection is tried in teams.
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     spec::{BodyKind, Delivery, Order, Protection, ReductionSpec},
 };
 
-/// Whether a reduction like this is tried in teams from so many ranks on; 0 for never.
+/// Whether a reduction like this is tried in teams; `from` is the least number of ranks, 0 for never.
 pub fn suits(spec: &ReductionSpec, from: u32) -> bool {
     from > 0
         && spec.group.len() >= from.max(3) as usize

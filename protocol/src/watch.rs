@@ -76,7 +76,7 @@ impl Alarm {
     }
 
     /// If it is time: sets the alarm again and tells how much too late it was noticed, if that was more than a
-    /// scheduler's usual whim. Whatever should have been heard in that time may still wait unread.
+    /// scheduler's usual whim. Messages of that time may still wait unread.
     pub fn ring(&mut self, now: Timestamp) -> Option<Duration> {
         if now < self.due {
             return None;

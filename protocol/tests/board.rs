@@ -1,4 +1,4 @@
-//! The board among threads: what counts there counts once, whoever looks at it when.
+//! The board among threads: each contribution counts once, in any order of looks.
 
 use std::{
     collections::BTreeSet,

@@ -50,7 +50,7 @@ use crate::encoding;
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct Stats {
-///     // Not `#[serde(skip_serializing_if = "Option::is_none")]`: whoever reads it would take `count` for the label.
+///     // Not `#[serde(skip_serializing_if = "Option::is_none")]`: the reader would take `count` for the label.
 ///     label: Option<u64>,
 ///     count: u64,
 ///     #[serde(skip)]

@@ -139,12 +139,12 @@ operation!(
 );
 operation!(
     /// Smaller of two elements. Of floating-point numbers as `minimum` of IEEE 754-2019: a NaN wins against all numbers, so
-    /// that it is not lost, and `-0.0` is smaller than `0.0`. Whatever NaNs there were, the result has all bits set.
+    /// that it is not lost, and `-0.0` is smaller than `0.0`. The result of any NaNs has all bits set.
     Min, Arithmetic
 );
 operation!(
     /// Larger of two elements. Of floating-point numbers as `maximum` of IEEE 754-2019: a NaN wins against all numbers, so
-    /// that it is not lost, and `0.0` is larger than `-0.0`. Whatever NaNs there were, the result has all bits set.
+    /// that it is not lost, and `0.0` is larger than `-0.0`. The result of any NaNs has all bits set.
     Max, Arithmetic
 );
 operation!(

@@ -96,7 +96,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// use everfold::prelude::*;
     ///
     /// # async fn energy(session: Session, mine: Vec<f64>) -> Result<(), ReduceError> {
-    /// // The same bits in every run, whoever was late or died.
+    /// // The same bits in every run, whichever rank was late or died.
     /// let energy = session.allreduce("energy", Sum(mine)).order(Order::Fixed).await?;
     /// # Ok(())
     /// # }
@@ -227,7 +227,7 @@ fn can_protect(protection: Protection) -> Result<(), ReduceError> {
     }
 }
 
-/// Refuses what makes no sense whatever the other ranks say.
+/// Refuses a call that makes no sense by itself.
 fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     let rank = session.rank();
     let size = session.size();

@@ -125,7 +125,7 @@ impl Session {
         self.handle().waiting()
     }
 
-    /// Leaves the job at once, as if this process had died; whoever waits for it learns it.
+    /// Leaves the job at once, as if this process had died; ranks that wait for it learn it.
     ///
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {

@@ -62,7 +62,7 @@ impl Deputy {
             match self.machine.poll_action()? {
                 Action::Send { to, message: ToWorker::Task(task) } => return Some(Decision::Task(to, task)),
                 Action::Report(message) => return Some(Decision::Report(message)),
-                // Whatever else there is to be told is the master's affair.
+                // All else that there is to be told is the master's affair.
                 _ => {}
             }
         }

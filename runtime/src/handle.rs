@@ -68,7 +68,7 @@ pub enum JoinError {
         /// What the last attempt said.
         source: io::Error,
     },
-    /// Whoever answers is not this job's master.
+    /// The process that answers is not this job's master.
     #[error("the master at {address} refuses this process: {source}")]
     Handshake {
         /// Where it is.

@@ -283,7 +283,7 @@ impl MasterDriver {
         }
     }
 
-    /// However much there is to hear, time passes: whoever hears no pings gives the master up.
+    /// However much there is to hear, time passes: a worker that hears no pings gives the master up.
     fn let_time_pass(&mut self) {
         let now = timestamp(self.origin);
         if self.coordinator.master().poll_timeout().is_some_and(|due| due <= now) {

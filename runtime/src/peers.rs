@@ -70,7 +70,7 @@ impl Peers {
         known.map(|known| known.peer.clone())
     }
 
-    /// Expects no more answers from a process that was declared failed; whoever waits for one hears it. What `died` on
+    /// Expects no more answers from a process that was declared failed; readers that wait for one hear it. What `died` on
     /// this host leaves its shared memory behind, to be read on until it is [forgotten](Self::forget_memory).
     pub fn forget(&self, process: ProcessId, died: bool) {
         self.tcp.forget(process);

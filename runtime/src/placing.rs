@@ -21,7 +21,7 @@ use crate::{
     patience::{self, Patience},
 };
 
-/// What is folded at once is copied off the board before: so many bytes, which stay in the cache.
+/// How many bytes are copied off the board and folded at once: they stay in the cache.
 const SCRATCH_BYTES: usize = 64 << 10;
 
 /// A call on the board, its body, and where its outcome is awaited.

@@ -139,7 +139,7 @@ async fn connect(
     Ok(Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?)
 }
 
-/// Whoever has connected to the deputy here.
+/// Members of a team that have connected to the deputy here.
 type Members = tokio::sync::mpsc::UnboundedSender<(ProcessId, BoxStream, Seals)>;
 
 /// Answers peers that read this process's windows, and lets members of its team in.

@@ -79,7 +79,7 @@ impl Server {
         served
     }
 
-    /// Serves a process that was declared failed no more: whoever waits for what it has leased goes on.
+    /// Serves a process that was declared failed no more: the owner of what it has leased goes on.
     pub fn depart(&self, reader: ProcessId) {
         let cut = self.readers().depart(reader);
         drop(cut);

@@ -266,7 +266,7 @@ impl World {
 
     fn note_report(&mut self, finished: &Finished) {
         let (reduction, report) = (finished.reduction, &finished.report);
-        // What was handed out stays as it is, whoever dies later.
+        // What was handed out stays as it is after later deaths.
         let told = self.copying.told.get(&reduction).cloned().unwrap_or_default();
         let new = report.protected.difference(&told);
         if !new.is_empty() {

@@ -46,7 +46,7 @@ pub struct Experiment {
 /// Who receives the results of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Receivers {
-    /// The first so many ranks in turn, one of them each.
+    /// The first ranks, in turn, one of them each: their number.
     InTurn(u32),
     /// All ranks all of them.
     All,

@@ -32,7 +32,7 @@ impl World {
 
     /// Does what `process` has taken its time for.
     pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
-        // Whoever is dead takes nothing any more, and gives nothing back.
+        // A dead rank takes nothing any more, and gives nothing back.
         if self.process(process.rank).worker.is_some() {
             self.take_back(process, &work);
         }

@@ -277,7 +277,7 @@ impl Process {
         }
     }
 
-    /// The window that shows a body of so many bytes, opened at its first use.
+    /// The window that shows a body of this length, opened at its first use.
     pub fn window(&mut self, reduction: ReductionId, shown: Shown, bytes: u64) -> Data {
         let key = (reduction.called(), shown);
         let place = match self.is_outside(shown) {

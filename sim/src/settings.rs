@@ -44,7 +44,7 @@ pub struct Settings {
     pub latency: (Duration, Duration),
     /// Time that a rank takes for a task; the default for those not listed is 100 µs.
     pub task_time: BTreeMap<Rank, Duration>,
-    /// Time that each fold of two partials takes besides, whoever does it, in the reductions of these names.
+    /// Time that each fold of two partials takes besides, at any rank, in the reductions of these names.
     pub fold_time: BTreeMap<String, Duration>,
     /// Longest time that a rank takes to copy a result, besides that of a message.
     pub collect_time: Duration,

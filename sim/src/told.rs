@@ -32,7 +32,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Tells what happens to whoever listens.
+/// Tells a listener what happens.
 #[derive(Default)]
 pub(crate) struct Teller {
     listener: Option<Box<dyn FnMut(Line)>>,

@@ -121,7 +121,7 @@ fn reductions_do_not_wait_for_each_other() {
     assert_eq!(ends.collect::<Vec<_>>(), expected);
 }
 
-/// Short arrays: a message from each rank, and one to each. Whoever receives the result folds it, in one order everywhere.
+/// Short arrays: a message from each rank, and one to each. Each rank that receives the result folds it, in one order everywhere.
 #[test]
 fn short_bodies_take_two_hops() {
     for delivery in [Delivery::Root(Rank(2)), Delivery::All] {

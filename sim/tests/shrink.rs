@@ -51,7 +51,7 @@ fn what_does_not_fail_is_not_shrunk() {
 fn another_failure_is_not_followed() {
     let schedule = large("fenced");
     let mut runs = 0;
-    // Whatever is smaller fails in another way.
+    // Smaller ones fail in another way.
     let shrunk = shrink(&schedule, 500, |smaller| {
         runs += 1;
         let rule = if *smaller == schedule { "one" } else { "another" };

@@ -19,7 +19,7 @@ static CALLS: RwLock<()> = RwLock::new(());
 const WAIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
-/// Lets an exit from now on wait for calls that are under way. Whoever opens a store on another thread calls this first:
+/// Lets an exit from now on wait for calls that are under way. A program that opens a store on another thread calls this first:
 /// an exit that has begun waits for nothing.
 pub fn prepare() {
     static REGISTER: Once = Once::new();

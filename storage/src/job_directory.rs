@@ -9,7 +9,7 @@
 //! while its locks are not.
 //!
 //! The lock lies beside the directory, not in it, so that it can be held until the last file is gone; then the lock
-//! itself is unlinked. Whoever gets a lock therefore looks whether it is still the one that the path names.
+//! itself is unlinked. A process that gets a lock therefore looks whether it is still the one that the path names.
 //!
 //! All of it is this user's alone. The base may lie where others can create files, such as `/tmp`: nothing that they have
 //! put there is followed, waited for or removed.

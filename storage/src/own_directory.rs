@@ -42,7 +42,7 @@ impl OwnDirectory {
             owner if owner == 0 || owner == user_id() => Ok(()),
             owner => Err(JobDirectoryError::Foreign { path: path.to_owned(), owner }),
         };
-        // Whoever owns a link could let it lead elsewhere.
+        // The owner of a link could let it lead elsewhere.
         is_trusted(&fs::symlink_metadata(path).map_err(error("look at", path))?)?;
         let directory = File::open(path).map_err(error("open", path))?;
         let metadata = directory.metadata().map_err(error("look at", path))?;
@@ -117,7 +117,7 @@ impl OwnDirectory {
         if metadata.is_dir() { Ok(()) } else { Err(unexpected(&path, "no directory")) }
     }
 
-    /// Opens without following a link, and without waiting for whoever is at the other end of a pipe.
+    /// Opens without following a link, and without waiting for a process at the other end of a pipe.
     fn open_at(&self, name: &str, how: OFlag, path: &Path) -> Result<File, JobDirectoryError> {
         let how = how | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         match openat(&self.directory, name, how, Mode::S_IRUSR | Mode::S_IWUSR) {

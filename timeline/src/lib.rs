@@ -95,7 +95,7 @@ impl Timeline {
         }
     }
 
-    /// The picture, as SVG. Whoever points at a task in it is told what it did.
+    /// The picture, as SVG. A reader who points at a task in it is told what the task did.
     pub fn svg(&self) -> String {
         picture::draw(self)
     }

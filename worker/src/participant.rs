@@ -1,6 +1,6 @@
 //! A rank's machine and the calls that it has put on the board, in the order in which the machine hears of both.
 //!
-//! What has become of the calls on the board came before whatever the machine hears next. So calls are taken off the board
+//! What has become of the calls on the board came before the next event. So calls are taken off the board
 //! before each event, and before time passes:
 //!
 //! - complete ones end, and the machine never hears of them;

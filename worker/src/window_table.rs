@@ -28,7 +28,7 @@ struct Open<C> {
 }
 
 impl<C> WindowTable<C> {
-    /// A table with room for so many open windows.
+    /// A table with room for this number of open windows.
     pub fn new(slots_max: usize) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), slots_max, generation: 0, left: false }
     }

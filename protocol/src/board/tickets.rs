@@ -17,7 +17,7 @@ pub struct Ticket<T> {
     pub name: String,
     /// What all have to agree on.
     pub spec: ReductionSpec,
-    /// Whatever goes with it.
+    /// What the process keeps with it.
     pub with: T,
 }
 

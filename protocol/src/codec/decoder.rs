@@ -1,6 +1,6 @@
 //! Reads bincode's standard format: integers of variable length, the smallest first; no names and no types.
 //!
-//! bincode's own decoder allocates what a length announces before it looks whether so many bytes follow. This one
+//! bincode's own decoder allocates what a length announces before it looks whether that many bytes follow. This one
 //! believes no length further than the input reaches, so that the memory a value takes is bounded by its encoding.
 
 use alloc::{
@@ -58,7 +58,7 @@ impl Error for DecodeError {
     }
 }
 
-/// Values in values in values: so many levels one may have at most. Every struct, enum, option, sequence and map is one.
+/// How deeply values may be nested. Every struct, enum, option, sequence and map is one.
 ///
 /// Encoding, decoding, combining and dropping recurse. A level takes up to 4 KiB of stack in programs without optimisation,
 /// and threads of the application have 2 MiB.

@@ -1,6 +1,6 @@
 //! The encoding of objects, and what is refused because it would not come back from it.
 //!
-//! The encoding has no names and no types in it: whoever decodes asks for the fields that the type declares, in order, and
+//! The encoding has no names and no types in it: the decoder asks for the fields that the type declares, in order, and
 //! takes the next bytes for them. A value that leaves a field out, or announces another length than it writes, still
 //! encodes, and what comes back is another value. So every encoding is *watched*: it ends in an error where the value
 //! does what the encoding cannot express. What cannot be seen while encoding, such as a field that is never written or

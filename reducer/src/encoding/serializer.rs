@@ -146,7 +146,7 @@ impl<'w, S: Serializer, const SORTED: bool> Serializer for Watching<'w, S, SORTE
         index: u32,
         variant: &'static str,
     ) -> Result<S::Ok, S::Error> {
-        // Whoever decodes it does not know before that there is nothing in it.
+        // The decoder does not know before that there is nothing in it.
         self.place.deeper()?;
         self.place.see(variant, index as usize);
         self.inner.serialize_unit_variant(name, index, variant)

@@ -68,7 +68,7 @@ impl<'w> Place<'w> {
         told
     }
 
-    /// A struct with so many fields, or a variant, has been seen.
+    /// A struct with this number of fields, or a variant, has been seen.
     #[inline]
     pub(super) fn see(self, name: &'static str, number: usize) {
         let (part, parts) = (1 << ((name.as_ptr() as usize + number) % 64), self.watch.parts.get());

@@ -1,7 +1,7 @@
 //! How the processes of a job come about.
 //!
 //! A program that is started alone starts its own workers: copies of itself on this machine, supervised by
-//! [`local`]. A program that finds a job in its [`environment`] joins it, whoever started it: the embedded
+//! [`local`]. A program that finds a job in its [`environment`] joins it, whether it was started by the embedded
 //! supervisor, `everfold run`, `mpirun`, `srun` or a script. With the feature `mpi`, the ranks of a program that uses MPI
 //! tell each other of the job over MPI: `Launch::from_mpi`.
 
@@ -147,7 +147,8 @@ impl Launch {
 /// its own, as if it had been started alone.
 ///
 /// # Errors
-/// In the copies whatever `program` returns; everywhere what keeps the job from starting, see [`LaunchError`].
+/// In the copies the error that `program` returns; in all processes the reason why the job cannot start, see
+/// [`LaunchError`].
 /// # Source
 /// DR §1 (DR-1, DR-2).
 pub fn launch<P, F, E>(launch: Launch, program: P) -> Result<(), E>

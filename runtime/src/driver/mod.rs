@@ -1,6 +1,6 @@
 //! Lets the worker's machine act on sockets, threads and memory.
 //!
-//! Whoever has an event for the machine takes it in and does at once what follows: the application's thread that calls,
+//! The thread that has an event for the machine takes it in and does at once what follows: the application's thread that calls,
 //! the thread that has folded, the I/O thread that hears the master. No event is handed over to another thread only to
 //! be heard there.
 
@@ -175,7 +175,7 @@ impl Driver {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked has left the machine in an unknown state: it must not go on.
+        // A thread that panicked has left the machine in an unknown state: it must not go on.
         self.inner.lock().unwrap_or_else(|poisoned| {
             let mut inner = poisoned.into_inner();
             inner.over = true;
@@ -365,7 +365,7 @@ impl Driver {
                     self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));
                 }
                 () = until(patience) => {
-                    // Whoever was stopped meanwhile cannot know that the master was not.
+                    // A process that was stopped meanwhile cannot know that the master was not.
                     if patience.is_some_and(|end| end.elapsed() < interval) {
                         tracing::warn!("the master takes no messages");
                         self.take(Event::MasterLost);
@@ -382,7 +382,7 @@ impl Driver {
         inner.part.machine().poll_timeout().into_iter().chain(self.deputies.due()).min()
     }
 
-    /// Takes part no more. Whoever has called or calls from now on hears why nothing happens.
+    /// Takes part no more. Calls that are open, and calls from now on, end with the reason.
     fn leave(&self) {
         let mut inner = self.lock();
         inner.over = true;

@@ -25,7 +25,7 @@ use crate::{
 /// Longest part of a result that is copied at once.
 const PART_BYTES: u64 = 1 << 20;
 
-/// So much of a result is asked for ahead, in so many parts at most.
+/// How much of a result is asked for ahead, and in how many parts at most.
 const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_MAX: u64 = 16;
 
@@ -105,7 +105,7 @@ impl Share {
                     self.over.store(true, Ordering::SeqCst);
                 }
                 if progress.shown.is_none() {
-                    // Whoever has read it last may not have let go of it yet.
+                    // Its latest reader may not have let go of it yet.
                     original.idle().await;
                 }
                 let left = array.parts(pieces, progress.done);

@@ -211,7 +211,7 @@ impl Share {
             _ => (Own::InPlace, &sources[..]),
         };
         let mut target = target.write(start, len).map_err(busy)?;
-        // Lent ranges hold their buffers: whoever sees that nothing is lent has them to itself.
+        // Lent ranges hold their buffers: a thread that sees that nothing is lent has them to itself.
         drop(original);
         self.check_open()?;
         if !array.in_place {
@@ -253,7 +253,8 @@ impl Share {
         })
     }
 
-    /// Whoever folds asks once it holds what it writes to, and whoever puts the result in its place waits for that.
+    /// The executor asks once it holds the buffer that it writes to; the thread that puts the result in its place waits for
+    /// that.
     fn check_open(&self) -> Result<(), ExecutionError> {
         match self.over.load(Ordering::SeqCst) {
             true => Err(ExecutionError::blame(self.me, "the reduction is over here")),

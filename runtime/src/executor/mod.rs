@@ -340,7 +340,7 @@ impl Share {
         self.shown.release(|_| true);
     }
 
-    /// Takes the body out: the result, where this rank was to have it. Waits for whoever still reads it. Partials stay
+    /// Takes the body out: the result, where this rank was to have it. Waits for readers. Partials stay
     /// readable.
     ///
     /// # Errors

@@ -273,7 +273,7 @@ impl Keeper {
         blocking(move || disk.read(kind, key)).await
     }
 
-    /// Forgets everything, ends the thread, closes the store and removes its files. Whoever still waits for something to
+    /// Forgets everything, ends the thread, closes the store and removes its files. A thread that still waits for something to
     /// be kept hears [`KeepError::Closed`]. A second call does nothing.
     pub async fn close(&self) {
         let (reductions, writer) = {

@@ -112,7 +112,7 @@ impl Work {
                 Job::Put(Put { kind, key, bytes, answer, room, .. }) => {
                     let result = self.put(Instant::now(), kind, key, &bytes);
                     let failed = result.is_err();
-                    // Whoever asked may have given up.
+                    // The asker may have given up.
                     let _ = answer.send(result);
                     drop((bytes, room));
                     if failed {

@@ -20,7 +20,7 @@ pub trait Element: Pod + Send + Sync {
 pub struct Located<T: Value> {
     /// The value.
     pub value: T,
-    /// Where it was found: a rank, an index, whatever the application counts. As wide as the value.
+    /// Where it was found: a rank, an index, or anything else that the application counts. As wide as the value.
     pub location: T::Location,
 }
 
@@ -220,7 +220,7 @@ macro_rules! kernel {
     };
 }
 
-/// Floating-point numbers have one smallest and one largest, the same bits in whatever order they meet:
+/// Floating-point numbers have one smallest and one largest, the same bits in any order:
 /// −∞ < … < −0 < 0 < … < ∞, and a NaN goes before all of them. All NaNs become one, of which every bit is set. That is
 /// `minimum` and `maximum` of IEEE 754-2019.
 trait Float: Value {
@@ -288,7 +288,7 @@ macro_rules! float {
 macro_rules! integer {
     ($type:ty, $operation:expr) => {
         match $operation {
-            // On overflow the result is the low bits, the same whatever the order.
+            // On overflow the result is the low bits, the same in any order.
             Operation::Sum => kernel!($type, |a, b| a.wrapping_add(b)),
             Operation::Product => kernel!($type, |a, b| a.wrapping_mul(b)),
             Operation::Min => kernel!($type, |a, b| a.min(b)),

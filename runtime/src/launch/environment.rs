@@ -243,7 +243,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     fn place(&self, launcher: &Launcher) -> Result<(Rank, u32), EnvironmentError> {
         let variable = launcher.rank;
         let rank = self.number(variable)?.ok_or(missing(RANK, RENDEZVOUS))?;
-        // A size that was set for us alone is meant for us, whoever gave the rank.
+        // A size that was set for us alone is meant for us, even if another launcher gave the rank.
         let size_variable = self.first_set(&[SIZE]).or_else(|| self.first_set(launcher.sizes));
         let size_variable = size_variable.ok_or(missing(SIZE, variable))?;
         match self.number(size_variable)?.unwrap_or(0) {

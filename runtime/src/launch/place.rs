@@ -1,6 +1,6 @@
 //! Which process has taken the place in a job that an environment describes.
 //!
-//! Variables are inherited. A program that a rank starts finds the rank's place in its own environment, whatever shells and
+//! Variables are inherited. A program that a rank starts finds the rank's place in its own environment, through all shells and
 //! wrappers lie between the two, and so does a rank itself behind the wrappers of its launcher. What tells them apart is
 //! that the rank has taken the place: it then shows a sign, and who finds the sign of an ancestor belongs to no job yet.
 //!

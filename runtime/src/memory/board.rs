@@ -62,7 +62,7 @@ pub struct OwnBoard {
 }
 
 impl OwnBoard {
-    /// A board for a job of so many ranks, if there can be one.
+    /// A board for a job of this size, if there can be one.
     pub fn for_job(ranks: u32) -> Option<Self> {
         let board = board::holds(ranks).then(|| Self::new(ranks))?;
         // Without it everything still works with messages.
@@ -182,7 +182,7 @@ impl Bells {
 
     /// Wakes a rank up.
     pub fn ring(&self, rank: Rank) {
-        // A pipe that takes no more has been rung often enough, and whoever has closed it waits for nothing.
+        // A pipe that takes no more has been rung often enough, and a rank that has closed it waits for nothing.
         let _ = self.0.get(rank.index()).map(|bell| unistd::write(bell, &[0]));
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::region::Block;
 
-/// Memory that holds the elements of an array, whoever allocated it.
+/// Memory that holds the elements of an array, allocated by the application or by everfold.
 pub trait Memory: Any + Send + Sync {
     /// All bytes.
     fn bytes(&self) -> &[u8];
@@ -166,7 +166,7 @@ impl Buffer {
         Ok(Lease { buffer: self.clone(), entry })
     }
 
-    /// Waits until nothing of it is lent. Whoever was lent something does not hold the buffer any more, either.
+    /// Waits until nothing of it is lent. Its borrowers do not hold the buffer any more, either.
     pub async fn idle(&self) {
         loop {
             let mut idle = pin!(self.lending.idle.notified());
@@ -199,7 +199,7 @@ impl Lending {
     }
 }
 
-/// Fields are dropped in this order: whoever sees that nothing is lent sees nobody who holds the buffer.
+/// Fields are dropped in this order: a thread that sees that nothing is lent sees nobody who holds the buffer.
 #[derive(Debug)]
 struct Lease {
     buffer: Arc<Buffer>,

@@ -2,7 +2,7 @@
 //!
 //! A killed process's sockets close only after its memory was freed, which takes long where there is much of it and
 //! the cores are busy. A robust mutex (`pthread_mutexattr_setrobust`) passes on as soon as the thread that holds it
-//! ends: each process's I/O thread holds one in its region as long as it takes part, and whoever wants to know waits
+//! ends: each process's I/O thread holds one in its region as long as it takes part, and an observer waits
 //! for it. Other threads of that process may run on for a moment; without the I/O thread nothing that they do is heard of.
 
 use std::{fs::File, io, marker::PhantomData, mem::MaybeUninit, sync::Arc};

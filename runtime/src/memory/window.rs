@@ -215,7 +215,7 @@ impl Windows {
 }
 
 impl Drop for Windows {
-    /// Whoever has forgotten to leave does so before anything is given back.
+    /// A process that has forgotten to leave does so before anything is given back.
     fn drop(&mut self) {
         self.leave();
     }

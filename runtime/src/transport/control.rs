@@ -1,7 +1,7 @@
 //! Connections for control messages: ordered, reliable streams of frames.
 //!
 //! Processes on one host meet at a Unix socket in the abstract namespace, which leaves no file behind; across hosts
-//! they use TCP. Whatever the socket, both ends have passed the [handshake](super::handshake) before a frame counts.
+//! they use TCP. On either socket, both ends have passed the [handshake](super::handshake) before a frame counts.
 
 use std::{
     fmt, io,
@@ -161,7 +161,7 @@ impl Listener {
             Address::Tcp(place) => {
                 let address = resolve(place).await?[0];
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                // Whoever started this job may hold the port for it, without listening. If somebody listens there, the
+                // The launcher of this job may hold the port for it, without listening. If somebody listens there, the
                 // port is not ours, although the system would share it.
                 socket.set_reuseport(true)?;
                 socket.set_reuseaddr(true)?;

@@ -12,7 +12,7 @@
 //!   │ ◀────────────────────────────────────── │
 //! ```
 //! The secret never travels; both nonces are fresh, so a recorded conversation proves nothing. Both sides prove
-//! themselves, so a worker does not hand its data to whoever happens to listen.
+//! themselves, so a worker does not hand its data to a stranger that listens there.
 //!
 //! What follows is [sealed](everfold_protocol::seal), with a key for each direction: a keyed hash of the direction, hello
 //! and nonce. So it depends on the secret, on both nonces, and on who talks to whom and why. It is not encrypted.

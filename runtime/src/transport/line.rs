@@ -159,7 +159,7 @@ impl<M: Serialize> Outlet<M> {
     /// Sends what the connection did not take before.
     pub fn go_on(&mut self) {
         while self.sent < self.bytes.len() {
-            // Whoever is gone must not take this process with it.
+            // A peer that is gone must not take this process with it.
             match SockRef::from(&self.socket).send_with_flags(&self.bytes[self.sent..], libc::MSG_NOSIGNAL) {
                 Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -176,7 +176,7 @@ impl<M: Serialize> Outlet<M> {
         self.bytes.shrink_to(BYTES_KEPT);
     }
 
-    /// Ends the connection in this direction or in both, whoever holds it.
+    /// Ends the connection in this direction or in both, whichever thread holds it.
     pub fn close(&self, how: Shutdown) {
         if let Err(error) = SockRef::from(&self.socket).shutdown(how) {
             tracing::debug!(%error, "the connection broke before");

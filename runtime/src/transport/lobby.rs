@@ -95,7 +95,7 @@ impl Lobby {
                 Ok((stream, origin)) => {
                     let (guest, is_full) = self.admit(origin);
                     if is_full {
-                        // Whoever has to leave closes its connection now.
+                        // A guest that has to leave closes its connection now.
                         tokio::task::yield_now().await;
                     }
                     return (stream, guest);

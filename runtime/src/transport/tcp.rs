@@ -163,7 +163,7 @@ impl Tcp {
         let _ = self.limits.set(*limits);
     }
 
-    /// Forgets a process that died. Whoever waits for an answer of it hears that none comes.
+    /// Forgets a process that died. Reads that wait for an answer of it hear that none comes.
     pub fn forget(&self, process: ProcessId) {
         self.links.remove(&process);
     }
@@ -225,7 +225,7 @@ async fn within<T>(
     }
 }
 
-/// Asks and listens until the connection breaks, or brings nothing for too long although somebody waits. Whoever waits then hears
+/// Asks and listens until the connection breaks, or brings nothing for too long although reads wait. They then hear
 /// it, because nobody is left to answer.
 async fn converse(
     stream: BoxStream,

@@ -83,7 +83,7 @@ fn attempt(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     if let Some(flaw) = schedule.flaw() {
         return Err(Violation::new("a schedule can be executed", flaw));
     }
-    // Whatever asserts something may panic; the world is thrown away then.
+    // An assertion may panic; the world is thrown away then.
     let result = catch_unwind(AssertUnwindSafe(|| execute(schedule, tell)));
     result.unwrap_or_else(|payload| Err(Violation::panicked(&*payload)))
 }

@@ -243,7 +243,7 @@ impl<'a> Judgement<'a> {
                 let name = ReductionId::new(&case.planned.name, 0).name;
                 let id = ReductionId::new(&case.planned.name, case.planned.sequence);
                 let unprotected = |rank: Rank| {
-                    // Whoever gives the master up closes its windows.
+                    // A rank that gives the master up closes its windows.
                     let has_left = facts.deserted.contains_key(&rank) && !facts.was_kept(rank, id);
                     has_left || facts.unprotected.contains(&(rank, name))
                 };
@@ -254,7 +254,7 @@ impl<'a> Judgement<'a> {
                 reason(ranks.is_subset(&failed))
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
-                // Whoever has the result has it where its contribution has lain: any contribution may be lost with it.
+                // A rank has the result where its contribution has lain: any contribution may be lost with it.
                 reason(ranks.is_subset(&case.spec.group) && hit > 0)
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
@@ -265,7 +265,7 @@ impl<'a> Judgement<'a> {
             }
             End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
             End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
-            // Whatever it was, others heard it.
+            // Others heard the reason.
             End::Refused(Refusal::Over) => reason(
                 self.schedule.pacing.refusals_max.is_some()
                     && (!self.schedule.windowless.is_empty()

@@ -46,7 +46,7 @@ impl Suspects<'_> {
         spans.sort_unstable();
         let work = self.work();
         let (mut due, mut from) = (ready + work, ready);
-        // Whatever begins when all is to be over is no excuse.
+        // A fault that begins when all is to be over is no excuse.
         for (since, until) in spans {
             if since <= due {
                 from = from.max(until);

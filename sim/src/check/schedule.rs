@@ -120,7 +120,7 @@ pub struct Planned {
     pub receiver: Receiver,
     /// What is reduced.
     pub body: Body,
-    /// Time that each fold of two partials takes besides, whoever does it; where it is given, the operation is the application's.
+    /// Time that each fold of two partials takes besides, at any rank; where it is given, the operation is the application's.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fold_us: u64,
     /// Which operands meet.

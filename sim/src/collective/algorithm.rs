@@ -8,7 +8,7 @@ use crate::model::Cluster;
 /// A step of a rank's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Begin to send so many bytes.
+    /// Begin to send bytes: their number.
     Send { to: u32, bytes: u64 },
     /// Wait until all that was sent has arrived.
     Drain,
@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Post { from: u32 },
     /// Wait for the oldest bytes of this rank that are not here yet.
     Wait { from: u32 },
-    /// Fold so many bytes.
+    /// Fold bytes: their number.
     Fold { bytes: u64 },
 }
 

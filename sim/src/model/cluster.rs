@@ -139,7 +139,7 @@ pub struct Cluster {
     pub interference: Option<Interference>,
     /// Nodes that are slower than others at everything, and the part of the speed that they have.
     pub slow: BTreeMap<Rank, f64>,
-    /// Transfers share ports in portions of so many bytes. Shorter ones are closer to the truth and take longer.
+    /// Bytes of the portions in which transfers share ports. Shorter ones are closer to the truth and take longer.
     pub chunk_bytes: u64,
 }
 

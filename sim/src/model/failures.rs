@@ -30,7 +30,7 @@ const LAWS: [(&str, Failures); 8] = [
     ("rsc-2", Failures { node_mtbf_hours: 10256.0, shape: 1.0 }),
 ];
 
-/// Beyond so many scales no gap is looked for: 1 in 10⁶ is longer with a shape of 0.57.
+/// Longest gap that is looked for, in scales: 1 in 10⁶ is longer with a shape of 0.57.
 const SCALES_MOST: f64 = 100.0;
 /// Steps of the integral over a time.
 const STEPS: u32 = 1000;

@@ -79,7 +79,7 @@ impl Drawn {
                 self.latency(random) + random.random_range(Duration::ZERO..self.collect_time)
             }
         };
-        // Whoever is slow at tasks is slow to be read from, too.
+        // A rank that is slow at tasks is slow to be read from, too.
         let reads = match work {
             Work::Execute(task) => task.sources.iter().map(|source| source.process.rank).collect(),
             Work::Keep(_) | Work::Collect(..) => Vec::new(),
@@ -102,7 +102,7 @@ impl Drawn {
         limp.unwrap_or_else(|| self.usual_task_time(rank))
     }
 
-    /// What the operation takes, whoever folds.
+    /// What the operation takes, at any rank.
     fn fold_time(&self, task: &Task) -> Duration {
         let each = self.fold_time.get(&task.segment.reduction.name).copied().unwrap_or_default();
         each * folds(task)

@@ -51,7 +51,7 @@ impl Spent {
 /// Answers how long things take.
 #[derive(Debug)]
 pub(crate) enum Timing {
-    /// Whatever the seed says: order and delays that no network would have.
+    /// Order and delays as the seed says, such as no network would have.
     Drawn(Drawn),
     /// As in a cluster.
     Modelled(Box<Modelled>, Wire),

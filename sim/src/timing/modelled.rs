@@ -22,7 +22,7 @@ use crate::{
     settings::Settings,
 };
 
-/// Results are collected in parts of so many bytes.
+/// Bytes of the parts in which results are collected.
 const PART_BYTES: u64 = 1 << 20;
 /// So many of them, at most, are asked for ahead.
 const PARTS_AHEAD: usize = 16;
@@ -30,7 +30,7 @@ const PARTS_AHEAD: usize = 16;
 /// Something that happens inside the cluster.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Tick {
-    /// A request for so many bytes reaches the node that has them.
+    /// A request for bytes reaches the node that has them.
     Request { job: u32, from: u32, bytes: u64 },
     /// A node's port can send its next chunk.
     Pump(u32),

@@ -388,7 +388,7 @@ impl Worker {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
-            // Whoever waits for a call that will not come hears it: this rank may be waiting for them. It hears of those that
+            // Ranks that wait for a call that will not come hear it: this rank may be waiting for them. It hears of those that
             // have come before.
             self.has_told = true;
             self.send(ToMaster::Closing);
