@@ -8,10 +8,7 @@ use everfold_protocol::{
     spec::{Aspect, Delivery},
 };
 
-use crate::{
-    machine::{Master, Timer},
-    reduction::Reduction,
-};
+use crate::{machine::Master, reduction::Reduction, timers::Timer};
 
 impl Master {
     pub(crate) fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
@@ -40,7 +37,7 @@ impl Master {
         self.expose_skipped(sender.rank, &contribution);
         if let Some(reduction) = self.reductions.get(&id) {
             if reduction.arrived.contains(sender.rank) {
-                self.stale(sender, "second contribution to one reduction");
+                self.outbox.stale(sender, "second contribution to one reduction");
                 return;
             }
             let Contribution { name, spec, .. } = &contribution;
@@ -53,7 +50,7 @@ impl Master {
         let passed_by = self.passed_by(sender.rank, &contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
-                self.timers.insert((now + deadline, Timer::Deadline(id)));
+                self.timers.set(now + deadline, Timer::Deadline(id));
             }
             let share_memory = self.membership.share_memory(&contribution.spec.group);
             let mut reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
@@ -61,7 +58,7 @@ impl Master {
                 reduction.fold_in_pairs();
             }
             if let Some(end) = reduction.gathers_until(&self.policy) {
-                self.timers.insert((end, Timer::Gathered(id)));
+                self.timers.set(end, Timer::Gathered(id));
             }
             reduction
         });

@@ -22,11 +22,12 @@ use core::time::Duration;
 use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
 
 use crate::{
-    machine::{Master, Timer},
+    machine::Master,
     membership::Membership,
     queue::{Access, Ready},
     reduction::{Reduction, Turn},
     segment::Segment,
+    timers::Timer,
     tries::{RETRY_PAUSE, TimeTried},
 };
 
@@ -264,7 +265,7 @@ impl Master {
     fn pause_until(&mut self, id: SegmentId, until: Timestamp) {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         if !core::mem::replace(&mut reduction.segments[id.index].tries.pauses, true) {
-            self.timers.insert((until.max(self.now + RETRY_PAUSE), Timer::Retry(id)));
+            self.timers.set(until.max(self.now + RETRY_PAUSE), Timer::Retry(id));
         }
     }
 }

@@ -36,12 +36,8 @@ use everfold_protocol::{
 };
 
 use crate::{
-    event::Notice,
-    machine::{Master, Timer},
-    membership::Membership,
-    queue::Ready,
-    reduction::Reduction,
-    tries::TimeTried,
+    event::Notice, machine::Master, membership::Membership, queue::Ready, reduction::Reduction,
+    timers::Timer, tries::TimeTried,
 };
 
 /// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are on as
@@ -262,7 +258,7 @@ impl Master {
         reduction.told = None;
         let finished = reduction.finished(id);
         reduction.hand_out(Path::single(receiver.rank));
-        self.send(receiver, ToWorker::Finished(Box::new(finished)));
+        self.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
     }
 
     /// Takes in that `sender` has the whole result, and where it lends it.
@@ -275,7 +271,7 @@ impl Master {
     ) {
         let mut reduction = self.reductions.get_mut(&id);
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
-            return self.stale(sender, "collected a result that nobody waits for");
+            return self.outbox.stale(sender, "collected a result that nobody waits for");
         };
         reduction.collected.insert(sender.rank).expect("it has waited");
         let beside = reduction.copies_beside();
@@ -286,7 +282,7 @@ impl Master {
             let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
             reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
         } else {
-            self.send(sender, ToWorker::HandOver { reduction: id });
+            self.outbox.send(sender, ToWorker::HandOver { reduction: id });
         }
         self.go_on_collecting(now, id);
     }
@@ -296,7 +292,7 @@ impl Master {
         let NotCollected { reduction: id, culprit, body, .. } = part;
         let collects = |it: &&mut Reduction| it.collecting.as_ref().is_some_and(|w| w.contains(sender.rank));
         let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
-            return self.stale(sender, "missed a piece of a result that is not handed out");
+            return self.outbox.stale(sender, "missed a piece of a result that is not handed out");
         };
         let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
@@ -327,7 +323,7 @@ impl Master {
         // Most likely a death is about to be noticed. One pause is for all who miss something meanwhile.
         let pause = misses.tried.pause();
         if !core::mem::replace(&mut reduction.pauses, true) {
-            self.timers.insert((now + pause, Timer::Collect(id)));
+            self.timers.set(now + pause, Timer::Collect(id));
         }
     }
 
@@ -360,7 +356,8 @@ impl Master {
             half.untouched = u64::MAX;
         }
         let finished = reduction.finished(id);
-        for to in self.peers_of(&to) {
+        let to: Vec<_> = self.membership.processes_of(&to).collect();
+        for to in to {
             self.send_result(to, finished.clone());
         }
     }
@@ -370,7 +367,7 @@ impl Master {
         let reduction = self.reductions.get(&finished.reduction);
         let pieces = reduction.and_then(|reduction| reduction.pieces_for(to.rank, &self.membership));
         finished.result = pieces.unwrap_or(finished.result);
-        self.send(to, ToWorker::Finished(Box::new(finished)));
+        self.outbox.send(to, ToWorker::Finished(Box::new(finished)));
     }
 
     /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
@@ -394,18 +391,14 @@ impl Master {
         let group = &reduction.spec.group.clone();
         if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {
             // A result for one rank: that one has it already.
-            self.notice(Notice::Finished(id));
+            self.outbox.notice(Notice::Finished(id));
             let report = reduction.report_of_result(reduction.last_progress).brief();
-            for to in self.peers_of(group) {
-                let (result, report) = (Vec::new(), report.clone());
-                let finished =
-                    Finished { reduction: id, result, last: None, lend: false, beside: false, report };
-                self.send(to, ToWorker::Finished(Box::new(finished)));
-            }
+            let result = Vec::new();
+            let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
+            let told = ToWorker::Finished(Box::new(finished));
+            self.outbox.send_each(self.membership.processes_of(group), &told);
         }
-        for to in self.peers_of(group) {
-            self.send(to, ToWorker::Release { reduction: id });
-        }
+        self.outbox.send_each(self.membership.processes_of(group), &ToWorker::Release { reduction: id });
         self.end_remains(id);
     }
 }

@@ -8,11 +8,7 @@ use everfold_protocol::{
     spec::Delivery,
 };
 
-use crate::{
-    event::Notice,
-    machine::{Master, Timer},
-    segment::Running,
-};
+use crate::{event::Notice, machine::Master, segment::Running, timers::Timer};
 
 /// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
 /// these lists together would grow with the square of the group.
@@ -28,7 +24,7 @@ impl Master {
         self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
         if let Some(end) = reduction.gathers_until(&self.policy) {
-            self.timers.remove(&(end, Timer::Gathered(id)));
+            self.timers.call_off(end, Timer::Gathered(id));
         }
         if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
             let candidates = candidates.clone();
@@ -50,10 +46,10 @@ impl Master {
             self.end_timers(id);
             self.reductions.remove(&id);
         }
-        self.notice(Notice::Finished(id));
+        self.outbox.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        let peers = self.peers_of(&group.difference(&have_it));
+        let peers: Vec<_> = self.membership.processes_of(&group.difference(&have_it)).collect();
         let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
         for peer in peers {
             let (told, last) = match receives(peer) {
@@ -67,10 +63,9 @@ impl Master {
                 Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
             self.send_result(peer, finished);
         }
-        for peer in self.peers_of(&have_it).into_iter().filter(|_| !in_windows) {
-            self.send(peer, ToWorker::Release { reduction: id });
-        }
         if !in_windows {
+            self.outbox
+                .send_each(self.membership.processes_of(&have_it), &ToWorker::Release { reduction: id });
             self.end_remains(id);
         }
     }
@@ -121,16 +116,15 @@ impl Master {
     /// Sets aside what was due for a reduction that is over.
     pub(crate) fn end_timers(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
-        for timer in reduction.timers(id, &self.policy) {
-            self.timers.remove(&timer);
+        for (at, timer) in reduction.timers(id, &self.policy) {
+            self.timers.call_off(at, timer);
         }
     }
 
     pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
-        for to in self.peers_of(&ranks) {
-            self.send(to, ToWorker::Refused { reduction: id, refusal: refusal.clone() });
-        }
-        self.notice(Notice::Refused { reduction: id, ranks, refusal });
+        let told = ToWorker::Refused { reduction: id, refusal: refusal.clone() };
+        self.outbox.send_each(self.membership.processes_of(&ranks), &told);
+        self.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
     /// Frees the lanes of those who work on tasks of a reduction that is over, for which no answer will come, and takes it

@@ -10,11 +10,7 @@ use everfold_protocol::{
 };
 use smallvec::SmallVec;
 
-use crate::{
-    event::{Action, Notice},
-    machine::{Master, Timer},
-    membership::State,
-};
+use crate::{event::Notice, machine::Master, membership::State, timers::Timer};
 
 /// How often in a ping interval silence and late tasks are looked for.
 const LOOKS_PER_PING: u32 = 4;
@@ -30,7 +26,7 @@ impl Master {
         self.watches = self.membership.peers().map(|peer| (peer.process.rank, watch.clone())).collect();
         self.watches.remove(&MASTER_RANK);
         let alarm = Alarm::new(self.now, interval / LOOKS_PER_PING);
-        self.timers.insert((alarm.due(), Timer::Alarm));
+        self.timers.set(alarm.due(), Timer::Alarm);
         self.alarm = Some(alarm);
     }
 
@@ -38,12 +34,11 @@ impl Master {
     pub(crate) fn ring(&mut self, now: Timestamp) {
         let Some(alarm) = &mut self.alarm else { return };
         let asleep = alarm.ring(now).unwrap_or_default();
-        self.timers.insert((alarm.due(), Timer::Alarm));
+        self.timers.set(alarm.due(), Timer::Alarm);
         self.watches.values_mut().for_each(|watch| watch.forgive(now, asleep));
         if self.rings.is_multiple_of(u64::from(LOOKS_PER_PING)) {
             let number = self.rings / u64::from(LOOKS_PER_PING);
-            let everyone: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
-            everyone.into_iter().for_each(|to| self.send(to, ToWorker::Ping { number }));
+            self.outbox.send_each(self.membership.processes(), &ToWorker::Ping { number });
         }
         self.rings += 1;
         let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
@@ -96,15 +91,13 @@ impl Master {
         if self.lost.is_empty() {
             self.call_off(&self.membership.ranks(|state| *state == State::Expected));
         }
-        self.actions.push_back(Action::Done);
+        self.outbox.done();
     }
 
     /// Tells everyone who has joined that there will be no job.
     fn call_off(&mut self, missing: &Path) {
-        let here: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
-        for to in here {
-            self.send(to, ToWorker::Incomplete { missing: missing.clone() });
-        }
+        let told = ToWorker::Incomplete { missing: missing.clone() };
+        self.outbox.send_each(self.membership.processes(), &told);
     }
 
     pub(crate) fn close(&mut self, now: Timestamp, sender: ProcessId) {
@@ -115,15 +108,15 @@ impl Master {
 
     pub(crate) fn leave(&mut self, now: Timestamp, sender: ProcessId) {
         if self.membership.alive(sender.rank).is_none() {
-            self.stale(sender, "leave of a process that has not joined");
+            self.outbox.stale(sender, "leave of a process that has not joined");
             return;
         }
         self.membership.leave(sender.rank);
         self.refusals.depart(sender.rank);
         self.watches.remove(&sender.rank);
-        self.notice(Notice::Left(sender));
+        self.outbox.notice(Notice::Left(sender));
         if sender.rank != MASTER_RANK {
-            self.send(sender, ToWorker::Farewell);
+            self.outbox.send(sender, ToWorker::Farewell);
         }
         self.end_what_cannot_complete(now);
         // What it had to do with has ended.
@@ -138,11 +131,11 @@ impl Master {
         }
         self.watches.remove(&process.rank);
         self.refusals.depart(process.rank);
-        self.notice(Notice::Failed { process, evidence });
+        self.outbox.notice(Notice::Failed { process, evidence });
         if matches!(evidence, Evidence::Silent(_)) {
             // If it lives, this is the last thing it hears.
-            self.send(process, ToWorker::Fenced);
-            self.actions.push_back(Action::Disconnect(process));
+            self.outbox.send(process, ToWorker::Fenced);
+            self.outbox.disconnect(process);
         }
         if self.joining {
             // Those who come later hear it when they join; those who go because of it are not to blame.
@@ -152,10 +145,7 @@ impl Master {
             }
             return;
         }
-        let survivors: Vec<_> = self.membership.peers().map(|peer| peer.process).collect();
-        for to in survivors {
-            self.send(to, ToWorker::Departed { process, evidence });
-        }
+        self.outbox.send_each(self.membership.processes(), &ToWorker::Departed { process, evidence });
         self.bereave(now, process);
         self.end_what_cannot_complete(now);
         // What was only silent is not read any more at once.
@@ -276,19 +266,17 @@ impl Master {
         let expected = self.membership.ranks(|state| *state == State::Expected);
         if others == 0 && expected.is_empty() {
             if self.membership.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
-                self.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
+                self.outbox.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
             }
-            self.actions.push_back(Action::Done);
+            self.outbox.done();
         }
     }
 
     /// Tells the processes of a reduction's group.
     pub(crate) fn tell(&mut self, id: ReductionId, news: News) {
         let Some(reduction) = self.reductions.get(&id) else { return };
-        let group = reduction.spec.group.clone();
-        for to in self.peers_of(&group) {
-            self.send(to, ToWorker::News(news.clone()));
-        }
-        self.notice(Notice::News(news));
+        let group = self.membership.processes_of(&reduction.spec.group);
+        self.outbox.send_each(group, &ToWorker::News(news.clone()));
+        self.outbox.notice(Notice::News(news));
     }
 }

@@ -9,8 +9,9 @@ use everfold_protocol::{
 use crate::{
     copying::{Desk, Orders},
     keepers::Next,
-    machine::{Master, Timer},
+    machine::Master,
     reduction::Reduction,
+    timers::Timer,
     tries::RETRY_PAUSE,
 };
 
@@ -46,9 +47,9 @@ impl Master {
         };
         let Orders { keeps, looks, unprotectable } = which(reduction, &Desk { id, policy, members });
         for (to, keep) in keeps {
-            self.send(to, ToWorker::Keep(keep));
+            self.outbox.send(to, ToWorker::Keep(keep));
         }
-        self.timers.extend(looks.into_iter().map(|(at, owner)| (at, Timer::Keeper(id, owner))));
+        looks.into_iter().for_each(|(at, owner)| self.timers.set(at, Timer::Keeper(id, owner)));
         for (rank, reason) in unprotectable {
             self.unprotected(now, id, rank, reason);
         }
@@ -79,7 +80,7 @@ impl Master {
                     // Most likely the owner's death is about to be noticed.
                     let at = now + RETRY_PAUSE;
                     if keepers.look_at(at, owner) {
-                        self.timers.insert((at, Timer::Keeper(id, owner)));
+                        self.timers.set(at, Timer::Keeper(id, owner));
                     }
                     return;
                 }
@@ -106,7 +107,7 @@ impl Master {
         let keepers = &mut reduction.copying.keepers;
         let next = keepers.look(now, owner, &patience);
         let watched = keepers.watch(owner, &patience).filter(|_| next == Next::Nothing);
-        self.timers.extend(watched.map(|at| (at, Timer::Keeper(id, owner))));
+        watched.into_iter().for_each(|at| self.timers.set(at, Timer::Keeper(id, owner)));
         self.follow(now, id, owner, next);
     }
 

@@ -30,6 +30,8 @@
 //! | `pace` | how long the application's own operations take, and who is late at them |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | `tries` | for how long something was tried in vain, and when it is tried again |
+//! | `timers` | what is due when |
+//! | `outbox` | what is to be done, in order |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
@@ -56,6 +58,7 @@ pub mod lane;
 mod listing;
 pub mod machine;
 pub mod membership;
+mod outbox;
 mod pace;
 pub mod placement;
 pub mod policy;
@@ -67,6 +70,7 @@ mod remains;
 mod schedule;
 pub mod segment;
 mod teams;
+mod timers;
 mod tries;
 
 pub use coordinator::Coordinator;

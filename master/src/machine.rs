@@ -6,9 +6,8 @@
 //! because a batch of events went in. Time never runs back.
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
-    vec::Vec,
 };
 
 use everfold_protocol::{
@@ -22,6 +21,7 @@ use crate::{
     event::{Action, Event, Notice},
     lane::Lanes,
     membership::{Freshness, Membership},
+    outbox::Outbox,
     pace::Paces,
     policy::Policy,
     reduction::Reduction,
@@ -29,30 +29,8 @@ use crate::{
     remains::Remains,
     schedule::Schedule,
     segment::Completed,
+    timers::{Timer, Timers},
 };
-
-/// Something that is due at a certain time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timer {
-    /// The job waits no longer for its processes.
-    Join,
-    /// A reduction's deadline passes.
-    Deadline(ReductionId),
-    /// A reduction waits no longer until all its partials can meet at once.
-    Gathered(ReductionId),
-    /// Partials that could not be reached are tried again.
-    Retry(SegmentId),
-    /// A result that could not be copied as a whole is tried again.
-    Collect(ReductionId),
-    /// A reduction has lasted so long that its originals are worth a copy.
-    Copy(ReductionId),
-    /// The copy of this rank's original is looked after: nobody may keep it, or its keeper may be silent.
-    Keeper(ReductionId, Rank),
-    /// Nothing may have come of an attempt in teams for long.
-    Dissolve(ReductionId),
-    /// Pings are sent, silence and late tasks are looked for.
-    Alarm,
-}
 
 /// Queues reduction messages and makes tasks of them (DR §2).
 #[derive(Clone, Debug)]
@@ -66,7 +44,7 @@ pub struct Master {
     /// Attempts in teams that were dissolved, and who was told.
     pub(crate) dissolved: BTreeMap<ReductionId, Path>,
     pub(crate) dissolved_order: VecDeque<ReductionId>,
-    pub(crate) timers: BTreeSet<(Timestamp, Timer)>,
+    pub(crate) timers: Timers,
     pub(crate) remains: Remains,
     /// Silence of those who take part.
     pub(crate) watches: BTreeMap<Rank, Watch>,
@@ -82,12 +60,14 @@ pub struct Master {
     pub(crate) next_task: u64,
     /// When the latest event came.
     pub(crate) now: Timestamp,
-    pub(crate) actions: VecDeque<Action>,
+    pub(crate) outbox: Outbox,
 }
 
 impl Master {
     /// A master for a job of `size` ranks that have yet to join.
     pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
+        let mut timers = Timers::default();
+        timers.set(now + policy.join_timeout, Timer::Join);
         Self {
             membership: Membership::new(job, size),
             lanes: Lanes::default(),
@@ -96,7 +76,7 @@ impl Master {
             refusals: Refusals::default(),
             dissolved: BTreeMap::new(),
             dissolved_order: VecDeque::new(),
-            timers: BTreeSet::from([(now + policy.join_timeout, Timer::Join)]),
+            timers,
             remains: Remains::default(),
             watches: BTreeMap::new(),
             alarm: None,
@@ -107,7 +87,7 @@ impl Master {
             job: None,
             next_task: 0,
             now,
-            actions: VecDeque::new(),
+            outbox: Outbox::default(),
             policy,
         }
     }
@@ -179,11 +159,11 @@ impl Master {
                     self.handle_message(now, header.sender, message);
                 }
                 Freshness::Stale => {
-                    self.stale(header.sender, "message of a process that is no longer in the job")
+                    self.outbox.stale(header.sender, "message of a process that is no longer in the job")
                 }
                 Freshness::Impossible => {
-                    self.stale(header.sender, "message of another job or a future epoch");
-                    self.actions.push_back(Action::Disconnect(header.sender));
+                    self.outbox.stale(header.sender, "message of another job or a future epoch");
+                    self.outbox.disconnect(header.sender);
                 }
             },
             Event::Departed(process, evidence) => self.depart(process, evidence),
@@ -196,13 +176,8 @@ impl Master {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
         // Not more than are due now: if each sets another, the caller has a turn in between.
-        let count = self.timers.iter().take_while(|(due, _)| *due <= now).count();
-        for _ in 0..count {
-            let Some(timer) = self.timers.first().filter(|(due, _)| *due <= now).map(|(_, timer)| *timer)
-            else {
-                return;
-            };
-            self.timers.pop_first();
+        for _ in 0..self.timers.count_due(now) {
+            let Some(timer) = self.timers.take_due(now) else { return };
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),
@@ -237,13 +212,13 @@ impl Master {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.first().map(|&(due, _)| due)
+        self.timers.next()
     }
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
-        while self.actions.is_empty() && self.schedule() {}
-        self.actions.pop_front()
+        while self.outbox.is_empty() && self.schedule() {}
+        self.outbox.take()
     }
 
     fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
@@ -263,7 +238,7 @@ impl Master {
             ToMaster::Dissolve { reduction, group } if reduction.is_in_teams() => {
                 self.dissolve(reduction, &group);
             }
-            ToMaster::Dissolve { .. } => self.stale(sender, "no attempt in teams"),
+            ToMaster::Dissolve { .. } => self.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(now, sender),
             ToMaster::Leave => self.leave(now, sender),
         }
@@ -276,27 +251,27 @@ impl Master {
                 "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
                  EVERFOLD_SIZE, or start as many by the same launcher"
             );
-            self.send(sender, ToWorker::Unwelcome { reason });
-            self.actions.push_back(Action::Disconnect(sender));
+            self.outbox.send(sender, ToWorker::Unwelcome { reason });
+            self.outbox.disconnect(sender);
             return;
         }
         if peer.process != sender || !self.membership.join(peer) {
-            self.stale(sender, "join of a rank that is not expected");
-            self.actions.push_back(Action::Disconnect(sender));
+            self.outbox.stale(sender, "join of a rank that is not expected");
+            self.outbox.disconnect(sender);
             return;
         }
         if !self.lost.is_empty() {
-            self.send(sender, ToWorker::Incomplete { missing: self.lost.clone() });
+            self.outbox.send(sender, ToWorker::Incomplete { missing: self.lost.clone() });
         } else if self.membership.everyone_here() {
             self.joining = false;
-            self.timers.retain(|(_, timer)| *timer != Timer::Join);
+            self.timers.call_off_all(Timer::Join);
             let peers: Arc<[Peer]> = self.membership.peers().cloned().collect();
             for peer in peers.iter() {
                 let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.policy.limits };
-                self.send(peer.process, welcome);
+                self.outbox.send(peer.process, welcome);
             }
             self.start_watching();
-            self.notice(Notice::Complete { ranks: self.membership.size() });
+            self.outbox.notice(Notice::Complete { ranks: self.membership.size() });
         }
     }
 
@@ -306,7 +281,7 @@ impl Master {
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
         let Some(Completed { load, partials, counts }) = completed else {
-            self.stale(sender, "result of a task that nobody waits for");
+            self.outbox.stale(sender, "result of a task that nobody waits for");
             return;
         };
         self.vacate(sender.rank, &load);
@@ -331,14 +306,14 @@ impl Master {
     fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
         let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
-            return self.stale(sender, "failure of a task that nobody waits for");
+            return self.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         let running = reduction.take_running(id.index, task, sender);
         let in_vain = running.is_none();
         let abandoned =
             || reduction.take_abandoned(id.index, task, sender).map(|abandoned| abandoned.running);
         let Some(running) = running.or_else(abandoned) else {
-            return self.stale(sender, "failure of a task that nobody waits for");
+            return self.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         self.vacate(sender.rank, &running.load);
         if id.reduction.is_in_teams() {
@@ -396,23 +371,7 @@ impl Master {
     /// Looks `at` that time whether originals of a reduction are to be copied.
     pub(crate) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
         if self.reductions.get_mut(&id).is_some_and(|reduction| reduction.look_for_copies(at)) {
-            self.timers.insert((at, Timer::Copy(id)));
+            self.timers.set(at, Timer::Copy(id));
         }
-    }
-
-    pub(crate) fn peers_of(&self, group: &Path) -> Vec<ProcessId> {
-        group.iter().filter_map(|rank| self.membership.alive(rank)).map(|peer| peer.process).collect()
-    }
-
-    pub(crate) fn send(&mut self, to: ProcessId, message: ToWorker) {
-        self.actions.push_back(Action::Send { to, message });
-    }
-
-    pub(crate) fn notice(&mut self, notice: Notice) {
-        self.actions.push_back(Action::Notice(notice));
-    }
-
-    pub(crate) fn stale(&mut self, sender: ProcessId, what: &'static str) {
-        self.notice(Notice::Stale { sender, what });
     }
 }

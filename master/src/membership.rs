@@ -210,6 +210,16 @@ impl Membership {
         })
     }
 
+    /// The processes that take part, by rank.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.peers().map(|peer| peer.process)
+    }
+
+    /// The processes of `group` that take part.
+    pub fn processes_of(&self, group: &Path) -> impl Iterator<Item = ProcessId> {
+        group.iter().filter_map(|rank| self.alive(rank)).map(|peer| peer.process)
+    }
+
     /// Whether the bytes of `ready` can be read.
     ///
     /// Shared memory stays mapped at the peers when its process has died; what is in it does not change any more. Of a

@@ -71,8 +71,7 @@ impl Master {
         for process in unneeded {
             let host = self.membership.host(process.rank);
             let here = self.membership.peers().filter(|peer| Some(peer.host) == host);
-            let here: Vec<_> = here.map(|peer| peer.process).collect();
-            here.into_iter().for_each(|to| self.send(to, ToWorker::Forget { process }));
+            self.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
         }
     }
 }

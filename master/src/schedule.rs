@@ -479,7 +479,7 @@ impl Master {
         let message = reduction.task(task, id, own.as_ref(), partials);
         let to = executor.process;
         self.schedule.worked_on.insert(id.reduction);
-        self.send(to, ToWorker::Task(message));
+        self.outbox.send(to, ToWorker::Task(message));
         true
     }
 }

@@ -8,12 +8,12 @@
 //! Neither repairs anything. Whatever comes in between dissolves the attempt, and the master alone decides that: its word
 //! reaches everyone in order with all else that it says, so that nobody is left with an attempt that others have finished.
 
-use alloc::{boxed::Box, collections::BTreeSet, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
     JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{Contribution, Effort, Evidence, Opened, Part, Peer, ToMaster, ToWorker},
+    message::{Contribution, Effort, Evidence, Opened, Part, Peer, ToWorker},
     report::Refusal,
     spec::Limits,
     team,
@@ -21,14 +21,15 @@ use everfold_protocol::{
 
 use crate::{
     admission::disagreement,
-    event::{Action, Notice},
+    event::Notice,
     lane::Load,
-    machine::{Master, Timer},
+    machine::Master,
     membership::Membership,
     policy::Policy,
     queue::Ready,
     reduction::Reduction,
     segment::Running,
+    timers::{Timer, Timers},
 };
 
 /// What a team as a whole works on.
@@ -98,7 +99,7 @@ impl Master {
     pub fn deputy(now: Timestamp, job: JobId, rank: Rank, peers: Arc<[Peer]>, policy: Policy) -> Self {
         Self {
             membership: Membership::elsewhere(job, peers.len() as u32),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             joining: false,
             job: Some(peers),
             // A worker has tasks of several masters.
@@ -138,7 +139,7 @@ impl Master {
         if deputy && reduction.arrived == reduction.group {
             let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.count());
             let opened = Opened { reduction: id, name, spec, segment_bytes };
-            self.actions.push_back(Action::Report(ToMaster::Opened(Box::new(opened))));
+            self.outbox.report_open(opened);
             // Of one rank.
             (0..count)
                 .for_each(|index| self.tell_part(SegmentId { reduction: id, index: SegmentIndex(index) }));
@@ -151,7 +152,7 @@ impl Master {
         let Opened { reduction: id, name, spec, segment_bytes } = opened;
         let team = team::of(&spec, sender.rank).filter(|team| team.first() == Some(sender.rank));
         let Some(team) = team.filter(|_| id.is_in_teams()) else {
-            return self.stale(sender, "team that it is no deputy of");
+            return self.outbox.stale(sender, "team that it is no deputy of");
         };
         if self.hinders(now, id, &team, (&name, &spec), None) {
             return;
@@ -192,7 +193,7 @@ impl Master {
         }
         let patience = self.patience();
         let reduction = self.reductions.entry(id).or_insert_with(|| {
-            self.timers.insert((now + patience, Timer::Dissolve(id)));
+            self.timers.set(now + patience, Timer::Dissolve(id));
             Reduction::attempt(now, first, (name, spec), team, &self.policy)
         });
         let hinders = disagreement(reduction, first, id, name, spec).is_some()
@@ -215,11 +216,11 @@ impl Master {
         let mut effort = effort;
         for part in parts {
             let Some(reduction) = self.reductions.get_mut(&id) else {
-                return self.stale(sender, "part of an attempt that is over");
+                return self.outbox.stale(sender, "part of an attempt that is over");
             };
             let index = part.index;
             if !reduction.take_part(now, sender, part) {
-                return self.stale(sender, "part of a team that nobody waits for");
+                return self.outbox.stale(sender, "part of a team that nobody waits for");
             }
             effort.take().into_iter().for_each(|effort| reduction.account.add(effort));
             match reduction.unfinished {
@@ -234,17 +235,7 @@ impl Master {
         let Some(reduction) = self.reductions.get(&id.reduction) else { return };
         let Some(part) = reduction.part(id.index) else { return };
         let effort = (reduction.unfinished == 0).then(|| reduction.account.effort().clone());
-        // Those of one turn go together.
-        if let Some(Action::Report(ToMaster::Parts { reduction, parts, effort: all })) =
-            self.actions.back_mut()
-            && *reduction == id.reduction
-        {
-            parts.push(part);
-            *all = effort;
-        } else {
-            let parts = ToMaster::Parts { reduction: id.reduction, parts: vec![part], effort };
-            self.actions.push_back(Action::Report(parts));
-        }
+        self.outbox.report_part(id.reduction, part, effort);
     }
 
     /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group. A deputy asks for that.
@@ -253,7 +244,7 @@ impl Master {
         let group = reduction.map_or_else(|| others.clone(), |reduction| join(&reduction.spec.group, others));
         self.forget(id);
         match self.is_deputy() {
-            true => self.actions.push_back(Action::Report(ToMaster::Dissolve { reduction: id, group })),
+            true => self.outbox.ask_to_dissolve(id, group),
             false => self.tell_dissolved(id, &group),
         }
     }
@@ -261,7 +252,7 @@ impl Master {
     /// Tells those of a group who have not been told that their attempt is over. Who has heard its result takes no notice.
     fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
         let told = self.dissolved.remove(&id).unwrap_or_else(|| {
-            self.notice(Notice::Dissolved(id));
+            self.outbox.notice(Notice::Dissolved(id));
             self.dissolved_order.push_back(id);
             if self.dissolved_order.len() > DISSOLVED_MAX {
                 // Whoever still comes to it begins it again, in vain.
@@ -269,9 +260,8 @@ impl Master {
             }
             Path::empty()
         });
-        for to in self.peers_of(&group.difference(&told)) {
-            self.send(to, ToWorker::Dissolved { reduction: id });
-        }
+        let untold = group.difference(&told);
+        self.outbox.send_each(self.membership.processes_of(&untold), &ToWorker::Dissolved { reduction: id });
         self.dissolved.insert(id, join(&told, group));
     }
 
@@ -283,7 +273,7 @@ impl Master {
             // The team has done all it can.
             (0, _) => {}
             (_, true) => self.dissolve(id, &Path::empty()),
-            (_, false) => drop(self.timers.insert((later, Timer::Dissolve(id)))),
+            (_, false) => self.timers.set(later, Timer::Dissolve(id)),
         }
     }
 

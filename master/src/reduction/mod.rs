@@ -31,10 +31,10 @@ use crate::{
     delivery::{Misses, Told},
     lane::Load,
     listing::Listing,
-    machine::Timer,
     policy::Policy,
     queue::{Queue, Ready},
     segment::{Abandoned, Completed, Running, Segment, Segments},
+    timers::Timer,
 };
 
 /// One reduction, from its first contribution to the release of its last window.
