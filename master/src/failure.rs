@@ -6,43 +6,29 @@ use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Evidence, MASTER_RANK, News, ToWorker},
     report::Refusal,
-    watch::{Alarm, Watch},
 };
 use smallvec::SmallVec;
 
-use crate::{event::Notice, machine::Master, membership::State, timers::Timer};
-
-/// How often in a ping interval silence and late tasks are looked for.
-const LOOKS_PER_PING: u32 = 4;
+use crate::{event::Notice, liveness::Ring, machine::Master, membership::State, timers::Timer};
 
 impl Master {
     /// Begins to ping, now that everyone is here.
     pub(crate) fn start_watching(&mut self) {
         let interval = self.policy.limits.ping_interval;
-        if interval.is_zero() {
-            return;
+        if !interval.is_zero() {
+            let ranks = self.membership.processes().map(|process| process.rank);
+            let first = self.liveness.begin(self.now, interval, ranks);
+            self.timers.set(first, Timer::Alarm);
         }
-        let watch = Watch::new(self.now, interval);
-        self.watches = self.membership.peers().map(|peer| (peer.process.rank, watch.clone())).collect();
-        self.watches.remove(&MASTER_RANK);
-        let alarm = Alarm::new(self.now, interval / LOOKS_PER_PING);
-        self.timers.set(alarm.due(), Timer::Alarm);
-        self.alarm = Some(alarm);
     }
 
     /// Pings, and looks for silence and late tasks.
     pub(crate) fn ring(&mut self, now: Timestamp) {
-        let Some(alarm) = &mut self.alarm else { return };
-        let asleep = alarm.ring(now).unwrap_or_default();
-        self.timers.set(alarm.due(), Timer::Alarm);
-        self.watches.values_mut().for_each(|watch| watch.forgive(now, asleep));
-        if self.rings.is_multiple_of(u64::from(LOOKS_PER_PING)) {
-            let number = self.rings / u64::from(LOOKS_PER_PING);
+        let Some(Ring { next, ping, silent }) = self.liveness.ring(now) else { return };
+        self.timers.set(next, Timer::Alarm);
+        if let Some(number) = ping {
             self.outbox.send_each(self.membership.processes(), &ToWorker::Ping { number });
         }
-        self.rings += 1;
-        let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
-        let silent: Vec<_> = silent.map(|(rank, watch)| (*rank, watch.silence(now))).collect();
         for (rank, silence) in silent {
             if let Some(process) = self.membership.alive(rank).map(|peer| peer.process) {
                 self.fail(now, process, Evidence::Silent(silence));
@@ -87,8 +73,8 @@ impl Master {
 
     /// Waits no longer for processes that have not joined.
     pub(crate) fn stop_joining(&mut self) {
-        self.joining = false;
-        if self.lost.is_empty() {
+        self.membership.stop_joining();
+        if self.membership.lost().is_empty() {
             self.call_off(&self.membership.ranks(|state| *state == State::Expected));
         }
         self.outbox.done();
@@ -113,7 +99,7 @@ impl Master {
         }
         self.membership.leave(sender.rank);
         self.refusals.depart(sender.rank);
-        self.watches.remove(&sender.rank);
+        self.liveness.forget(sender.rank);
         self.outbox.notice(Notice::Left(sender));
         if sender.rank != MASTER_RANK {
             self.outbox.send(sender, ToWorker::Farewell);
@@ -129,7 +115,7 @@ impl Master {
         if !self.membership.fail(process, evidence) {
             return;
         }
-        self.watches.remove(&process.rank);
+        self.liveness.forget(process.rank);
         self.refusals.depart(process.rank);
         self.outbox.notice(Notice::Failed { process, evidence });
         if matches!(evidence, Evidence::Silent(_)) {
@@ -137,11 +123,11 @@ impl Master {
             self.outbox.send(process, ToWorker::Fenced);
             self.outbox.disconnect(process);
         }
-        if self.joining {
-            // Those who come later hear it when they join; those who go because of it are not to blame.
-            if self.lost.is_empty() {
-                self.lost = Path::single(process.rank);
-                self.call_off(&Path::single(process.rank));
+        if self.membership.is_joining() {
+            // Those who come later hear it when they join.
+            let lost = Path::single(process.rank);
+            if *self.membership.lost() == lost {
+                self.call_off(&lost);
             }
             return;
         }

@@ -10,7 +10,8 @@
 //! | [`intake`] | how much is taken in before a look at the timers |
 //! | `admission` | whether a contribution may take part, and in what |
 //! | `ending` | how a reduction ends |
-//! | `failure` | who is dead, silent or slow, and what follows for the job |
+//! | `liveness` | who is heard, and who is silent |
+//! | `failure` | who is dead or slow, and what follows for the job |
 //! | [`segment`] | the state of one segment |
 //! | [`recovery`] | what a failure does to a reduction |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
@@ -25,6 +26,7 @@
 //! | `schedule` | who is given which task, and when |
 //! | `listing` | which segments wait, and under what they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
+//! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take, and who is late at them |
@@ -48,6 +50,7 @@ pub mod coordinator;
 mod copying;
 mod crowd;
 mod delivery;
+mod dissolved;
 mod ending;
 pub mod event;
 mod failure;
@@ -56,6 +59,7 @@ mod keepers;
 mod keeping;
 pub mod lane;
 mod listing;
+mod liveness;
 pub mod machine;
 pub mod membership;
 mod outbox;

@@ -5,21 +5,19 @@
 //! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
 //! because a batch of events went in. Time never runs back.
 
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use alloc::{collections::BTreeMap, sync::Arc};
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
+    Epoch, JobId, Path, ProcessId, ReductionId, SegmentId, Timestamp,
     message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
     report::Refusal,
-    watch::{Alarm, Watch},
 };
 
 use crate::{
+    dissolved::Dissolved,
     event::{Action, Event, Notice},
     lane::Lanes,
+    liveness::Liveness,
     membership::{Freshness, Membership},
     outbox::Outbox,
     pace::Paces,
@@ -41,19 +39,10 @@ pub struct Master {
     pub(crate) paces: Paces,
     pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
     pub(crate) refusals: Refusals,
-    /// Attempts in teams that were dissolved, and who was told.
-    pub(crate) dissolved: BTreeMap<ReductionId, Path>,
-    pub(crate) dissolved_order: VecDeque<ReductionId>,
+    pub(crate) dissolved: Dissolved,
     pub(crate) timers: Timers,
     pub(crate) remains: Remains,
-    /// Silence of those who take part.
-    pub(crate) watches: BTreeMap<Rank, Watch>,
-    pub(crate) alarm: Option<Alarm>,
-    pub(crate) rings: u64,
-    /// Whether processes are still expected to join.
-    pub(crate) joining: bool,
-    /// Who died before the job was complete; there will be no job.
-    pub(crate) lost: Path,
+    pub(crate) liveness: Liveness,
     pub(crate) schedule: Schedule,
     /// All processes of the job, by rank, if it is a deputy's.
     pub(crate) job: Option<Arc<[Peer]>>,
@@ -74,15 +63,10 @@ impl Master {
             paces: Paces::default(),
             reductions: BTreeMap::new(),
             refusals: Refusals::default(),
-            dissolved: BTreeMap::new(),
-            dissolved_order: VecDeque::new(),
+            dissolved: Dissolved::default(),
             timers,
             remains: Remains::default(),
-            watches: BTreeMap::new(),
-            alarm: None,
-            rings: 0,
-            joining: true,
-            lost: Path::empty(),
+            liveness: Liveness::default(),
             schedule: Schedule::default(),
             job: None,
             next_task: 0,
@@ -153,9 +137,7 @@ impl Master {
             }
             Event::Message { header, message } => match self.membership.classify(&header) {
                 Freshness::Current => {
-                    if let Some(watch) = self.watches.get_mut(&header.sender.rank) {
-                        watch.hear(now);
-                    }
+                    self.liveness.hear(now, header.sender.rank);
                     self.handle_message(now, header.sender, message);
                 }
                 Freshness::Stale => {
@@ -260,10 +242,11 @@ impl Master {
             self.outbox.disconnect(sender);
             return;
         }
-        if !self.lost.is_empty() {
-            self.outbox.send(sender, ToWorker::Incomplete { missing: self.lost.clone() });
+        if !self.membership.lost().is_empty() {
+            let missing = self.membership.lost().clone();
+            self.outbox.send(sender, ToWorker::Incomplete { missing });
         } else if self.membership.everyone_here() {
-            self.joining = false;
+            self.membership.stop_joining();
             self.timers.call_off_all(Timer::Join);
             let peers: Arc<[Peer]> = self.membership.peers().cloned().collect();
             for peer in peers.iter() {

@@ -54,13 +54,17 @@ pub struct Membership {
     failed: Path,
     /// Who is in [`State::Left`] or [`State::Closing`].
     leaving: Path,
+    /// Whether processes are still expected to join.
+    is_joining: bool,
+    /// Who died before the job was complete; there will be no job.
+    lost: Path,
 }
 
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
         let states = (0..size).map(|rank| (Rank(rank), State::Expected)).collect();
-        Self { states, ..Self::elsewhere(job, size) }
+        Self { states, is_joining: true, ..Self::elsewhere(job, size) }
     }
 
     /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
@@ -74,6 +78,8 @@ impl Membership {
             open: 0,
             failed: Path::empty(),
             leaving: Path::empty(),
+            is_joining: false,
+            lost: Path::empty(),
         }
     }
 
@@ -111,6 +117,21 @@ impl Membership {
         expected
     }
 
+    /// Whether processes are still expected to join.
+    pub fn is_joining(&self) -> bool {
+        self.is_joining
+    }
+
+    /// Expects nobody to join any more.
+    pub fn stop_joining(&mut self) {
+        self.is_joining = false;
+    }
+
+    /// Who died before the job was complete. Who goes because of that is not to blame.
+    pub fn lost(&self) -> &Path {
+        &self.lost
+    }
+
     /// Takes `peer` in, unless it was heard of before.
     pub fn take_in(&mut self, peer: Peer) {
         let rank = peer.process.rank;
@@ -144,6 +165,9 @@ impl Membership {
         if taking_part {
             self.change(process.rank, State::Failed(evidence));
             self.epoch = self.epoch.next();
+            if self.is_joining && self.lost.is_empty() {
+                self.lost = Path::single(process.rank);
+            }
         }
         taking_part
     }

@@ -21,6 +21,7 @@ use everfold_protocol::{
 
 use crate::{
     admission::disagreement,
+    dissolved::{News, join},
     event::Notice,
     lane::Load,
     machine::Master,
@@ -34,8 +35,6 @@ use crate::{
 
 /// What a team as a whole works on.
 const OF_TEAM: TaskId = TaskId(u64::MAX);
-/// Dissolved attempts that are remembered, so that what was on its way does not begin them again.
-const DISSOLVED_MAX: usize = 4096;
 /// Least time in which nothing comes of an attempt before it is dissolved.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
 
@@ -100,7 +99,6 @@ impl Master {
         Self {
             membership: Membership::elsewhere(job, peers.len() as u32),
             timers: Timers::default(),
-            joining: false,
             job: Some(peers),
             // A worker has tasks of several masters.
             next_task: u64::from(rank.0 + 1) << 40,
@@ -184,9 +182,7 @@ impl Master {
             return true;
         }
         let usual = id.called();
-        if self.reductions.contains_key(&usual)
-            || self.refusals.contain(usual)
-            || self.dissolved.contains_key(&id)
+        if self.reductions.contains_key(&usual) || self.refusals.contain(usual) || self.dissolved.contain(id)
         {
             self.tell_dissolved(id, &spec.group);
             return true;
@@ -251,18 +247,11 @@ impl Master {
 
     /// Tells those of a group who have not been told that their attempt is over. Who has heard its result takes no notice.
     fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
-        let told = self.dissolved.remove(&id).unwrap_or_else(|| {
+        let News { is_first, untold } = self.dissolved.tell(id, group);
+        if is_first {
             self.outbox.notice(Notice::Dissolved(id));
-            self.dissolved_order.push_back(id);
-            if self.dissolved_order.len() > DISSOLVED_MAX {
-                // Whoever still comes to it begins it again, in vain.
-                self.dissolved_order.pop_front().map(|oldest| self.dissolved.remove(&oldest));
-            }
-            Path::empty()
-        });
-        let untold = group.difference(&told);
+        }
         self.outbox.send_each(self.membership.processes_of(&untold), &ToWorker::Dissolved { reduction: id });
-        self.dissolved.insert(id, join(&told, group));
     }
 
     /// Looks whether anything comes of an attempt.
@@ -306,9 +295,4 @@ impl Master {
             self.forget_teams_of(process.rank);
         }
     }
-}
-
-/// All who are in one of two groups.
-fn join(one: &Path, other: &Path) -> Path {
-    one.union(&other.difference(one)).expect("what is not in it does not overlap it")
 }
