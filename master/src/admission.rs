@@ -54,7 +54,7 @@ impl Master {
             }
             let share_memory = self.membership.share_memory(&contribution.spec.group);
             let mut reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
-            if self.paces.folds_in_pairs(&contribution.spec.kind, self.policy.slow_fold) {
+            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.policy) {
                 reduction.fold_in_pairs();
             }
             if let Some(end) = reduction.gathers_until(&self.policy) {

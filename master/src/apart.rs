@@ -19,16 +19,15 @@ use alloc::{
 };
 use core::time::Duration;
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
+use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, Timestamp, message::Data};
 
 use crate::{
-    machine::Master,
+    listing::Turn,
     membership::Membership,
     queue::{Access, Ready},
-    reduction::{Reduction, Turn},
+    reduction::Reduction,
     segment::Segment,
-    timers::Timer,
-    tries::{RETRY_PAUSE, TimeTried},
+    tries::TimeTried,
 };
 
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
@@ -243,30 +242,19 @@ impl Reduction {
         }
         again
     }
-}
 
-impl Master {
-    /// Lets those that are apart try again after a pause, if nobody works on the segment. Before all have called nobody does: one
-    /// of those who have yet to come may reach both, and it is not over without them anyway.
-    pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
-        if is_apart && reduction.segments[id.index].running.is_empty() {
-            let next_try = reduction.next_try;
-            self.pause_until(id, next_try);
-        }
+    /// Begins a pause before those that are apart try again, if nobody works on the segment. Before all have called they
+    /// do not: one of those who have yet to come may reach both, and it is not over without them anyway. Returns before
+    /// when nobody tries again, if this is no pause that has begun before.
+    pub(crate) fn pause_for_reach(&mut self, index: SegmentIndex) -> Option<Timestamp> {
+        let is_apart = self.is_apart() && self.arrived == self.group;
+        let pauses = is_apart && self.segments[index].running.is_empty() && self.pause_tries(index);
+        pauses.then_some(self.next_try)
     }
 
-    /// Has what could not be reached in a segment left alone for a while: one pause for all.
-    pub(crate) fn pause_tries(&mut self, id: SegmentId) {
-        self.pause_until(id, self.now);
-    }
-
-    fn pause_until(&mut self, id: SegmentId, until: Timestamp) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        if !core::mem::replace(&mut reduction.segments[id.index].tries.pauses, true) {
-            self.timers.set(until.max(self.now + RETRY_PAUSE), Timer::Retry(id));
-        }
+    /// Has what could not be reached in a segment left alone for a while: one pause for all. Returns whether it begins.
+    pub(crate) fn pause_tries(&mut self, index: SegmentIndex) -> bool {
+        !core::mem::replace(&mut self.segments[index].tries.pauses, true)
     }
 }
 

@@ -8,7 +8,7 @@ use everfold_protocol::{
     spec::Delivery,
 };
 
-use crate::{event::Notice, machine::Master, segment::Running, timers::Timer};
+use crate::{event::Notice, machine::Master, timers::Timer};
 
 /// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
 /// these lists together would grow with the square of the group.
@@ -21,8 +21,8 @@ impl Master {
             // The master hears of each segment, and tells when all is over.
             return;
         }
-        self.strike_off(id);
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
+        self.scheduler.strike_off(id, reduction);
         if let Some(end) = reduction.gathers_until(&self.policy) {
             self.timers.call_off(end, Timer::Gathered(id));
         }
@@ -127,21 +127,10 @@ impl Master {
         self.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
-    /// Frees the lanes of those who work on tasks of a reduction that is over, for which no answer will come, and takes it
-    /// off the schedule.
+    /// Frees the lanes of those who work on a reduction that is over, and takes it off the schedule.
     pub(crate) fn let_go(&mut self, id: ReductionId) {
-        self.strike_off(id);
-        let Some(reduction) = self.reductions.get_mut(&id) else { return };
-        let mut over = Vec::new();
-        for segment in &mut reduction.segments {
-            let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
-            over.extend(core::mem::take(&mut segment.running).into_values().chain(given_up));
-        }
-        for Running { executor, load, .. } in over {
-            // The lane of a process that died was emptied as a whole.
-            if self.membership.alive(executor.rank).is_some() {
-                self.vacate(executor.rank, &load);
-            }
+        if let Some(reduction) = self.reductions.get_mut(&id) {
+            self.scheduler.let_go(id, reduction, &self.membership);
         }
     }
 

@@ -1,13 +1,12 @@
 //! Who is dead, silent or slow, and what follows for the job (DR-8, DR-10, DR-11).
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Evidence, MASTER_RANK, News, ToWorker},
     report::Refusal,
 };
-use smallvec::SmallVec;
 
 use crate::{event::Notice, liveness::Ring, machine::Master, membership::State, timers::Timer};
 
@@ -39,33 +38,8 @@ impl Master {
 
     /// Has tasks that are late done by others, too. Slow is not dead.
     fn overtake(&mut self, now: Timestamp) {
-        let patience = self.policy.limits.ping_interval;
-        let mut overtaken = BTreeMap::new();
-        let reductions = &self.reductions;
-        let is_worked_on =
-            |id: &ReductionId| reductions.get(id).is_some_and(|it| it.tasks().next().is_some());
-        for id in self.schedule.worked_on(is_worked_on) {
-            let Some(reduction) = self.reductions.get_mut(&id) else { continue };
-            let root = reduction.spec.delivery.root();
-            for index in reduction.segments.indices() {
-                let segment = &reduction.segments[index];
-                let is_late = |executor: &Rank| {
-                    let answered = self.lanes[*executor].answered();
-                    reduction.is_late(segment, &segment.running[executor], (now, answered), &self.paces)
-                };
-                let others = segment.running.keys().filter(|executor| Some(**executor) != root);
-                let late: SmallVec<[Rank; 1]> = others.copied().filter(is_late).collect();
-                for executor in late {
-                    if let Some(running) = reduction.segments[index].running.get_mut(&executor) {
-                        running.late = now + patience;
-                    }
-                    if reduction.overtake(index, executor, &self.membership) {
-                        overtaken.insert((id, executor), reduction.name.clone());
-                    }
-                }
-            }
-        }
-        for ((id, rank), name) in overtaken {
+        let (scheduler, mut work) = self.work();
+        for ((id, rank), name) in scheduler.overtake(&mut work) {
             self.tell(id, News::Slow { rank, name });
             self.proceed(now, id);
         }
@@ -141,18 +115,9 @@ impl Master {
         self.end_if_empty();
     }
 
-    /// Takes in that `dead` works on nothing any more.
-    pub(crate) fn empty_lane(&mut self, dead: ProcessId) {
-        self.lanes.clear(dead.rank);
-        let tasks = self.reductions.values().flat_map(|reduction| reduction.tasks());
-        for running in tasks.filter(|running| running.executor == dead) {
-            running.load.from.iter().for_each(|owner| self.lanes[*owner].end_to_serve());
-        }
-    }
-
     /// Repairs all reductions that `dead` took part in, or ends them.
     fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
-        self.empty_lane(dead);
+        self.scheduler.bury(dead, &self.reductions);
         self.forget_teams_of(dead.rank);
         let members = &self.membership;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());

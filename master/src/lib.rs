@@ -23,8 +23,8 @@
 //! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
 //! | `apart` | who does not reach whose memory, and how a reduction goes on in spite of it |
-//! | `schedule` | who is given which task, and when |
-//! | `listing` | which segments wait, and under what they are found |
+//! | `scheduler` | who is given which task, and when |
+//! | `listing` | which segments wait, for whom, and under what they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `teams` | what a deputy does for its team, and what the master makes of that |
@@ -71,7 +71,7 @@ pub mod recovery;
 pub mod reduction;
 mod refusals;
 mod remains;
-mod schedule;
+mod scheduler;
 pub mod segment;
 mod teams;
 mod timers;

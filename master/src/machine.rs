@@ -16,18 +16,16 @@ use everfold_protocol::{
 use crate::{
     dissolved::Dissolved,
     event::{Action, Event, Notice},
-    lane::Lanes,
     liveness::Liveness,
     membership::{Freshness, Membership},
     outbox::Outbox,
-    pace::Paces,
     policy::Policy,
     reduction::Reduction,
     refusals::Refusals,
     remains::Remains,
-    schedule::Schedule,
-    segment::Completed,
+    scheduler::{Scheduler, Step, Work},
     timers::{Timer, Timers},
+    tries::RETRY_PAUSE,
 };
 
 /// Queues reduction messages and makes tasks of them (DR §2).
@@ -35,18 +33,15 @@ use crate::{
 pub struct Master {
     pub(crate) policy: Policy,
     pub(crate) membership: Membership,
-    pub(crate) lanes: Lanes,
-    pub(crate) paces: Paces,
     pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
     pub(crate) refusals: Refusals,
     pub(crate) dissolved: Dissolved,
     pub(crate) timers: Timers,
     pub(crate) remains: Remains,
     pub(crate) liveness: Liveness,
-    pub(crate) schedule: Schedule,
+    pub(crate) scheduler: Scheduler,
     /// All processes of the job, by rank, if it is a deputy's.
     pub(crate) job: Option<Arc<[Peer]>>,
-    pub(crate) next_task: u64,
     /// When the latest event came.
     pub(crate) now: Timestamp,
     pub(crate) outbox: Outbox,
@@ -59,17 +54,14 @@ impl Master {
         timers.set(now + policy.join_timeout, Timer::Join);
         Self {
             membership: Membership::new(job, size),
-            lanes: Lanes::default(),
-            paces: Paces::default(),
             reductions: BTreeMap::new(),
             refusals: Refusals::default(),
             dissolved: Dissolved::default(),
             timers,
             remains: Remains::default(),
             liveness: Liveness::default(),
-            schedule: Schedule::default(),
+            scheduler: Scheduler::default(),
             job: None,
-            next_task: 0,
             now,
             outbox: Outbox::default(),
             policy,
@@ -104,12 +96,11 @@ impl Master {
         for reduction in self.reductions.values() {
             reduction.check();
         }
-        self.check_schedule();
+        self.scheduler.check(&self.policy, &self.membership, &self.reductions);
         if self.membership.peers().all(|peer| self.membership.is_closing(peer.process.rank)) {
             assert!(self.refusals.is_empty(), "nobody is to hear anything who calls nothing more");
         }
         if self.reductions.is_empty() {
-            assert!(self.lanes.are_empty(), "nobody works on what is over");
             assert!(self.remains.is_empty(), "nobody reads the memory of the dead");
         }
     }
@@ -178,7 +169,7 @@ impl Master {
                 Timer::Collect(id) => self.collect_again(now, id),
                 Timer::Copy(id) => {
                     let interval = self.policy.limits.ping_interval;
-                    let busy = |group: &Path| group.iter().any(|rank| !self.lanes[rank].is_empty());
+                    let busy = |group: &Path| group.iter().any(|rank| self.scheduler.is_occupied(rank));
                     let look = |reduction: &mut Reduction| reduction.begin_copies(now, interval, busy);
                     match self.reductions.get_mut(&id).and_then(look) {
                         Some(later) => self.look_for_copies(later, id),
@@ -201,6 +192,24 @@ impl Master {
     pub fn poll_action(&mut self) -> Option<Action> {
         while self.outbox.is_empty() && self.schedule() {}
         self.outbox.take()
+    }
+
+    /// Makes some of the tasks that can be made now. Returns false if there are none.
+    fn schedule(&mut self) -> bool {
+        loop {
+            let (scheduler, mut work) = self.work();
+            match scheduler.step(&mut work) {
+                None => return false,
+                Some(Step::Done) => return true,
+                Some(Step::Last(id, last)) => self.finish(self.now, id, Some(last)),
+            }
+        }
+    }
+
+    /// The scheduler, and what it works on.
+    pub(crate) fn work(&mut self) -> (&mut Scheduler, Work<'_>) {
+        let Self { now, policy, membership: members, reductions, timers, outbox, scheduler, .. } = self;
+        (scheduler, Work { now: *now, policy, members, reductions, timers, outbox })
     }
 
     fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
@@ -263,27 +272,25 @@ impl Master {
         let id = segment.reduction;
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
-        let Some(Completed { load, partials, counts }) = completed else {
+        let Some(completed) = completed else {
             self.outbox.stale(sender, "result of a task that nobody waits for");
             return;
         };
-        self.vacate(sender.rank, &load);
-        self.lanes.observe(now, sender.rank, &load, &counters);
         if self.is_deputy() {
             self.tell_part(segment);
         }
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
-        self.paces.observe(&reduction.spec.kind, sender.rank, (&load, partials), &counters);
+        self.scheduler.complete(now, sender.rank, &reduction.spec.kind, &completed, &counters);
         if reduction.collecting.is_some() {
             return;
         }
         if reduction.unfinished == 0 {
             return self.finish(now, id, None);
         }
-        if counts && reduction.pause_copies() {
+        if completed.counts && reduction.pause_copies() {
             self.look_for_copies(now + self.policy.limits.ping_interval, id);
         }
-        self.schedule.change(segment);
+        self.scheduler.change(segment);
     }
 
     fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
@@ -298,7 +305,7 @@ impl Master {
         let Some(running) = running.or_else(abandoned) else {
             return self.outbox.stale(sender, "failure of a task that nobody waits for");
         };
-        self.vacate(sender.rank, &running.load);
+        self.scheduler.vacate(sender.rank, &running.load);
         if id.reduction.is_in_teams() {
             return self.dissolve(id.reduction, &Path::empty());
         }
@@ -327,8 +334,8 @@ impl Master {
         };
         match result {
             Ok(suspended) => {
-                if suspended {
-                    self.pause_tries(id);
+                if suspended && reduction.pause_tries(id.index) {
+                    self.timers.set(now + RETRY_PAUSE, Timer::Retry(id));
                 }
                 self.proceed(now, id.reduction);
             }
@@ -347,7 +354,7 @@ impl Master {
         }
         let indices = reduction.segments.indices();
         for index in indices.filter(|index| !reduction.rests(*index)) {
-            self.schedule.change(SegmentId { reduction: id, index });
+            self.scheduler.change(SegmentId { reduction: id, index });
         }
     }
 

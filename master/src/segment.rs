@@ -9,9 +9,8 @@ use smallvec::SmallVec;
 use crate::{
     apart::Tries,
     lane::Load,
-    listing::Listing,
+    listing::{Listing, Turn},
     queue::{Queue, Ready},
-    reduction::Turn,
 };
 
 /// How often what lies at a living process is read again that was damaged when it was read, before that is believed of what

@@ -29,6 +29,7 @@ use crate::{
     policy::Policy,
     queue::Ready,
     reduction::Reduction,
+    scheduler::Scheduler,
     segment::Running,
     timers::{Timer, Timers},
 };
@@ -101,7 +102,7 @@ impl Master {
             timers: Timers::default(),
             job: Some(peers),
             // A worker has tasks of several masters.
-            next_task: u64::from(rank.0 + 1) << 40,
+            scheduler: Scheduler::numbering_from(u64::from(rank.0 + 1) << 40),
             ..Self::new(now, job, 0, policy)
         }
     }
@@ -221,7 +222,7 @@ impl Master {
             effort.take().into_iter().for_each(|effort| reduction.account.add(effort));
             match reduction.unfinished {
                 0 => self.finish(now, id, None),
-                _ => self.schedule.change(SegmentId { reduction: id, index }),
+                _ => self.scheduler.change(SegmentId { reduction: id, index }),
             }
         }
     }
@@ -291,7 +292,7 @@ impl Master {
     pub(crate) fn depart(&mut self, process: ProcessId, evidence: Evidence) {
         self.meet(&Path::single(process.rank));
         if self.membership.fail(process, evidence) {
-            self.empty_lane(process);
+            self.scheduler.bury(process, &self.reductions);
             self.forget_teams_of(process.rank);
         }
     }

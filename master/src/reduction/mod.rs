@@ -24,7 +24,6 @@ use everfold_protocol::{
 use smallvec::SmallVec;
 
 use self::account::Account;
-pub(crate) use self::turn::Turn;
 use crate::{
     apart::{Apart, Tries},
     copying::Copying,
@@ -347,6 +346,16 @@ impl Reduction {
             let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
             segment.running.values().chain(given_up)
         })
+    }
+
+    /// Takes all tasks off it that may still be under way.
+    pub(crate) fn take_tasks(&mut self) -> Vec<Running> {
+        let mut tasks = Vec::new();
+        for segment in &mut self.segments {
+            let given_up = segment.abandoned.drain(..).map(|abandoned| abandoned.running);
+            tasks.extend(core::mem::take(&mut segment.running).into_values().chain(given_up));
+        }
+        tasks
     }
 
     /// Takes a task out of `running`, if `executor` works on it.

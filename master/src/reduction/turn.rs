@@ -10,6 +10,7 @@ use everfold_protocol::{
 
 use super::Reduction;
 use crate::{
+    listing::Turn,
     policy::Policy,
     queue::{Access, Ready},
 };
@@ -17,17 +18,6 @@ use crate::{
 /// Overhead of one inlined contribution, expressed in bytes: to write it for each receiver, and
 /// to read it there.
 const SOURCE_BYTES: u64 = 128;
-
-/// Who can go on with a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Turn {
-    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
-    Root(Rank),
-    /// The owners of partials that wait there.
-    Owners,
-    /// Somebody who begins afresh: the owners are dead, or hold copies only.
-    Anyone,
-}
 
 impl Reduction {
     /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
