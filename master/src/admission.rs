@@ -37,7 +37,7 @@ impl Master {
         self.expose_skipped(sender.rank, &contribution);
         if let Some(reduction) = self.reductions.get(&id) {
             if reduction.arrived.contains(sender.rank) {
-                self.outbox.stale(sender, "second contribution to one reduction");
+                self.desk.outbox.stale(sender, "second contribution to one reduction");
                 return;
             }
             let Contribution { name, spec, .. } = &contribution;
@@ -50,15 +50,16 @@ impl Master {
         let passed_by = self.passed_by(sender.rank, &contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
-                self.timers.set(now + deadline, Timer::Deadline(id));
+                self.desk.timers.set(now + deadline, Timer::Deadline(id));
             }
-            let share_memory = self.membership.share_memory(&contribution.spec.group);
-            let mut reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
-            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.policy) {
+            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
+            let mut reduction =
+                Reduction::new(now, sender.rank, &contribution, &self.desk.policy, share_memory);
+            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
                 reduction.fold_in_pairs();
             }
-            if let Some(end) = reduction.gathers_until(&self.policy) {
-                self.timers.set(end, Timer::Gathered(id));
+            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
+                self.desk.timers.set(end, Timer::Gathered(id));
             }
             reduction
         });
@@ -69,7 +70,7 @@ impl Master {
         }
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
-            let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
+            let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
             self.look_for_copies(now + wait, id);
         }
         let reduction = &self.reductions[&id];
@@ -78,18 +79,18 @@ impl Master {
             None => self.proceed(now, id),
         }
         if at_once {
-            self.order_copies_for(now, id, sender.rank);
+            self.copies(id, |reduction, desk| reduction.order_copies_for(id, sender.rank, desk));
         }
     }
 
     /// What `caller`, who believes in `group`, hears if a reduction has been refused.
     fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
-        let Self { refusals, membership, .. } = self;
+        let Self { refusals, desk, .. } = self;
         if self.reductions.contains_key(&id) {
             refusals.pass(id, caller);
             return None;
         }
-        refusals.tell(id, caller, group, |rank| membership.may_call(*rank))
+        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
     }
 
     /// Whether `sender` calls something else than those who have called a reduction that is open.
@@ -104,9 +105,9 @@ impl Master {
         let spec = &contribution.spec;
         let rank = sender.rank;
         let group = || spec.group.clone();
-        let limit = self.policy.limits.body_bytes_max;
+        let limit = self.desk.policy.limits.body_bytes_max;
         let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
-        let size = self.membership.size();
+        let size = self.desk.members.size();
         if spec.group.is_empty() {
             Some(Refusal::EmptyGroup)
         } else if spec.group.last().is_some_and(|last| last.0 >= size) {
@@ -133,18 +134,18 @@ impl Master {
 
     /// Why a reduction of `group` cannot complete, given who has arrived.
     pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
-        if self.membership.everyone_here() {
+        if self.desk.members.everyone_here() {
             return None;
         }
         // Few are gone, many may have arrived.
         let of_group = |gone: &Path| -> Path {
             gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
         };
-        let failed = of_group(self.membership.failed());
+        let failed = of_group(self.desk.members.failed());
         if !failed.is_empty() {
             return Some(Refusal::ProcessFailed { ranks: failed });
         }
-        let left = of_group(self.membership.leaving());
+        let left = of_group(self.desk.members.leaving());
         (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 
@@ -184,7 +185,7 @@ impl Master {
         let latest = ReductionId { sequence: u64::MAX, ..id }.called();
         let mut later = self.reductions.range(id..=latest);
         let (later, rank, reduction) = later.find_map(|(later, reduction)| {
-            let lives = |rank: &Rank| self.membership.alive(*rank).is_some();
+            let lives = |rank: &Rank| self.desk.is_alive(*rank);
             let callers = reduction.arrived.iter().chain(reduction.missing.iter().filter(lives));
             let rank = callers.into_iter().find(|rank| group.contains(*rank))?;
             Some((later, rank, reduction))

@@ -248,7 +248,7 @@ impl Master {
         let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
         let callers = reduction.callers();
         let called = candidates.iter().filter(|rank| callers.contains(**rank));
-        let receiver = called.filter_map(|rank| self.membership.alive(*rank)).next();
+        let receiver = called.filter_map(|rank| self.desk.members.alive(*rank)).next();
         let Some(receiver) = receiver.map(|peer| peer.process) else {
             let ranks: Path = candidates.iter().copied().collect();
             let refusal = self.absent(&ranks, &Path::empty());
@@ -258,7 +258,7 @@ impl Master {
         reduction.told = None;
         let finished = reduction.finished(id);
         reduction.hand_out(Path::single(receiver.rank));
-        self.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
+        self.desk.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
     }
 
     /// Takes in that `sender` has the whole result, and where it lends it.
@@ -271,18 +271,18 @@ impl Master {
     ) {
         let mut reduction = self.reductions.get_mut(&id);
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
-            return self.outbox.stale(sender, "collected a result that nobody waits for");
+            return self.desk.outbox.stale(sender, "collected a result that nobody waits for");
         };
         reduction.collected.insert(sender.rank).expect("it has waited");
         let beside = reduction.copies_beside();
         let keeps = beside || reduction.half_bodies.contains_key(&sender.rank);
         if beside && body.is_none() {
             reduction.give_up_collector(sender.rank);
-        } else if keeps || reduction.wants_lender(sender.rank, &self.membership) {
+        } else if keeps || reduction.wants_lender(sender.rank, &self.desk.members) {
             let whole = body.map(|data| HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
             reduction.half_bodies.extend(whole.map(|whole| (sender.rank, (sender, whole))));
         } else {
-            self.outbox.send(sender, ToWorker::HandOver { reduction: id });
+            self.desk.outbox.send(sender, ToWorker::HandOver { reduction: id });
         }
         self.go_on_collecting(now, id);
     }
@@ -292,7 +292,7 @@ impl Master {
         let NotCollected { reduction: id, culprit, body, .. } = part;
         let collects = |it: &&mut Reduction| it.collecting.as_ref().is_some_and(|w| w.contains(sender.rank));
         let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
-            return self.outbox.stale(sender, "missed a piece of a result that is not handed out");
+            return self.desk.outbox.stale(sender, "missed a piece of a result that is not handed out");
         };
         let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| reduction.take_back(sender, half));
@@ -303,12 +303,12 @@ impl Master {
             unreached: Path::empty(),
             last: None,
         };
-        let is_dead = self.membership.alive(culprit.rank).is_none();
-        let could_be_read = reduction.could_be_read(culprit, &self.membership);
+        let is_dead = self.desk.members.alive(culprit.rank).is_none();
+        let could_be_read = reduction.could_be_read(culprit, &self.desk.members);
         let misses = reduction.misses.entry(sender.rank).or_insert_with(first);
         // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the result.
         if culprit != sender || !matches!(reduction.spec.delivery, Delivery::All) {
-            misses.again(now, so_far, self.policy.limits.read_patience());
+            misses.again(now, so_far, self.desk.policy.limits.read_patience());
         }
         if is_dead && could_be_read {
             // Its memory is not there any more: it did not just die.
@@ -317,13 +317,13 @@ impl Master {
             misses.unreached = misses.unreached.iter().chain([culprit.rank]).collect();
             misses.last = Some(culprit.rank);
         }
-        if misses.tried.exceeds(self.policy.tries_max()) {
+        if misses.tried.exceeds(self.desk.policy.tries_max()) {
             return self.refuse(id, Refusal::ResultLost { ranks: Path::single(culprit.rank) });
         }
         // Most likely a death is about to be noticed. One pause is for all who miss something meanwhile.
         let pause = misses.tried.pause();
         if !core::mem::replace(&mut reduction.pauses, true) {
-            self.timers.set(now + pause, Timer::Collect(id));
+            self.desk.timers.set(now + pause, Timer::Collect(id));
         }
     }
 
@@ -335,7 +335,7 @@ impl Master {
         if waiting.is_empty() && !(is_for_one && reduction.collected.is_empty()) {
             self.release_collected(id);
         } else if waiting.is_empty()
-            || (reduction.returned == *waiting && !reduction.is_result_readable(&self.membership))
+            || (reduction.returned == *waiting && !reduction.is_result_readable(&self.desk.members))
         {
             self.reopen(now, id);
         }
@@ -348,7 +348,7 @@ impl Master {
         if reduction.returned.is_empty() {
             return;
         }
-        if !reduction.is_result_readable(&self.membership) {
+        if !reduction.is_result_readable(&self.desk.members) {
             return self.go_on_collecting(now, id);
         }
         let to = core::mem::take(&mut reduction.returned);
@@ -356,7 +356,7 @@ impl Master {
             half.untouched = u64::MAX;
         }
         let finished = reduction.finished(id);
-        let to: Vec<_> = self.membership.processes_of(&to).collect();
+        let to: Vec<_> = self.desk.members.processes_of(&to).collect();
         for to in to {
             self.send_result(to, finished.clone());
         }
@@ -365,9 +365,9 @@ impl Master {
     /// Tells a rank where the result lies, as far as it can reach that.
     pub(crate) fn send_result(&mut self, to: ProcessId, mut finished: Finished) {
         let reduction = self.reductions.get(&finished.reduction);
-        let pieces = reduction.and_then(|reduction| reduction.pieces_for(to.rank, &self.membership));
+        let pieces = reduction.and_then(|reduction| reduction.pieces_for(to.rank, &self.desk.members));
         finished.result = pieces.unwrap_or(finished.result);
-        self.outbox.send(to, ToWorker::Finished(Box::new(finished)));
+        self.desk.outbox.send(to, ToWorker::Finished(Box::new(finished)));
     }
 
     /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
@@ -378,7 +378,7 @@ impl Master {
             self.look_for_copies(now, id);
         }
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
-        match reduction.restore(&self.membership) {
+        match reduction.restore(&self.desk.members) {
             Ok(()) => self.proceed(now, id),
             Err(refusal) => self.do_without(now, id, refusal),
         }
@@ -391,14 +391,14 @@ impl Master {
         let group = &reduction.spec.group.clone();
         if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {
             // A result for one rank: that one has it already.
-            self.outbox.notice(Notice::Finished(id));
+            self.desk.outbox.notice(Notice::Finished(id));
             let report = reduction.report_of_result(reduction.last_progress).brief();
             let result = Vec::new();
             let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
             let told = ToWorker::Finished(Box::new(finished));
-            self.outbox.send_each(self.membership.processes_of(group), &told);
+            self.desk.send_each(group, &told);
         }
-        self.outbox.send_each(self.membership.processes_of(group), &ToWorker::Release { reduction: id });
+        self.desk.send_each(group, &ToWorker::Release { reduction: id });
         self.end_remains(id);
     }
 }

@@ -23,8 +23,8 @@ impl Master {
         }
         let reduction = self.reductions.get_mut(&id).expect("only live reductions finish");
         self.scheduler.strike_off(id, reduction);
-        if let Some(end) = reduction.gathers_until(&self.policy) {
-            self.timers.call_off(end, Timer::Gathered(id));
+        if let Some(end) = reduction.gathers_until(&self.desk.policy) {
+            self.desk.timers.call_off(end, Timer::Gathered(id));
         }
         if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
             let candidates = candidates.clone();
@@ -39,17 +39,17 @@ impl Master {
         let lend = in_windows && reduction.lends(&result);
         let beside = in_windows && reduction.copies_beside();
         if in_windows {
-            let is_alive = |rank: &Rank| self.membership.alive(*rank).is_some();
+            let is_alive = |rank: &Rank| self.desk.is_alive(*rank);
             reduction.hand_out(reduction.callers().difference(&have_it).iter().filter(is_alive).collect());
         } else {
             self.let_go(id);
             self.end_timers(id);
             self.reductions.remove(&id);
         }
-        self.outbox.notice(Notice::Finished(id));
+        self.desk.outbox.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        let peers: Vec<_> = self.membership.processes_of(&group.difference(&have_it)).collect();
+        let peers: Vec<_> = self.desk.members.processes_of(&group.difference(&have_it)).collect();
         let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
         for peer in peers {
             let (told, last) = match receives(peer) {
@@ -64,8 +64,9 @@ impl Master {
             self.send_result(peer, finished);
         }
         if !in_windows {
-            self.outbox
-                .send_each(self.membership.processes_of(&have_it), &ToWorker::Release { reduction: id });
+            self.desk
+                .outbox
+                .send_each(self.desk.members.processes_of(&have_it), &ToWorker::Release { reduction: id });
             self.end_remains(id);
         }
     }
@@ -107,30 +108,30 @@ impl Master {
         group: &Path,
         has_heard: impl Fn(Rank) -> bool,
     ) {
-        let Self { refusals, membership, policy, .. } = self;
-        let awaited = group.iter().filter(|rank| !has_heard(*rank) && membership.may_call(*rank)).collect();
+        let Self { refusals, desk, .. } = self;
+        let awaited = group.iter().filter(|rank| !has_heard(*rank) && desk.members.may_call(*rank)).collect();
         refusals.add(id, refusal.clone(), group, awaited);
-        refusals.limit(policy.refusals_max);
+        refusals.limit(desk.policy.refusals_max);
     }
 
     /// Sets aside what was due for a reduction that is over.
     pub(crate) fn end_timers(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
-        for (at, timer) in reduction.timers(id, &self.policy) {
-            self.timers.call_off(at, timer);
+        for (at, timer) in reduction.timers(id, &self.desk.policy) {
+            self.desk.timers.call_off(at, timer);
         }
     }
 
     pub(crate) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
         let told = ToWorker::Refused { reduction: id, refusal: refusal.clone() };
-        self.outbox.send_each(self.membership.processes_of(&ranks), &told);
-        self.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
+        self.desk.send_each(&ranks, &told);
+        self.desk.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
     }
 
     /// Frees the lanes of those who work on a reduction that is over, and takes it off the schedule.
     pub(crate) fn let_go(&mut self, id: ReductionId) {
         if let Some(reduction) = self.reductions.get_mut(&id) {
-            self.scheduler.let_go(id, reduction, &self.membership);
+            self.scheduler.let_go(id, reduction, &self.desk.members);
         }
     }
 

@@ -13,23 +13,23 @@ use crate::{event::Notice, liveness::Ring, machine::Master, membership::State, t
 impl Master {
     /// Begins to ping, now that everyone is here.
     pub(crate) fn start_watching(&mut self) {
-        let interval = self.policy.limits.ping_interval;
+        let interval = self.desk.policy.limits.ping_interval;
         if !interval.is_zero() {
-            let ranks = self.membership.processes().map(|process| process.rank);
-            let first = self.liveness.begin(self.now, interval, ranks);
-            self.timers.set(first, Timer::Alarm);
+            let ranks = self.desk.members.processes().map(|process| process.rank);
+            let first = self.liveness.begin(self.desk.now, interval, ranks);
+            self.desk.timers.set(first, Timer::Alarm);
         }
     }
 
     /// Pings, and looks for silence and late tasks.
     pub(crate) fn ring(&mut self, now: Timestamp) {
         let Some(Ring { next, ping, silent }) = self.liveness.ring(now) else { return };
-        self.timers.set(next, Timer::Alarm);
+        self.desk.timers.set(next, Timer::Alarm);
         if let Some(number) = ping {
-            self.outbox.send_each(self.membership.processes(), &ToWorker::Ping { number });
+            self.desk.send_all(&ToWorker::Ping { number });
         }
         for (rank, silence) in silent {
-            if let Some(process) = self.membership.alive(rank).map(|peer| peer.process) {
+            if let Some(process) = self.desk.members.alive(rank).map(|peer| peer.process) {
                 self.fail(now, process, Evidence::Silent(silence));
             }
         }
@@ -38,8 +38,7 @@ impl Master {
 
     /// Has tasks that are late done by others, too. Slow is not dead.
     fn overtake(&mut self, now: Timestamp) {
-        let (scheduler, mut work) = self.work();
-        for ((id, rank), name) in scheduler.overtake(&mut work) {
+        for ((id, rank), name) in self.scheduler.overtake(&mut self.reductions, &self.desk) {
             self.tell(id, News::Slow { rank, name });
             self.proceed(now, id);
         }
@@ -47,36 +46,36 @@ impl Master {
 
     /// Waits no longer for processes that have not joined.
     pub(crate) fn stop_joining(&mut self) {
-        self.membership.stop_joining();
-        if self.membership.lost().is_empty() {
-            self.call_off(&self.membership.ranks(|state| *state == State::Expected));
+        self.desk.members.stop_joining();
+        if self.desk.members.lost().is_empty() {
+            self.call_off(&self.desk.members.ranks(|state| *state == State::Expected));
         }
-        self.outbox.done();
+        self.desk.outbox.done();
     }
 
     /// Tells everyone who has joined that there will be no job.
     fn call_off(&mut self, missing: &Path) {
         let told = ToWorker::Incomplete { missing: missing.clone() };
-        self.outbox.send_each(self.membership.processes(), &told);
+        self.desk.send_all(&told);
     }
 
     pub(crate) fn close(&mut self, now: Timestamp, sender: ProcessId) {
-        self.membership.close(sender.rank);
+        self.desk.members.close(sender.rank);
         self.refusals.depart(sender.rank);
         self.end_what_cannot_complete(now);
     }
 
     pub(crate) fn leave(&mut self, now: Timestamp, sender: ProcessId) {
-        if self.membership.alive(sender.rank).is_none() {
-            self.outbox.stale(sender, "leave of a process that has not joined");
+        if self.desk.members.alive(sender.rank).is_none() {
+            self.desk.outbox.stale(sender, "leave of a process that has not joined");
             return;
         }
-        self.membership.leave(sender.rank);
+        self.desk.members.leave(sender.rank);
         self.refusals.depart(sender.rank);
         self.liveness.forget(sender.rank);
-        self.outbox.notice(Notice::Left(sender));
+        self.desk.outbox.notice(Notice::Left(sender));
         if sender.rank != MASTER_RANK {
-            self.outbox.send(sender, ToWorker::Farewell);
+            self.desk.outbox.send(sender, ToWorker::Farewell);
         }
         self.end_what_cannot_complete(now);
         // What it had to do with has ended.
@@ -86,26 +85,26 @@ impl Master {
 
     /// Declares a process failed, tells everyone, and repairs what it took part in.
     pub(crate) fn fail(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
-        if !self.membership.fail(process, evidence) {
+        if !self.desk.members.fail(process, evidence) {
             return;
         }
         self.liveness.forget(process.rank);
         self.refusals.depart(process.rank);
-        self.outbox.notice(Notice::Failed { process, evidence });
+        self.desk.outbox.notice(Notice::Failed { process, evidence });
         if matches!(evidence, Evidence::Silent(_)) {
             // If it lives, this is the last thing it hears.
-            self.outbox.send(process, ToWorker::Fenced);
-            self.outbox.disconnect(process);
+            self.desk.outbox.send(process, ToWorker::Fenced);
+            self.desk.outbox.disconnect(process);
         }
-        if self.membership.is_joining() {
+        if self.desk.members.is_joining() {
             // Those who come later hear it when they join.
             let lost = Path::single(process.rank);
-            if *self.membership.lost() == lost {
+            if *self.desk.members.lost() == lost {
                 self.call_off(&lost);
             }
             return;
         }
-        self.outbox.send_each(self.membership.processes(), &ToWorker::Departed { process, evidence });
+        self.desk.send_all(&ToWorker::Departed { process, evidence });
         self.bereave(now, process);
         self.end_what_cannot_complete(now);
         // What was only silent is not read any more at once.
@@ -119,7 +118,7 @@ impl Master {
     fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
         self.scheduler.bury(dead, &self.reductions);
         self.forget_teams_of(dead.rank);
-        let members = &self.membership;
+        let members = &self.desk.members;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
             let counts = reduction.group.contains(dead.rank);
@@ -151,7 +150,7 @@ impl Master {
         }
         for id in repaired {
             self.proceed(now, id);
-            self.order_copies(now, id);
+            self.order_copies(id);
         }
     }
 
@@ -162,12 +161,12 @@ impl Master {
             if let Some(ranks) = refusal.absent() {
                 // Some ranks may have all of the result. Or parts of it with these contributions lie where others
                 // have lain.
-                let is_settled = reduction.is_settled(&self.membership);
+                let is_settled = reduction.is_settled(&self.desk.members);
                 let is_overwritten = !reduction.half_bodies.is_empty() && !reduction.copies_beside();
                 // A rank that lives has lost its contribution to a part of the result.
                 let is_lost = is_overwritten
                     && matches!(refusal, Refusal::ContributionLost { .. })
-                    && ranks.iter().any(|rank| self.membership.alive(rank).is_some());
+                    && ranks.iter().any(|rank| self.desk.is_alive(rank));
                 if is_settled || is_lost {
                     let ranks = ranks.clone();
                     return self.refuse(id, Refusal::ResultLost { ranks });
@@ -176,14 +175,14 @@ impl Master {
                 }
             }
             let callers = reduction.callers();
-            let members = &self.membership;
+            let members = &self.desk.members;
             let receives = |rank: &Rank| {
                 members.alive(*rank).is_some() && (callers.contains(*rank) || !members.is_closing(*rank))
             };
             let candidates = reduction.spec.delivery.candidates();
             let receives = candidates.is_empty() || candidates.iter().any(receives);
             let done = match refusal.absent().filter(|_| receives) {
-                Some(ranks) => reduction.do_without(ranks, &self.membership),
+                Some(ranks) => reduction.do_without(ranks, &self.desk.members),
                 None => Ok(false),
             };
             let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
@@ -192,7 +191,7 @@ impl Master {
                     Some(more) => refusal = more,
                     None => {
                         self.proceed(now, id);
-                        return self.order_copies(now, id);
+                        return self.order_copies(id);
                     }
                 },
                 Ok(false) => return self.refuse(id, refusal),
@@ -213,21 +212,20 @@ impl Master {
     }
 
     fn end_if_empty(&mut self) {
-        let others = self.membership.peers().count();
-        let expected = self.membership.ranks(|state| *state == State::Expected);
+        let others = self.desk.members.peers().count();
+        let expected = self.desk.members.ranks(|state| *state == State::Expected);
         if others == 0 && expected.is_empty() {
-            if self.membership.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
-                self.outbox.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
+            if self.desk.members.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
+                self.desk.outbox.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
             }
-            self.outbox.done();
+            self.desk.outbox.done();
         }
     }
 
     /// Tells the processes of a reduction's group.
     pub(crate) fn tell(&mut self, id: ReductionId, news: News) {
-        let Some(reduction) = self.reductions.get(&id) else { return };
-        let group = self.membership.processes_of(&reduction.spec.group);
-        self.outbox.send_each(group, &ToWorker::News(news.clone()));
-        self.outbox.notice(Notice::News(news));
+        if let Some(reduction) = self.reductions.get(&id) {
+            self.desk.tell(&reduction.spec.group, news);
+        }
     }
 }

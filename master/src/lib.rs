@@ -13,12 +13,9 @@
 //! | `liveness` | who is heard, and who is silent |
 //! | `failure` | who is dead or slow, and what follows for the job |
 //! | [`segment`] | the state of one segment |
-//! | [`recovery`] | what a failure does to a reduction |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
-//! | `copying` | when an original gets its replica |
-//! | `keeping` | what keepers of copies are told, and what comes of their answers |
 //! | `keepers` | who keeps whose copy, and who does if that fails |
 //! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
@@ -32,6 +29,7 @@
 //! | `pace` | how long the application's own operations take, and who is late at them |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | `tries` | for how long something was tried in vain, and when it is tried again |
+//! | `desk` | what all rules of a job work with |
 //! | `timers` | what is due when |
 //! | `outbox` | what is to be done, in order |
 //! | [`policy`] | sizes and depths the scheduler works with |
@@ -47,16 +45,15 @@ extern crate alloc;
 mod admission;
 mod apart;
 pub mod coordinator;
-mod copying;
 mod crowd;
 mod delivery;
+mod desk;
 mod dissolved;
 mod ending;
 pub mod event;
 mod failure;
 pub mod intake;
 mod keepers;
-mod keeping;
 pub mod lane;
 mod listing;
 mod liveness;
@@ -67,7 +64,6 @@ mod pace;
 pub mod placement;
 pub mod policy;
 pub mod queue;
-pub mod recovery;
 pub mod reduction;
 mod refusals;
 mod remains;

@@ -14,63 +14,58 @@ use everfold_protocol::{
 };
 
 use crate::{
+    desk::Desk,
     dissolved::Dissolved,
     event::{Action, Event, Notice},
     liveness::Liveness,
     membership::{Freshness, Membership},
-    outbox::Outbox,
     policy::Policy,
     reduction::Reduction,
     refusals::Refusals,
     remains::Remains,
-    scheduler::{Scheduler, Step, Work},
-    timers::{Timer, Timers},
+    scheduler::{Reductions, Scheduler, Step},
+    timers::Timer,
     tries::RETRY_PAUSE,
 };
 
 /// Queues reduction messages and makes tasks of them (DR §2).
 #[derive(Clone, Debug)]
 pub struct Master {
-    pub(crate) policy: Policy,
-    pub(crate) membership: Membership,
-    pub(crate) reductions: BTreeMap<ReductionId, Reduction>,
+    pub(crate) desk: Desk,
+    pub(crate) reductions: Reductions,
     pub(crate) refusals: Refusals,
     pub(crate) dissolved: Dissolved,
-    pub(crate) timers: Timers,
     pub(crate) remains: Remains,
     pub(crate) liveness: Liveness,
     pub(crate) scheduler: Scheduler,
     /// All processes of the job, by rank, if it is a deputy's.
     pub(crate) job: Option<Arc<[Peer]>>,
-    /// When the latest event came.
-    pub(crate) now: Timestamp,
-    pub(crate) outbox: Outbox,
 }
 
 impl Master {
     /// A master for a job of `size` ranks that have yet to join.
     pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
-        let mut timers = Timers::default();
-        timers.set(now + policy.join_timeout, Timer::Join);
+        let mut desk = Desk::new(now, policy, Membership::new(job, size));
+        desk.timers.set(now + policy.join_timeout, Timer::Join);
+        Self::at(desk)
+    }
+
+    pub(crate) fn at(desk: Desk) -> Self {
         Self {
-            membership: Membership::new(job, size),
+            desk,
             reductions: BTreeMap::new(),
+            scheduler: Scheduler::default(),
             refusals: Refusals::default(),
             dissolved: Dissolved::default(),
-            timers,
             remains: Remains::default(),
             liveness: Liveness::default(),
-            scheduler: Scheduler::default(),
             job: None,
-            now,
-            outbox: Outbox::default(),
-            policy,
         }
     }
 
     /// Number of the current membership view; goes into the header of everything sent.
     pub fn epoch(&self) -> Epoch {
-        self.membership.epoch()
+        self.desk.members.epoch()
     }
 
     /// Whether ranks have yet to call a reduction that others have called.
@@ -80,7 +75,7 @@ impl Master {
 
     /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
     pub fn is_member(&self, process: ProcessId) -> bool {
-        self.membership.alive(process.rank).is_some_and(|peer| peer.process == process)
+        self.desk.members.alive(process.rank).is_some_and(|peer| peer.process == process)
     }
 
     /// Reductions that have not ended.
@@ -96,8 +91,8 @@ impl Master {
         for reduction in self.reductions.values() {
             reduction.check();
         }
-        self.scheduler.check(&self.policy, &self.membership, &self.reductions);
-        if self.membership.peers().all(|peer| self.membership.is_closing(peer.process.rank)) {
+        self.scheduler.check(&self.reductions, &self.desk);
+        if self.desk.members.peers().all(|peer| self.desk.members.is_closing(peer.process.rank)) {
             assert!(self.refusals.is_empty(), "nobody is to hear anything who calls nothing more");
         }
         if self.reductions.is_empty() {
@@ -107,7 +102,7 @@ impl Master {
 
     /// Takes in one event.
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
-        self.now = now;
+        self.desk.now = now;
         match event {
             // It knows the others' epochs as little as they know its.
             Event::Message { header, message } if self.is_deputy() => {
@@ -121,22 +116,26 @@ impl Master {
                     return;
                 }
                 self.meet(&Path::single(header.sender.rank));
-                if self.membership.alive(header.sender.rank).is_some_and(|peer| peer.process == header.sender)
+                if self
+                    .desk
+                    .members
+                    .alive(header.sender.rank)
+                    .is_some_and(|peer| peer.process == header.sender)
                 {
                     self.handle_message(now, header.sender, message);
                 }
             }
-            Event::Message { header, message } => match self.membership.classify(&header) {
+            Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
                     self.liveness.hear(now, header.sender.rank);
                     self.handle_message(now, header.sender, message);
                 }
                 Freshness::Stale => {
-                    self.outbox.stale(header.sender, "message of a process that is no longer in the job")
+                    self.desk.outbox.stale(header.sender, "message of a process that is no longer in the job")
                 }
                 Freshness::Impossible => {
-                    self.outbox.stale(header.sender, "message of another job or a future epoch");
-                    self.outbox.disconnect(header.sender);
+                    self.desk.outbox.stale(header.sender, "message of another job or a future epoch");
+                    self.desk.outbox.disconnect(header.sender);
                 }
             },
             Event::Departed(process, evidence) => self.depart(process, evidence),
@@ -147,10 +146,10 @@ impl Master {
 
     /// Takes in that time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.now = now;
+        self.desk.now = now;
         // Not more than are due now: if each sets another, the caller has a turn in between.
-        for _ in 0..self.timers.count_due(now) {
-            let Some(timer) = self.timers.take_due(now) else { return };
+        for _ in 0..self.desk.timers.count_due(now) {
+            let Some(timer) = self.desk.timers.take_due(now) else { return };
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),
@@ -168,15 +167,17 @@ impl Master {
                 }
                 Timer::Collect(id) => self.collect_again(now, id),
                 Timer::Copy(id) => {
-                    let interval = self.policy.limits.ping_interval;
+                    let interval = self.desk.policy.limits.ping_interval;
                     let busy = |group: &Path| group.iter().any(|rank| self.scheduler.is_occupied(rank));
                     let look = |reduction: &mut Reduction| reduction.begin_copies(now, interval, busy);
                     match self.reductions.get_mut(&id).and_then(look) {
                         Some(later) => self.look_for_copies(later, id),
-                        None => self.order_copies(now, id),
+                        None => self.order_copies(id),
                     }
                 }
-                Timer::Keeper(id, owner) => self.look_after(now, id, owner),
+                Timer::Keeper(id, owner) => {
+                    self.copies(id, |reduction, desk| reduction.look_after(id, owner, desk));
+                }
                 Timer::Dissolve(id) => self.lose_patience(now, id),
                 Timer::Alarm => self.ring(now),
             }
@@ -185,31 +186,24 @@ impl Master {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.timers.next()
+        self.desk.timers.next()
     }
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
-        while self.outbox.is_empty() && self.schedule() {}
-        self.outbox.take()
+        while self.desk.outbox.is_empty() && self.schedule() {}
+        self.desk.outbox.take()
     }
 
     /// Makes some of the tasks that can be made now. Returns false if there are none.
     fn schedule(&mut self) -> bool {
         loop {
-            let (scheduler, mut work) = self.work();
-            match scheduler.step(&mut work) {
+            match self.scheduler.step(&mut self.reductions, &mut self.desk) {
                 None => return false,
                 Some(Step::Done) => return true,
-                Some(Step::Last(id, last)) => self.finish(self.now, id, Some(last)),
+                Some(Step::Last(id, last)) => self.finish(self.desk.now, id, Some(last)),
             }
         }
-    }
-
-    /// The scheduler, and what it works on.
-    pub(crate) fn work(&mut self) -> (&mut Scheduler, Work<'_>) {
-        let Self { now, policy, membership: members, reductions, timers, outbox, scheduler, .. } = self;
-        (scheduler, Work { now: *now, policy, members, reductions, timers, outbox })
     }
 
     fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
@@ -220,7 +214,10 @@ impl Master {
             ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
             ToMaster::Collected { reduction, body } => self.collected(now, sender, reduction, body),
             ToMaster::NotCollected(part) => self.not_collected(now, sender, part),
-            ToMaster::Kept(kept) => self.kept(now, sender, kept),
+            ToMaster::Kept(kept) => {
+                let id = kept.reduction;
+                self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
+            }
             ToMaster::Pong { .. } => {}
             ToMaster::Opened(opened) => self.open(now, sender, *opened),
             ToMaster::Parts { reduction, parts, effort } => {
@@ -229,41 +226,41 @@ impl Master {
             ToMaster::Dissolve { reduction, group } if reduction.is_in_teams() => {
                 self.dissolve(reduction, &group);
             }
-            ToMaster::Dissolve { .. } => self.outbox.stale(sender, "no attempt in teams"),
+            ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(now, sender),
             ToMaster::Leave => self.leave(now, sender),
         }
     }
 
     fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
-        let expected = self.membership.size();
+        let expected = self.desk.members.size();
         if size != expected {
             let reason = format!(
                 "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
                  EVERFOLD_SIZE, or start as many by the same launcher"
             );
-            self.outbox.send(sender, ToWorker::Unwelcome { reason });
-            self.outbox.disconnect(sender);
+            self.desk.outbox.send(sender, ToWorker::Unwelcome { reason });
+            self.desk.outbox.disconnect(sender);
             return;
         }
-        if peer.process != sender || !self.membership.join(peer) {
-            self.outbox.stale(sender, "join of a rank that is not expected");
-            self.outbox.disconnect(sender);
+        if peer.process != sender || !self.desk.members.join(peer) {
+            self.desk.outbox.stale(sender, "join of a rank that is not expected");
+            self.desk.outbox.disconnect(sender);
             return;
         }
-        if !self.membership.lost().is_empty() {
-            let missing = self.membership.lost().clone();
-            self.outbox.send(sender, ToWorker::Incomplete { missing });
-        } else if self.membership.everyone_here() {
-            self.membership.stop_joining();
-            self.timers.call_off_all(Timer::Join);
-            let peers: Arc<[Peer]> = self.membership.peers().cloned().collect();
+        if !self.desk.members.lost().is_empty() {
+            let missing = self.desk.members.lost().clone();
+            self.desk.outbox.send(sender, ToWorker::Incomplete { missing });
+        } else if self.desk.members.everyone_here() {
+            self.desk.members.stop_joining();
+            self.desk.timers.call_off_all(Timer::Join);
+            let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
             for peer in peers.iter() {
-                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.policy.limits };
-                self.outbox.send(peer.process, welcome);
+                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
+                self.desk.outbox.send(peer.process, welcome);
             }
             self.start_watching();
-            self.outbox.notice(Notice::Complete { ranks: self.membership.size() });
+            self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
         }
     }
 
@@ -273,7 +270,7 @@ impl Master {
         let completed =
             self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
         let Some(completed) = completed else {
-            self.outbox.stale(sender, "result of a task that nobody waits for");
+            self.desk.outbox.stale(sender, "result of a task that nobody waits for");
             return;
         };
         if self.is_deputy() {
@@ -288,7 +285,7 @@ impl Master {
             return self.finish(now, id, None);
         }
         if completed.counts && reduction.pause_copies() {
-            self.look_for_copies(now + self.policy.limits.ping_interval, id);
+            self.look_for_copies(now + self.desk.policy.limits.ping_interval, id);
         }
         self.scheduler.change(segment);
     }
@@ -296,22 +293,22 @@ impl Master {
     fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
         let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
-            return self.outbox.stale(sender, "failure of a task that nobody waits for");
+            return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         let running = reduction.take_running(id.index, task, sender);
         let in_vain = running.is_none();
         let abandoned =
             || reduction.take_abandoned(id.index, task, sender).map(|abandoned| abandoned.running);
         let Some(running) = running.or_else(abandoned) else {
-            return self.outbox.stale(sender, "failure of a task that nobody waits for");
+            return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         self.scheduler.vacate(sender.rank, &running.load);
         if id.reduction.is_in_teams() {
             return self.dissolve(id.reduction, &Path::empty());
         }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let members = &self.membership;
-        let times = (now, self.policy.limits.read_patience(), self.policy.tries_max());
+        let members = &self.desk.members;
+        let times = (now, self.desk.policy.limits.read_patience(), self.desk.policy.tries_max());
         let result = match fault {
             _ if in_vain => {
                 reduction.segments[id.index].spoil(sender.rank);
@@ -335,7 +332,7 @@ impl Master {
         match result {
             Ok(suspended) => {
                 if suspended && reduction.pause_tries(id.index) {
-                    self.timers.set(now + RETRY_PAUSE, Timer::Retry(id));
+                    self.desk.timers.set(now + RETRY_PAUSE, Timer::Retry(id));
                 }
                 self.proceed(now, id.reduction);
             }
@@ -358,10 +355,28 @@ impl Master {
         }
     }
 
+    /// Orders the copies of originals that are due.
+    pub(crate) fn order_copies(&mut self, id: ReductionId) {
+        self.copies(id, |reduction, desk| reduction.order_copies(id, desk));
+    }
+
+    /// Does something about the copies of a reduction's originals, and goes on if contributions take part because of that.
+    pub(crate) fn copies(
+        &mut self,
+        id: ReductionId,
+        something: impl FnOnce(&mut Reduction, &mut Desk) -> bool,
+    ) {
+        if let Some(reduction) = self.reductions.get_mut(&id)
+            && something(reduction, &mut self.desk)
+        {
+            self.proceed(self.desk.now, id);
+        }
+    }
+
     /// Looks `at` that time whether originals of a reduction are to be copied.
     pub(crate) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
         if self.reductions.get_mut(&id).is_some_and(|reduction| reduction.look_for_copies(at)) {
-            self.timers.set(at, Timer::Copy(id));
+            self.desk.timers.set(at, Timer::Copy(id));
         }
     }
 }

@@ -69,9 +69,9 @@ impl Master {
     /// Tells those who have mapped it that nobody needs the memory of these processes any more.
     pub(crate) fn let_be_forgotten(&mut self, unneeded: Vec<ProcessId>) {
         for process in unneeded {
-            let host = self.membership.host(process.rank);
-            let here = self.membership.peers().filter(|peer| Some(peer.host) == host);
-            self.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
+            let host = self.desk.members.host(process.rank);
+            let here = self.desk.members.peers().filter(|peer| Some(peer.host) == host);
+            self.desk.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
         }
     }
 }

@@ -21,6 +21,7 @@ use everfold_protocol::{
 
 use crate::{
     admission::disagreement,
+    desk::Desk,
     dissolved::{News, join},
     event::Notice,
     lane::Load,
@@ -31,7 +32,7 @@ use crate::{
     reduction::Reduction,
     scheduler::Scheduler,
     segment::Running,
-    timers::{Timer, Timers},
+    timers::Timer,
 };
 
 /// What a team as a whole works on.
@@ -97,14 +98,10 @@ impl Reduction {
 impl Master {
     /// The master of a team that `rank` belongs to; `peers` are all processes of the job.
     pub fn deputy(now: Timestamp, job: JobId, rank: Rank, peers: Arc<[Peer]>, policy: Policy) -> Self {
-        Self {
-            membership: Membership::elsewhere(job, peers.len() as u32),
-            timers: Timers::default(),
-            job: Some(peers),
-            // A worker has tasks of several masters.
-            scheduler: Scheduler::numbering_from(u64::from(rank.0 + 1) << 40),
-            ..Self::new(now, job, 0, policy)
-        }
+        let desk = Desk::new(now, policy, Membership::elsewhere(job, peers.len() as u32));
+        // A worker has tasks of several masters.
+        let scheduler = Scheduler::numbering_from(u64::from(rank.0 + 1) << 40);
+        Self { scheduler, job: Some(peers), ..Self::at(desk) }
     }
 
     pub(crate) fn is_deputy(&self) -> bool {
@@ -115,7 +112,7 @@ impl Master {
     pub(crate) fn meet(&mut self, ranks: &Path) {
         let Some(job) = &self.job else { return };
         let peers = ranks.iter().filter_map(|rank| job.get(rank.index()));
-        peers.for_each(|peer| self.membership.take_in(peer.clone()));
+        peers.for_each(|peer| self.desk.members.take_in(peer.clone()));
     }
 
     /// Takes in a contribution to an attempt: at a deputy one of its team's, at the master the root's.
@@ -138,7 +135,7 @@ impl Master {
         if deputy && reduction.arrived == reduction.group {
             let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.count());
             let opened = Opened { reduction: id, name, spec, segment_bytes };
-            self.outbox.report_open(opened);
+            self.desk.outbox.report_open(opened);
             // Of one rank.
             (0..count)
                 .for_each(|index| self.tell_part(SegmentId { reduction: id, index: SegmentIndex(index) }));
@@ -151,7 +148,7 @@ impl Master {
         let Opened { reduction: id, name, spec, segment_bytes } = opened;
         let team = team::of(&spec, sender.rank).filter(|team| team.first() == Some(sender.rank));
         let Some(team) = team.filter(|_| id.is_in_teams()) else {
-            return self.outbox.stale(sender, "team that it is no deputy of");
+            return self.desk.outbox.stale(sender, "team that it is no deputy of");
         };
         if self.hinders(now, id, &team, (&name, &spec), None) {
             return;
@@ -173,8 +170,8 @@ impl Master {
         (name, spec): (&str, &ReductionSpec),
         team: Option<Path>,
     ) -> bool {
-        let Limits { teams_from, body_bytes_max, .. } = self.policy.limits;
-        let is_known = spec.group.last().is_some_and(|last| last.0 < self.membership.size());
+        let Limits { teams_from, body_bytes_max, .. } = self.desk.policy.limits;
+        let is_known = spec.group.last().is_some_and(|last| last.0 < self.desk.members.size());
         let is_sound = is_known && team::is_sound(spec, body_bytes_max) && team::suits(spec, teams_from);
         let Some(first) = comers.first().filter(|_| is_sound) else { return true };
         self.meet(team.as_ref().unwrap_or(&Path::empty()));
@@ -190,8 +187,8 @@ impl Master {
         }
         let patience = self.patience();
         let reduction = self.reductions.entry(id).or_insert_with(|| {
-            self.timers.set(now + patience, Timer::Dissolve(id));
-            Reduction::attempt(now, first, (name, spec), team, &self.policy)
+            self.desk.timers.set(now + patience, Timer::Dissolve(id));
+            Reduction::attempt(now, first, (name, spec), team, &self.desk.policy)
         });
         let hinders = disagreement(reduction, first, id, name, spec).is_some()
             || !comers.is_subset(&reduction.group.difference(&reduction.arrived))
@@ -213,11 +210,11 @@ impl Master {
         let mut effort = effort;
         for part in parts {
             let Some(reduction) = self.reductions.get_mut(&id) else {
-                return self.outbox.stale(sender, "part of an attempt that is over");
+                return self.desk.outbox.stale(sender, "part of an attempt that is over");
             };
             let index = part.index;
             if !reduction.take_part(now, sender, part) {
-                return self.outbox.stale(sender, "part of a team that nobody waits for");
+                return self.desk.outbox.stale(sender, "part of a team that nobody waits for");
             }
             effort.take().into_iter().for_each(|effort| reduction.account.add(effort));
             match reduction.unfinished {
@@ -232,7 +229,7 @@ impl Master {
         let Some(reduction) = self.reductions.get(&id.reduction) else { return };
         let Some(part) = reduction.part(id.index) else { return };
         let effort = (reduction.unfinished == 0).then(|| reduction.account.effort().clone());
-        self.outbox.report_part(id.reduction, part, effort);
+        self.desk.outbox.report_part(id.reduction, part, effort);
     }
 
     /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group. A deputy asks for that.
@@ -241,7 +238,7 @@ impl Master {
         let group = reduction.map_or_else(|| others.clone(), |reduction| join(&reduction.spec.group, others));
         self.forget(id);
         match self.is_deputy() {
-            true => self.outbox.ask_to_dissolve(id, group),
+            true => self.desk.outbox.ask_to_dissolve(id, group),
             false => self.tell_dissolved(id, &group),
         }
     }
@@ -250,9 +247,9 @@ impl Master {
     fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
         let News { is_first, untold } = self.dissolved.tell(id, group);
         if is_first {
-            self.outbox.notice(Notice::Dissolved(id));
+            self.desk.outbox.notice(Notice::Dissolved(id));
         }
-        self.outbox.send_each(self.membership.processes_of(&untold), &ToWorker::Dissolved { reduction: id });
+        self.desk.send_each(&untold, &ToWorker::Dissolved { reduction: id });
     }
 
     /// Looks whether anything comes of an attempt.
@@ -263,13 +260,13 @@ impl Master {
             // The team has done all it can.
             (0, _) => {}
             (_, true) => self.dissolve(id, &Path::empty()),
-            (_, false) => self.timers.set(later, Timer::Dissolve(id)),
+            (_, false) => self.desk.timers.set(later, Timer::Dissolve(id)),
         }
     }
 
     /// How long an attempt may stand still. Deputies wait longer: one word of the master's spares them theirs.
     fn patience(&self) -> Duration {
-        let patience = self.policy.limits.ping_interval.max(PATIENCE_MIN);
+        let patience = self.desk.policy.limits.ping_interval.max(PATIENCE_MIN);
         if self.is_deputy() { patience * 2 } else { patience }
     }
 
@@ -291,7 +288,7 @@ impl Master {
     /// Takes in at a deputy that the master has declared a process failed.
     pub(crate) fn depart(&mut self, process: ProcessId, evidence: Evidence) {
         self.meet(&Path::single(process.rank));
-        if self.membership.fail(process, evidence) {
+        if self.desk.members.fail(process, evidence) {
             self.scheduler.bury(process, &self.reductions);
             self.forget_teams_of(process.rank);
         }

@@ -8,9 +8,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `turn` | who can go on with a segment, and with which partials |
+//! | `recovery` | what a failure does to it, and how what was lost is put together again |
+//! | `copying` | when an original gets its replica |
 //! | `account` | what is told about it once it is over |
 
 mod account;
+mod copying;
+mod recovery;
 mod turn;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
@@ -23,10 +27,9 @@ use everfold_protocol::{
 };
 use smallvec::SmallVec;
 
-use self::account::Account;
+use self::{account::Account, copying::Copying};
 use crate::{
     apart::{Apart, Tries},
-    copying::Copying,
     delivery::{Misses, Told},
     lane::Load,
     listing::Listing,

@@ -1,10 +1,11 @@
 //! Which worker is the best for a segment, and which segment for a worker.
 
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 
-use everfold_protocol::{Path, Rank, ReductionId, SegmentId, SegmentIndex, message::Data, spec::Order};
+use everfold_protocol::{Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
 use smallvec::SmallVec;
 
+use super::Reductions;
 use crate::{
     crowd::{LISTED_MAX, Pairs},
     lane::{Lane, Lanes},
@@ -78,7 +79,7 @@ pub(super) struct Choice<'a> {
     pub(super) lanes: &'a Lanes,
     pub(super) policy: &'a Policy,
     pub(super) members: &'a Membership,
-    pub(super) reductions: &'a BTreeMap<ReductionId, Reduction>,
+    pub(super) reductions: &'a Reductions,
 }
 
 impl<'a> Choice<'a> {

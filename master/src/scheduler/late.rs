@@ -5,8 +5,9 @@ use alloc::{collections::BTreeMap, string::String};
 use everfold_protocol::{Rank, ReductionId, Timestamp};
 use smallvec::SmallVec;
 
-use super::{Scheduler, Work};
+use super::{Reductions, Scheduler};
 use crate::{
+    desk::Desk,
     pace::Paces,
     reduction::Reduction,
     segment::{Running, Segment},
@@ -21,9 +22,13 @@ const AHEAD_MAX: u32 = 16;
 
 impl Scheduler {
     /// Lets others do the tasks that are late. Tells whose, of which reductions, and what these are called.
-    pub fn overtake(&mut self, work: &mut Work) -> BTreeMap<(ReductionId, Rank), String> {
+    pub fn overtake(
+        &mut self,
+        reductions: &mut Reductions,
+        desk: &Desk,
+    ) -> BTreeMap<(ReductionId, Rank), String> {
         let Self { lanes, paces, worked_on, .. } = self;
-        let Work { now, policy, members, reductions, .. } = work;
+        let Desk { now, policy, members, .. } = desk;
         let mut overtaken = BTreeMap::new();
         worked_on.retain(|id| reductions.get(id).is_some_and(|it| it.tasks().next().is_some()));
         for id in &*worked_on {

@@ -27,16 +27,16 @@ use self::{
 };
 use crate::{
     crowd::Pairs,
+    desk::Desk,
     lane::{Lanes, Load},
     listing::{Listings, Turn, Waiting},
     membership::Membership,
-    outbox::Outbox,
     pace::Paces,
     policy::Policy,
     queue::{Access, Ready},
     reduction::Reduction,
     segment::{Completed, Running},
-    timers::{Timer, Timers},
+    timers::Timer,
     tries::RETRY_PAUSE,
 };
 
@@ -58,15 +58,8 @@ pub(crate) struct Scheduler {
     next_task: u64,
 }
 
-/// What tasks are made of, and where they go.
-pub(crate) struct Work<'a> {
-    pub now: Timestamp,
-    pub policy: &'a Policy,
-    pub members: &'a Membership,
-    pub reductions: &'a mut BTreeMap<ReductionId, Reduction>,
-    pub timers: &'a mut Timers,
-    pub outbox: &'a mut Outbox,
-}
+/// All reductions that have not ended.
+pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
 
 /// What comes of a look at what is ready.
 #[derive(Debug)]
@@ -137,7 +130,7 @@ impl Scheduler {
     }
 
     /// Takes in that `dead` works on nothing any more.
-    pub fn bury(&mut self, dead: ProcessId, reductions: &BTreeMap<ReductionId, Reduction>) {
+    pub fn bury(&mut self, dead: ProcessId, reductions: &Reductions) {
         self.lanes.clear(dead.rank);
         let tasks = reductions.values().flat_map(|reduction| reduction.tasks());
         for running in tasks.filter(|running| running.executor == dead) {
@@ -164,15 +157,15 @@ impl Scheduler {
     }
 
     /// Makes some of the tasks that can be made now; nothing if there are none.
-    pub fn step(&mut self, work: &mut Work) -> Option<Step> {
+    pub fn step(&mut self, reductions: &mut Reductions, desk: &mut Desk) -> Option<Step> {
         let next = || {
             let changed = self.changed.pop_first().map(Occasion::Changed);
             changed.or_else(|| self.touched.pop_first().map(Occasion::Room))
         };
         let occasion = self.interrupted.take().or_else(next)?;
         let last = match occasion {
-            Occasion::Changed(id) => self.offer(id, work).map(|last| (id.reduction, last)),
-            Occasion::Room(rank) => self.ask(rank, work),
+            Occasion::Changed(id) => self.offer(id, reductions, desk).map(|last| (id.reduction, last)),
+            Occasion::Room(rank) => self.ask(rank, reductions, desk),
         };
         Some(match last {
             None => Step::Done,
@@ -188,12 +181,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// If one is forgotten.
-    pub fn check(
-        &self,
-        policy: &Policy,
-        members: &Membership,
-        reductions: &BTreeMap<ReductionId, Reduction>,
-    ) {
+    pub fn check(&self, reductions: &Reductions, desk: &Desk) {
         let Self { lanes, changed, touched, listings, worked_on, .. } = self;
         listings.check(|id| {
             let reduction = reductions.get(&id.reduction).expect("only live reductions wait");
@@ -211,33 +199,32 @@ impl Scheduler {
             assert!(lanes.are_empty(), "nobody works on what is over");
         }
         if changed.is_empty() && touched.is_empty() {
-            let choice = Choice { lanes, policy, members, reductions };
-            choice.check(listings);
+            self.choice(reductions, desk).check(listings);
         }
     }
 
     /// Gives the tasks of one segment to workers that have room. Returns the last task of its reduction, if it comes to that.
-    fn offer(&mut self, id: SegmentId, work: &mut Work) -> Option<Task> {
+    fn offer(&mut self, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Option<Task> {
         loop {
-            let turn = self.turn(id, work);
-            if let Some(reduction) = work.reductions.get_mut(&id.reduction) {
+            let turn = self.turn(id, reductions, desk);
+            if let Some(reduction) = reductions.get_mut(&id.reduction) {
                 reduction.segments[id.index].turn = turn;
             }
             let executor = match turn {
                 None => {
-                    self.list(id, turn, work);
+                    self.list(id, turn, reductions, desk);
                     return None;
                 }
-                Some(Turn::Root(_) | Turn::Owners) => self.choice(work).best_owner(id, turn),
-                Some(Turn::Anyone) => self.choice(work).best_afresh(id),
+                Some(Turn::Root(_) | Turn::Owners) => self.choice(reductions, desk).best_owner(id, turn),
+                Some(Turn::Anyone) => self.choice(reductions, desk).best_afresh(id),
             };
-            match executor.map(|executor| self.grant(executor, id, work)) {
+            match executor.map(|executor| self.grant(executor, id, reductions, desk)) {
                 Some(Granted::Task) => {}
                 Some(Granted::Last(task)) => return Some(task),
                 Some(Granted::Nothing) | None => {
-                    self.list(id, turn, work);
+                    self.list(id, turn, reductions, desk);
                     // Its root may take it ahead.
-                    let reduction = work.reductions.get(&id.reduction);
+                    let reduction = reductions.get(&id.reduction);
                     let root = reduction.and_then(|reduction| reduction.spec.delivery.root());
                     self.touched.extend(root);
                     return None;
@@ -247,12 +234,17 @@ impl Scheduler {
     }
 
     /// Gives `rank` as much as it has room for. Returns the last task of a reduction, if it comes to one.
-    fn ask(&mut self, rank: Rank, work: &mut Work) -> Option<(ReductionId, Task)> {
-        while work.members.alive(rank).is_some()
-            && self.lanes[rank].has_room(work.policy)
-            && let Some(id) = self.choice(work).first_for(rank, &self.listings)
+    fn ask(
+        &mut self,
+        rank: Rank,
+        reductions: &mut Reductions,
+        desk: &mut Desk,
+    ) -> Option<(ReductionId, Task)> {
+        while desk.is_alive(rank)
+            && self.lanes[rank].has_room(&desk.policy)
+            && let Some(id) = self.choice(reductions, desk).first_for(rank, &self.listings)
         {
-            let granted = self.grant(rank, id, work);
+            let granted = self.grant(rank, id, reductions, desk);
             // What is left of it may be for others.
             self.change(id);
             match granted {
@@ -261,15 +253,15 @@ impl Scheduler {
                 Granted::Nothing => panic!("what waits for {rank} can be granted to it"),
             }
         }
-        self.take_ahead(rank, work);
+        self.take_ahead(rank, reductions, desk);
         None
     }
 
     /// Lets a root that has nothing else to read have what a segment was folded to so far, if the rest lies with somebody slow.
     /// Its link, idle now, carries a partial more for it; but whoever holds what was folded may be the next to be slow.
-    fn take_ahead(&mut self, root: Rank, work: &mut Work) {
+    fn take_ahead(&mut self, root: Rank, reductions: &mut Reductions, desk: &mut Desk) {
         let Self { lanes, listings, .. } = self;
-        let Work { policy, members, reductions, .. } = work;
+        let Desk { policy, members, .. } = desk;
         if members.alive(root).is_none() || !lanes[root].has_room(policy) || !lanes.differ(policy) {
             return;
         }
@@ -292,8 +284,8 @@ impl Scheduler {
     }
 
     /// Who can go on with a segment.
-    fn turn(&mut self, id: SegmentId, work: &mut Work) -> Option<Turn> {
-        let Work { now, policy, members, reductions, timers, .. } = work;
+    fn turn(&mut self, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Option<Turn> {
+        let Desk { now, policy, members, timers, .. } = desk;
         let is_alive = |rank| members.alive(rank).is_some();
         let reduction = reductions.get_mut(&id.reduction)?;
         loop {
@@ -322,9 +314,9 @@ impl Scheduler {
     }
 
     /// Notes who can go on with a segment.
-    fn list(&mut self, id: SegmentId, turn: Option<Turn>, work: &mut Work) {
-        let pairs = self.choice(work).pairs(id, turn);
-        if let Some(reduction) = work.reductions.get_mut(&id.reduction) {
+    fn list(&mut self, id: SegmentId, turn: Option<Turn>, reductions: &mut Reductions, desk: &mut Desk) {
+        let pairs = self.choice(reductions, desk).pairs(id, turn);
+        if let Some(reduction) = reductions.get_mut(&id.reduction) {
             self.enlist(id, reduction, turn, pairs);
         }
     }
@@ -339,14 +331,13 @@ impl Scheduler {
         self.listings.list(waiting, turn, pairs, root);
     }
 
-    fn choice<'a>(&'a self, work: &'a Work) -> Choice<'a> {
-        let Work { policy, members, reductions, .. } = work;
-        Choice { lanes: &self.lanes, policy, members, reductions }
+    fn choice<'a>(&'a self, reductions: &'a Reductions, desk: &'a Desk) -> Choice<'a> {
+        Choice { lanes: &self.lanes, policy: &desk.policy, members: &desk.members, reductions }
     }
 
     /// Makes a task of what waits in a segment and gives it to `rank`, if there is one for it.
-    fn grant(&mut self, rank: Rank, id: SegmentId, work: &mut Work) -> Granted {
-        let Work { now, policy, members, reductions, outbox, .. } = work;
+    fn grant(&mut self, rank: Rank, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Granted {
+        let Desk { now, policy, members, outbox, .. } = desk;
         let is_alive = |rank| members.alive(rank).is_some();
         let Some(reduction) = reductions.get_mut(&id.reduction) else { return Granted::Nothing };
         let Some(executor) = members.alive(rank) else { return Granted::Nothing };

@@ -26,10 +26,10 @@ use everfold_protocol::{
     report::{FailureRecord, Refusal, Restored},
 };
 
+use super::Reduction;
 use crate::{
     membership::Membership,
     queue::{Queue, Ready},
-    reduction::Reduction,
     segment::{Abandoned, Running},
 };
 
