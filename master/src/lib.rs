@@ -5,28 +5,25 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`machine`] | which event means what |
+//! | [`machine`] | which event means what, and what follows for the job |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
 //! | [`intake`] | how much is taken in before a look at the timers |
-//! | `admission` | whether a contribution may take part, and in what |
-//! | `ending` | how a reduction ends |
 //! | `liveness` | who is heard, and who is silent |
-//! | `failure` | who is dead or slow, and what follows for the job |
 //! | [`segment`] | the state of one segment |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
+//! | `handout` | who copies a result, who has it, and who lends it |
 //! | `keepers` | who keeps whose copy, and who does if that fails |
 //! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
-//! | `apart` | who does not reach whose memory, and how a reduction goes on in spite of it |
+//! | `apart` | who does not reach whose memory |
 //! | `scheduler` | who is given which task, and when |
 //! | `listing` | which segments wait, for whom, and under what they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
-//! | `teams` | what a deputy does for its team, and what the master makes of that |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
-//! | `pace` | how long the application's own operations take, and who is late at them |
+//! | `pace` | how long the application's own operations take |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | `tries` | for how long something was tried in vain, and when it is tried again |
 //! | `desk` | what all rules of a job work with |
@@ -42,16 +39,13 @@
 #[macro_use]
 extern crate alloc;
 
-mod admission;
 mod apart;
 pub mod coordinator;
 mod crowd;
-mod delivery;
 mod desk;
 mod dissolved;
-mod ending;
 pub mod event;
-mod failure;
+mod handout;
 pub mod intake;
 mod keepers;
 pub mod lane;
@@ -69,7 +63,6 @@ mod refusals;
 mod remains;
 mod scheduler;
 pub mod segment;
-mod teams;
 mod timers;
 mod tries;
 

@@ -5,6 +5,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
     message::{Data, Evidence, Header, Peer},
+    report::Refusal,
 };
 
 use crate::{
@@ -202,6 +203,23 @@ impl Membership {
     /// Left in good order, or about to.
     pub fn leaving(&self) -> &Path {
         &self.leaving
+    }
+
+    /// Why a reduction of `group` cannot complete, given who has arrived.
+    pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
+        if self.everyone_here() {
+            return None;
+        }
+        // Few are gone, many may have arrived.
+        let of_group = |gone: &Path| -> Path {
+            gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
+        };
+        let failed = of_group(&self.failed);
+        if !failed.is_empty() {
+            return Some(Refusal::ProcessFailed { ranks: failed });
+        }
+        let left = of_group(&self.leaving);
+        (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 
     fn change(&mut self, rank: Rank, state: State) {

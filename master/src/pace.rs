@@ -59,7 +59,8 @@ impl Paces {
         &mut self,
         kind: &BodyKind,
         executor: Rank,
-        (load, partials): (&Load, usize),
+        load: &Load,
+        partials: usize,
         counters: &TaskCounters,
     ) {
         let Some(operation) = own_operation(kind) else { return };

@@ -17,6 +17,19 @@ use crate::{
 /// lies there.
 const READ_AGAIN: u32 = 3;
 
+/// A task as it is granted.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Which task.
+    pub task: TaskId,
+    /// To whom.
+    pub executor: ProcessId,
+    /// What it takes of its executor and of those it reads from.
+    pub load: Load,
+    /// From when on it may be late.
+    pub late: Timestamp,
+}
+
 /// A task that its executor works on.
 #[derive(Clone, Debug)]
 pub struct Running {

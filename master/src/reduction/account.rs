@@ -58,7 +58,8 @@ impl Account {
     pub(super) fn complete(
         &mut self,
         at: Timestamp,
-        (index, running): (SegmentIndex, Running),
+        index: SegmentIndex,
+        running: Running,
         counters: TaskCounters,
         may_be_told: bool,
     ) {

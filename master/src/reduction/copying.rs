@@ -125,7 +125,7 @@ impl Reduction {
 
     /// Whether copies are ordered now.
     fn orders_copies(&self) -> bool {
-        self.collecting.is_none()
+        !self.is_handed_out()
             && (self.copying.begun || self.copies_at_once())
             && self.wants_copies()
             && self.unfinished > 0
@@ -150,7 +150,7 @@ impl Reduction {
 
     /// Orders those that are due because `rank` has called, where contributions count only when they are copied.
     pub(crate) fn order_copies_for(&mut self, id: ReductionId, rank: Rank, desk: &mut Desk) -> bool {
-        if self.collecting.is_some() {
+        if self.is_handed_out() {
             return false;
         }
         let (group, arrived, members) = (&self.group, &self.arrived, &desk.members);
@@ -400,7 +400,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{lane::Load, policy::Policy};
+    use crate::{lane::Load, policy::Policy, segment::Grant};
 
     fn window() -> Data {
         let place = Place::Region(RegionOffset(0));
@@ -441,7 +441,8 @@ mod tests {
         let partials = reduction.take_partners(index, None, |_| crate::queue::Access::Near).unwrap();
         let executor = partials[0].process;
         let (own, sources) = (Some(&partials[0]), &partials[1..]);
-        reduction.start(index, task, executor, own, sources, (Load::default(), at(9000)));
+        let grant = Grant { task, executor, load: Load::default(), late: at(9000) };
+        reduction.start(index, grant, own, sources);
         let segment = SegmentId { reduction: id, index };
         let (path, counters) = (Path::range(0, 2), TaskCounters::default());
         let done = PartialReady { task, segment, path, data: window(), counters };

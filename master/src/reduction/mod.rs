@@ -8,13 +8,19 @@
 //! | module | holds |
 //! |---|---|
 //! | `turn` | who can go on with a segment, and with which partials |
+//! | `reach` | how it goes on in spite of processes that do not reach each other |
+//! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
 //! | `recovery` | what a failure does to it, and how what was lost is put together again |
 //! | `copying` | when an original gets its replica |
+//! | `teams` | what is different about an attempt in teams |
 //! | `account` | what is told about it once it is over |
 
 mod account;
 mod copying;
+mod reach;
 mod recovery;
+mod result;
+mod teams;
 mod turn;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
@@ -22,20 +28,20 @@ use core::ops::RangeInclusive;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece, Source, Task},
+    message::{ByteRange, Contribution, Data, PartialReady, Source, Task},
     spec::Protection,
 };
 use smallvec::SmallVec;
 
+pub(crate) use self::result::Course;
 use self::{account::Account, copying::Copying};
 use crate::{
     apart::{Apart, Tries},
-    delivery::{Misses, Told},
-    lane::Load,
+    handout::Handout,
     listing::Listing,
     policy::Policy,
     queue::{Queue, Ready},
-    segment::{Abandoned, Completed, Running, Segment, Segments},
+    segment::{Abandoned, Completed, Grant, Running, Segment, Segments},
     timers::Timer,
 };
 
@@ -60,26 +66,10 @@ pub struct Reduction {
     pub unfinished: usize,
     /// How many partials one of its tasks folds.
     pub(crate) fan_in: RangeInclusive<usize>,
-    /// Ranks that still copy the result out of other ranks' windows.
-    pub collecting: Option<Path>,
-    /// Of these, those that could not reach all of it and wait to be told more.
-    pub(crate) returned: Path,
-    /// Whether they wait for a pause to pass before they try again.
-    pub(crate) pauses: bool,
-    /// Ranks that have the result. They fold nothing any more.
-    pub(crate) collected: Path,
-    /// Dead ranks whose memory did not outlive them, although it could have.
-    pub(crate) gone: Path,
+    /// How far its result is handed out.
+    handout: Handout,
     /// Who did not reach whom.
-    pub(crate) apart: Apart,
-    /// Before this time those who did not reach somebody do not try again.
-    pub(crate) next_try: Timestamp,
-    /// What ranks that wait for the result could not reach of it.
-    pub(crate) misses: BTreeMap<Rank, Misses>,
-    /// What was told with the result.
-    pub(crate) told: Option<Told>,
-    /// What the bodies of ranks hold that could not copy the whole result.
-    pub(crate) half_bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
+    apart: Apart,
     /// Whether all processes of the group can read each other's memory.
     pub share_memory: bool,
     /// Whether all bodies came inlined so far.
@@ -103,6 +93,20 @@ pub struct Reduction {
     pub(crate) account: Account,
 }
 
+/// What a reduction is called, and what its first caller says of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Called<'a> {
+    pub name: &'a str,
+    pub spec: &'a ReductionSpec,
+}
+
+/// How a body is cut.
+struct Sizes {
+    /// Ranks whose partials meet in a segment.
+    ranks: usize,
+    segment_bytes: u64,
+}
+
 impl Reduction {
     /// A reduction that `caller` is the first to contribute to.
     pub fn new(
@@ -113,16 +117,17 @@ impl Reduction {
         share_memory: bool,
     ) -> Self {
         let Contribution { name, spec, .. } = contribution;
-        let (ranks, len) = (spec.group.len(), policy.segment_len(&spec.kind, spec.group.len(), share_memory));
-        Self::cut(now, caller, (name, spec), (ranks, len), policy, share_memory)
+        let ranks = spec.group.len();
+        let sizes = Sizes { ranks, segment_bytes: policy.segment_len(&spec.kind, ranks, share_memory) };
+        Self::cut(now, caller, Called { name, spec }, sizes, policy, share_memory)
     }
 
-    /// The same in segments of so many bytes, in which the partials of so many ranks meet.
-    pub(crate) fn cut(
+    /// The same, in segments of a given length.
+    fn cut(
         now: Timestamp,
         caller: Rank,
-        (name, spec): (&str, &ReductionSpec),
-        (ranks, segment_bytes): (usize, u64),
+        Called { name, spec }: Called,
+        Sizes { ranks, segment_bytes }: Sizes,
         policy: &Policy,
         share_memory: bool,
     ) -> Self {
@@ -154,16 +159,8 @@ impl Reduction {
             segments: Segments::repeat(segment, count as u32),
             unfinished: count as usize,
             fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
-            collecting: None,
-            returned: Path::empty(),
-            pauses: false,
-            gone: Path::empty(),
+            handout: Handout::default(),
             apart: Apart::default(),
-            next_try: Timestamp::ZERO,
-            misses: BTreeMap::new(),
-            told: None,
-            collected: Path::empty(),
-            half_bodies: BTreeMap::new(),
             share_memory,
             inline: true,
             in_pairs: false,
@@ -229,12 +226,11 @@ impl Reduction {
     pub fn start(
         &mut self,
         index: SegmentIndex,
-        task: TaskId,
-        executor: ProcessId,
+        grant: Grant,
         own: Option<&Arc<Ready>>,
         sources: &[Arc<Ready>],
-        (load, late): (Load, Timestamp),
     ) {
+        let Grant { task, executor, load, late } = grant;
         let sources_path = union(sources);
         let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
         let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
@@ -411,7 +407,7 @@ impl Reduction {
         self.put(index, ready);
         self.last_progress = now;
         let (load, partials) = (running.load.clone(), running.partials());
-        self.account.complete(now, (index, running), counters, self.arrived != self.group);
+        self.account.complete(now, index, running, counters, self.arrived != self.group);
         Some(Completed { load, partials, counts: true })
     }
 
@@ -436,28 +432,6 @@ impl Reduction {
             segment.abandoned.push(Abandoned { running, counts: false });
         }
         true
-    }
-
-    /// Where the finished segments lie; neighbouring ones in one window are one piece.
-    pub fn pieces(&self) -> Vec<Piece> {
-        self.pieces_at(|_, result| result.clone())
-    }
-
-    /// The same, of what `place` names for each segment and its result.
-    pub(crate) fn pieces_at(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
-            let Some(result) = &segment.result else { continue };
-            let result = place(index, result);
-            let range = self.range(index);
-            match pieces.last_mut() {
-                Some(last) if last.process == result.process && last.data == result.data => {
-                    last.range.len += range.len;
-                }
-                _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
-            }
-        }
-        pieces
     }
 
     /// The contributions that count in one of a segment's live partials.

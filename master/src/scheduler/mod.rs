@@ -35,7 +35,7 @@ use crate::{
     policy::Policy,
     queue::{Access, Ready},
     reduction::Reduction,
-    segment::{Completed, Running},
+    segment::{Completed, Grant, Running},
     timers::Timer,
     tries::RETRY_PAUSE,
 };
@@ -116,7 +116,7 @@ impl Scheduler {
     ) {
         self.vacate(executor, load);
         self.lanes.observe(now, executor, load, counters);
-        self.paces.observe(kind, executor, (load, *partials), counters);
+        self.paces.observe(kind, executor, load, *partials, counters);
     }
 
     /// Whether bodies of `kind` in one piece are folded in pairs.
@@ -381,7 +381,8 @@ impl Scheduler {
         let load = Load { bytes, from, mapped: share_memory, since: *now };
         self.lanes[rank].grant(&load);
         load.from.iter().for_each(|owner| self.lanes[*owner].begin_to_serve());
-        reduction.start(id.index, task, executor.process, own.as_ref(), &partials, (load, late));
+        let grant = Grant { task, executor: executor.process, load, late };
+        reduction.start(id.index, grant, own.as_ref(), &partials);
         self.worked_on.insert(id.reduction);
         outbox.send(executor.process, ToWorker::Task(reduction.task(task, id, own.as_ref(), partials)));
         Granted::Task

@@ -392,7 +392,10 @@ impl<'a> Judgement<'a> {
             None => "it waits; the master knows of no such reduction".to_owned(),
             Some(reduction) => format!(
                 "it waits; the master has {} of {}, {} segments unfinished, collecting {:?}",
-                reduction.arrived, reduction.group, reduction.unfinished, reduction.collecting
+                reduction.arrived,
+                reduction.group,
+                reduction.unfinished,
+                reduction.collecting()
             ),
         }
     }

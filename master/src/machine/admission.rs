@@ -2,7 +2,7 @@
 
 use alloc::{borrow::ToOwned, string::ToString};
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec,
     message::Contribution,
     report::Refusal,
     spec::{Aspect, Delivery},
@@ -11,10 +11,10 @@ use everfold_protocol::{
 use crate::{machine::Master, reduction::Reduction, timers::Timer};
 
 impl Master {
-    pub(crate) fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
+    pub(super) fn contribute(&mut self, sender: ProcessId, contribution: Contribution) {
         let id = contribution.reduction;
         if id.is_in_teams() {
-            return self.contribute_in_teams(now, sender, contribution);
+            return self.contribute_in_teams(sender, contribution);
         }
         let told = self.refused_before(id, sender.rank, &contribution.spec.group);
         let is_news = told.is_none() && !self.reductions.contains_key(&id);
@@ -50,11 +50,11 @@ impl Master {
         let passed_by = self.passed_by(sender.rank, &contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
-                self.desk.timers.set(now + deadline, Timer::Deadline(id));
+                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
             }
             let share_memory = self.desk.members.share_memory(&contribution.spec.group);
             let mut reduction =
-                Reduction::new(now, sender.rank, &contribution, &self.desk.policy, share_memory);
+                Reduction::new(self.desk.now, sender.rank, &contribution, &self.desk.policy, share_memory);
             if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
                 reduction.fold_in_pairs();
             }
@@ -63,7 +63,7 @@ impl Master {
             }
             reduction
         });
-        reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
+        reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
         if let Some(refusal) = passed_by {
             self.refuse(id, refusal);
             return;
@@ -71,12 +71,12 @@ impl Master {
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
             let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
-            self.look_for_copies(now + wait, id);
+            self.look_for_copies(self.desk.now + wait, id);
         }
         let reduction = &self.reductions[&id];
-        match self.absent(&reduction.group, &reduction.arrived) {
-            Some(refusal) => self.do_without(now, id, refusal),
-            None => self.proceed(now, id),
+        match self.desk.members.absent(&reduction.group, &reduction.arrived) {
+            Some(refusal) => self.do_without(id, refusal),
+            None => self.proceed(id),
         }
         if at_once {
             self.copies(id, |reduction, desk| reduction.order_copies_for(id, sender.rank, desk));
@@ -128,25 +128,8 @@ impl Master {
             None
         } else {
             let arrived = self.reductions.get(&contribution.reduction).map(|reduction| &reduction.arrived);
-            self.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
+            self.desk.members.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
         }
-    }
-
-    /// Why a reduction of `group` cannot complete, given who has arrived.
-    pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
-        if self.desk.members.everyone_here() {
-            return None;
-        }
-        // Few are gone, many may have arrived.
-        let of_group = |gone: &Path| -> Path {
-            gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
-        };
-        let failed = of_group(self.desk.members.failed());
-        if !failed.is_empty() {
-            return Some(Refusal::ProcessFailed { ranks: failed });
-        }
-        let left = of_group(self.desk.members.leaving());
-        (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 
     /// Ends the oldest reduction of the same name if `rank` belongs to its group and has just passed it by: it
@@ -203,7 +186,7 @@ impl Master {
 }
 
 /// On what `rank` and those who came before it disagree.
-pub(crate) fn disagreement(
+pub(super) fn disagreement(
     reduction: &Reduction,
     rank: Rank,
     id: ReductionId,

@@ -3,16 +3,17 @@
 use alloc::vec::Vec;
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId,
     message::{Evidence, MASTER_RANK, News, ToWorker},
     report::Refusal,
 };
 
-use crate::{event::Notice, liveness::Ring, machine::Master, membership::State, timers::Timer};
+use super::Master;
+use crate::{event::Notice, liveness::Ring, membership::State, remains, timers::Timer};
 
 impl Master {
     /// Begins to ping, now that everyone is here.
-    pub(crate) fn start_watching(&mut self) {
+    pub(super) fn start_watching(&mut self) {
         let interval = self.desk.policy.limits.ping_interval;
         if !interval.is_zero() {
             let ranks = self.desk.members.processes().map(|process| process.rank);
@@ -22,30 +23,30 @@ impl Master {
     }
 
     /// Pings, and looks for silence and late tasks.
-    pub(crate) fn ring(&mut self, now: Timestamp) {
-        let Some(Ring { next, ping, silent }) = self.liveness.ring(now) else { return };
+    pub(super) fn ring(&mut self) {
+        let Some(Ring { next, ping, silent }) = self.liveness.ring(self.desk.now) else { return };
         self.desk.timers.set(next, Timer::Alarm);
         if let Some(number) = ping {
             self.desk.send_all(&ToWorker::Ping { number });
         }
         for (rank, silence) in silent {
             if let Some(process) = self.desk.members.alive(rank).map(|peer| peer.process) {
-                self.fail(now, process, Evidence::Silent(silence));
+                self.fail(process, Evidence::Silent(silence));
             }
         }
-        self.overtake(now);
+        self.overtake();
     }
 
     /// Has tasks that are late done by others, too. Slow is not dead.
-    fn overtake(&mut self, now: Timestamp) {
+    fn overtake(&mut self) {
         for ((id, rank), name) in self.scheduler.overtake(&mut self.reductions, &self.desk) {
             self.tell(id, News::Slow { rank, name });
-            self.proceed(now, id);
+            self.proceed(id);
         }
     }
 
     /// Waits no longer for processes that have not joined.
-    pub(crate) fn stop_joining(&mut self) {
+    pub(super) fn stop_joining(&mut self) {
         self.desk.members.stop_joining();
         if self.desk.members.lost().is_empty() {
             self.call_off(&self.desk.members.ranks(|state| *state == State::Expected));
@@ -59,13 +60,13 @@ impl Master {
         self.desk.send_all(&told);
     }
 
-    pub(crate) fn close(&mut self, now: Timestamp, sender: ProcessId) {
+    pub(super) fn close(&mut self, sender: ProcessId) {
         self.desk.members.close(sender.rank);
         self.refusals.depart(sender.rank);
-        self.end_what_cannot_complete(now);
+        self.end_what_cannot_complete();
     }
 
-    pub(crate) fn leave(&mut self, now: Timestamp, sender: ProcessId) {
+    pub(super) fn leave(&mut self, sender: ProcessId) {
         if self.desk.members.alive(sender.rank).is_none() {
             self.desk.outbox.stale(sender, "leave of a process that has not joined");
             return;
@@ -77,14 +78,14 @@ impl Master {
         if sender.rank != MASTER_RANK {
             self.desk.outbox.send(sender, ToWorker::Farewell);
         }
-        self.end_what_cannot_complete(now);
+        self.end_what_cannot_complete();
         // What it had to do with has ended.
-        self.let_be_forgotten(vec![sender]);
+        remains::forget(sender, &mut self.desk);
         self.end_if_empty();
     }
 
     /// Declares a process failed, tells everyone, and repairs what it took part in.
-    pub(crate) fn fail(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
+    pub(super) fn fail(&mut self, process: ProcessId, evidence: Evidence) {
         if !self.desk.members.fail(process, evidence) {
             return;
         }
@@ -105,17 +106,17 @@ impl Master {
             return;
         }
         self.desk.send_all(&ToWorker::Departed { process, evidence });
-        self.bereave(now, process);
-        self.end_what_cannot_complete(now);
+        self.bereave(process);
+        self.end_what_cannot_complete();
         // What was only silent is not read any more at once.
         if evidence == Evidence::Disconnected {
-            self.keep_remains(process);
+            self.remains.keep(process, &self.reductions, &mut self.desk);
         }
         self.end_if_empty();
     }
 
     /// Repairs all reductions that `dead` took part in, or ends them.
-    fn bereave(&mut self, now: Timestamp, dead: ProcessId) {
+    fn bereave(&mut self, dead: ProcessId) {
         self.scheduler.bury(dead, &self.reductions);
         self.forget_teams_of(dead.rank);
         let members = &self.desk.members;
@@ -123,13 +124,9 @@ impl Master {
         for (&id, reduction) in &mut self.reductions {
             let counts = reduction.group.contains(dead.rank);
             reduction.lose_keeper(dead);
-            if reduction.all_have_it(members) {
-                reduction.collecting = Some(Path::empty());
-            }
-            if reduction.collecting.is_some() {
-                reduction.stop_collecting(dead.rank);
+            if reduction.lose_collector(dead.rank, members) {
                 if counts {
-                    reduction.mourn(now, dead);
+                    reduction.mourn(self.desk.now, dead);
                 }
                 collecting.push(id);
                 continue;
@@ -137,32 +134,32 @@ impl Master {
             if !counts {
                 continue;
             }
-            match reduction.bereave(now, dead, members) {
+            match reduction.bereave(self.desk.now, dead, members) {
                 Ok(()) => repaired.push(id),
                 Err(refusal) => hopeless.push((id, refusal)),
             }
         }
         for id in collecting {
-            self.go_on_collecting(now, id);
+            self.go_on_collecting(id);
         }
         for (id, refusal) in hopeless {
-            self.do_without(now, id, refusal);
+            self.do_without(id, refusal);
         }
         for id in repaired {
-            self.proceed(now, id);
+            self.proceed(id);
             self.order_copies(id);
         }
     }
 
     /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction if not.
-    pub(crate) fn do_without(&mut self, now: Timestamp, id: ReductionId, mut refusal: Refusal) {
+    pub(super) fn do_without(&mut self, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
             if let Some(ranks) = refusal.absent() {
                 // Some ranks may have all of the result. Or parts of it with these contributions lie where others
                 // have lain.
                 let is_settled = reduction.is_settled(&self.desk.members);
-                let is_overwritten = !reduction.half_bodies.is_empty() && !reduction.copies_beside();
+                let is_overwritten = reduction.is_overwritten();
                 // A rank that lives has lost its contribution to a part of the result.
                 let is_lost = is_overwritten
                     && matches!(refusal, Refusal::ContributionLost { .. })
@@ -187,10 +184,10 @@ impl Master {
             };
             let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
             match done {
-                Ok(true) => match self.absent(&group, &arrived) {
+                Ok(true) => match self.desk.members.absent(&group, &arrived) {
                     Some(more) => refusal = more,
                     None => {
-                        self.proceed(now, id);
+                        self.proceed(id);
                         return self.order_copies(id);
                     }
                 },
@@ -201,13 +198,14 @@ impl Master {
     }
 
     /// Goes on without those who will not come, or refuses every reduction that waits for them.
-    fn end_what_cannot_complete(&mut self, now: Timestamp) {
-        let running = self.reductions.iter().filter(|(_, reduction)| reduction.collecting.is_none());
-        let waiting = running
-            .filter_map(|(&id, reduction)| Some((id, self.absent(&reduction.group, &reduction.arrived)?)));
+    fn end_what_cannot_complete(&mut self) {
+        let running = self.reductions.iter().filter(|(_, reduction)| !reduction.is_handed_out());
+        let waiting = running.filter_map(|(&id, reduction)| {
+            Some((id, self.desk.members.absent(&reduction.group, &reduction.arrived)?))
+        });
         let waiting: Vec<_> = waiting.collect();
         for (id, refusal) in waiting {
-            self.do_without(now, id, refusal);
+            self.do_without(id, refusal);
         }
     }
 
@@ -223,7 +221,7 @@ impl Master {
     }
 
     /// Tells the processes of a reduction's group.
-    pub(crate) fn tell(&mut self, id: ReductionId, news: News) {
+    pub(super) fn tell(&mut self, id: ReductionId, news: News) {
         if let Some(reduction) = self.reductions.get(&id) {
             self.desk.tell(&reduction.spec.group, news);
         }

@@ -4,6 +4,18 @@
 //! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as many
 //! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
 //! because a batch of events went in. Time never runs back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `admission` | whether a contribution may take part, and in what |
+//! | `ending` | how a reduction ends: well, or refused |
+//! | `failure` | who is dead or slow, who leaves, and what follows for the job |
+//! | `teams` | what a deputy does for its team, and what the master makes of that |
+
+mod admission;
+mod ending;
+mod failure;
+mod teams;
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
@@ -31,15 +43,15 @@ use crate::{
 /// Queues reduction messages and makes tasks of them (DR §2).
 #[derive(Clone, Debug)]
 pub struct Master {
-    pub(crate) desk: Desk,
-    pub(crate) reductions: Reductions,
-    pub(crate) refusals: Refusals,
-    pub(crate) dissolved: Dissolved,
-    pub(crate) remains: Remains,
-    pub(crate) liveness: Liveness,
-    pub(crate) scheduler: Scheduler,
+    desk: Desk,
+    reductions: Reductions,
+    refusals: Refusals,
+    dissolved: Dissolved,
+    remains: Remains,
+    liveness: Liveness,
+    scheduler: Scheduler,
     /// All processes of the job, by rank, if it is a deputy's.
-    pub(crate) job: Option<Arc<[Peer]>>,
+    job: Option<Arc<[Peer]>>,
 }
 
 impl Master {
@@ -50,7 +62,7 @@ impl Master {
         Self::at(desk)
     }
 
-    pub(crate) fn at(desk: Desk) -> Self {
+    fn at(desk: Desk) -> Self {
         Self {
             desk,
             reductions: BTreeMap::new(),
@@ -122,13 +134,13 @@ impl Master {
                     .alive(header.sender.rank)
                     .is_some_and(|peer| peer.process == header.sender)
                 {
-                    self.handle_message(now, header.sender, message);
+                    self.handle_message(header.sender, message);
                 }
             }
             Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
                     self.liveness.hear(now, header.sender.rank);
-                    self.handle_message(now, header.sender, message);
+                    self.handle_message(header.sender, message);
                 }
                 Freshness::Stale => {
                     self.desk.outbox.stale(header.sender, "message of a process that is no longer in the job")
@@ -140,7 +152,7 @@ impl Master {
             },
             Event::Departed(process, evidence) => self.depart(process, evidence),
             Event::Over(id) => self.forget(id),
-            Event::Disconnected(process) => self.fail(now, process, Evidence::Disconnected),
+            Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
         }
     }
 
@@ -156,16 +168,16 @@ impl Master {
                 Timer::Gathered(id) => {
                     if let Some(reduction) = self.reductions.get_mut(&id) {
                         reduction.gather_no_more();
-                        self.proceed(now, id);
+                        self.proceed(id);
                     }
                 }
                 Timer::Retry(id) => {
                     if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
                         reduction.resume(id.index);
-                        self.proceed(now, id.reduction);
+                        self.proceed(id.reduction);
                     }
                 }
-                Timer::Collect(id) => self.collect_again(now, id),
+                Timer::Collect(id) => self.collect_again(id),
                 Timer::Copy(id) => {
                     let interval = self.desk.policy.limits.ping_interval;
                     let busy = |group: &Path| group.iter().any(|rank| self.scheduler.is_occupied(rank));
@@ -178,8 +190,8 @@ impl Master {
                 Timer::Keeper(id, owner) => {
                     self.copies(id, |reduction, desk| reduction.look_after(id, owner, desk));
                 }
-                Timer::Dissolve(id) => self.lose_patience(now, id),
-                Timer::Alarm => self.ring(now),
+                Timer::Dissolve(id) => self.lose_patience(id),
+                Timer::Alarm => self.ring(),
             }
         }
     }
@@ -201,34 +213,34 @@ impl Master {
             match self.scheduler.step(&mut self.reductions, &mut self.desk) {
                 None => return false,
                 Some(Step::Done) => return true,
-                Some(Step::Last(id, last)) => self.finish(self.desk.now, id, Some(last)),
+                Some(Step::Last(id, last)) => self.finish(id, Some(last)),
             }
         }
     }
 
-    fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
+    fn handle_message(&mut self, sender: ProcessId, message: ToMaster) {
         match message {
             ToMaster::Join { peer, size } => self.join(sender, peer, size),
-            ToMaster::Contribute(contribution) => self.contribute(now, sender, *contribution),
-            ToMaster::PartialReady(done) => self.partial_ready(now, sender, done),
-            ToMaster::TaskFailed(failed) => self.task_failed(now, sender, failed),
-            ToMaster::Collected { reduction, body } => self.collected(now, sender, reduction, body),
-            ToMaster::NotCollected(part) => self.not_collected(now, sender, part),
+            ToMaster::Contribute(contribution) => self.contribute(sender, *contribution),
+            ToMaster::PartialReady(done) => self.partial_ready(sender, done),
+            ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
+            ToMaster::Collected { reduction, body } => self.collected(sender, reduction, body),
+            ToMaster::NotCollected(part) => self.not_collected(sender, part),
             ToMaster::Kept(kept) => {
                 let id = kept.reduction;
                 self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
             }
             ToMaster::Pong { .. } => {}
-            ToMaster::Opened(opened) => self.open(now, sender, *opened),
+            ToMaster::Opened(opened) => self.open(sender, *opened),
             ToMaster::Parts { reduction, parts, effort } => {
-                self.take_parts(now, sender, reduction, (parts, effort));
+                self.take_parts(sender, reduction, parts, effort);
             }
             ToMaster::Dissolve { reduction, group } if reduction.is_in_teams() => {
                 self.dissolve(reduction, &group);
             }
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
-            ToMaster::Closing => self.close(now, sender),
-            ToMaster::Leave => self.leave(now, sender),
+            ToMaster::Closing => self.close(sender),
+            ToMaster::Leave => self.leave(sender),
         }
     }
 
@@ -264,11 +276,13 @@ impl Master {
         }
     }
 
-    fn partial_ready(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) {
+    fn partial_ready(&mut self, sender: ProcessId, done: PartialReady) {
         let (segment, counters) = (done.segment, done.counters);
         let id = segment.reduction;
-        let completed =
-            self.reductions.get_mut(&id).and_then(|reduction| reduction.complete(now, sender, done));
+        let completed = self
+            .reductions
+            .get_mut(&id)
+            .and_then(|reduction| reduction.complete(self.desk.now, sender, done));
         let Some(completed) = completed else {
             self.desk.outbox.stale(sender, "result of a task that nobody waits for");
             return;
@@ -277,20 +291,20 @@ impl Master {
             self.tell_part(segment);
         }
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
-        self.scheduler.complete(now, sender.rank, &reduction.spec.kind, &completed, &counters);
-        if reduction.collecting.is_some() {
+        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec.kind, &completed, &counters);
+        if reduction.is_handed_out() {
             return;
         }
         if reduction.unfinished == 0 {
-            return self.finish(now, id, None);
+            return self.finish(id, None);
         }
         if completed.counts && reduction.pause_copies() {
-            self.look_for_copies(now + self.desk.policy.limits.ping_interval, id);
+            self.look_for_copies(self.desk.now + self.desk.policy.limits.ping_interval, id);
         }
         self.scheduler.change(segment);
     }
 
-    fn task_failed(&mut self, now: Timestamp, sender: ProcessId, failed: TaskFailed) {
+    fn task_failed(&mut self, sender: ProcessId, failed: TaskFailed) {
         let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
             return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
@@ -308,18 +322,17 @@ impl Master {
         }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
         let members = &self.desk.members;
-        let times = (now, self.desk.policy.limits.read_patience(), self.desk.policy.tries_max());
         let result = match fault {
             _ if in_vain => {
                 reduction.segments[id.index].spoil(sender.rank);
                 let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
-                let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, times, members);
+                let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, &self.desk);
                 match is_over && reduction.stands_still(id.index) {
                     true => Err(running.not_folded(culprit, reason)),
                     false => Ok(false),
                 }
             }
-            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, members, times),
+            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, &self.desk),
             Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
             Fault::Torn if reduction.spec.delivery.root() != Some(sender.rank) => {
                 reduction.torn(id.index, &running, members).map(|()| false)
@@ -332,22 +345,21 @@ impl Master {
         match result {
             Ok(suspended) => {
                 if suspended && reduction.pause_tries(id.index) {
-                    self.desk.timers.set(now + RETRY_PAUSE, Timer::Retry(id));
+                    self.desk.timers.set(self.desk.now + RETRY_PAUSE, Timer::Retry(id));
                 }
-                self.proceed(now, id.reduction);
+                self.proceed(id.reduction);
             }
-            Err(refusal) => self.do_without(now, id.reduction, refusal),
+            Err(refusal) => self.do_without(id.reduction, refusal),
         }
     }
 
     /// Goes on with a reduction whose partials have changed.
-    pub(crate) fn proceed(&mut self, now: Timestamp, id: ReductionId) {
-        let Some(reduction) = self.reductions.get(&id).filter(|reduction| reduction.collecting.is_none())
-        else {
+    pub(super) fn proceed(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id).filter(|reduction| !reduction.is_handed_out()) else {
             return;
         };
         if reduction.unfinished == 0 {
-            return self.finish(now, id, None);
+            return self.finish(id, None);
         }
         let indices = reduction.segments.indices();
         for index in indices.filter(|index| !reduction.rests(*index)) {
@@ -356,12 +368,12 @@ impl Master {
     }
 
     /// Orders the copies of originals that are due.
-    pub(crate) fn order_copies(&mut self, id: ReductionId) {
+    pub(super) fn order_copies(&mut self, id: ReductionId) {
         self.copies(id, |reduction, desk| reduction.order_copies(id, desk));
     }
 
     /// Does something about the copies of a reduction's originals, and goes on if contributions take part because of that.
-    pub(crate) fn copies(
+    pub(super) fn copies(
         &mut self,
         id: ReductionId,
         something: impl FnOnce(&mut Reduction, &mut Desk) -> bool,
@@ -369,12 +381,12 @@ impl Master {
         if let Some(reduction) = self.reductions.get_mut(&id)
             && something(reduction, &mut self.desk)
         {
-            self.proceed(self.desk.now, id);
+            self.proceed(id);
         }
     }
 
     /// Looks `at` that time whether originals of a reduction are to be copied.
-    pub(crate) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
+    pub(super) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
         if self.reductions.get_mut(&id).is_some_and(|reduction| reduction.look_for_copies(at)) {
             self.desk.timers.set(at, Timer::Copy(id));
         }

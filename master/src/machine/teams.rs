@@ -12,88 +12,27 @@ use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
-    JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
+    JobId, Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
     message::{Contribution, Effort, Evidence, Opened, Part, Peer, ToWorker},
     report::Refusal,
     spec::Limits,
     team,
 };
 
+use super::{Master, admission::disagreement};
 use crate::{
-    admission::disagreement,
     desk::Desk,
     dissolved::{News, join},
     event::Notice,
-    lane::Load,
-    machine::Master,
     membership::Membership,
     policy::Policy,
-    queue::Ready,
-    reduction::Reduction,
+    reduction::{Called, Reduction},
     scheduler::Scheduler,
-    segment::Running,
     timers::Timer,
 };
 
-/// What a team as a whole works on.
-const OF_TEAM: TaskId = TaskId(u64::MAX);
 /// Least time in which nothing comes of an attempt before it is dissolved.
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
-
-impl Reduction {
-    /// What begins with the first that is heard of an attempt. `team`: whose, at a deputy.
-    fn attempt(
-        now: Timestamp,
-        caller: Rank,
-        (name, spec): (&str, &ReductionSpec),
-        team: Option<Path>,
-        policy: &Policy,
-    ) -> Self {
-        let sizes = (policy.ranks_in_teams(spec), policy.segment_len_in_teams(spec));
-        let mut reduction = Self::cut(now, caller, (name, spec), sizes, policy, false);
-        reduction.group = team.unwrap_or(reduction.group);
-        reduction.inline = reduction.body_bytes <= policy.limits.inline_bytes_max;
-        reduction
-    }
-
-    /// Takes in that a whole team has contributed, and works on all segments.
-    fn open(&mut self, now: Timestamp, deputy: ProcessId, team: &Path) {
-        self.arrive_together(now, team);
-        for segment in &mut self.segments {
-            let running = Running {
-                task: OF_TEAM,
-                executor: deputy,
-                own: Path::empty(),
-                sources: Vec::new(),
-                path: team.clone(),
-                load: Load::default(),
-                late: Timestamp::from_nanos(u64::MAX),
-            };
-            segment.running.insert(deputy.rank, running);
-        }
-    }
-
-    /// Takes in a segment of a team. Returns false if that has told of it before, or of nothing yet.
-    fn take_part(&mut self, now: Timestamp, deputy: ProcessId, part: Part) -> bool {
-        let Some(running) = self.take_running(part.index, OF_TEAM, deputy) else { return false };
-        let ready = Arc::new(Ready { process: part.process, path: running.path, data: part.data });
-        self.segments[part.index].hold(ready.clone());
-        self.put(part.index, ready);
-        self.last_progress = now;
-        true
-    }
-
-    /// Whether a team has not folded this segment yet.
-    pub(crate) fn awaits_part(&self, index: SegmentIndex) -> bool {
-        self.segments[index].running.values().any(|running| running.task == OF_TEAM)
-    }
-
-    /// Where a team's finished segment lies.
-    fn part(&self, index: SegmentIndex) -> Option<Part> {
-        let result = self.segments[index].result.as_ref()?;
-        Some(Part { index, process: result.process, data: result.data.clone() })
-    }
-}
 
 impl Master {
     /// The master of a team that `rank` belongs to; `peers` are all processes of the job.
@@ -104,34 +43,30 @@ impl Master {
         Self { scheduler, job: Some(peers), ..Self::at(desk) }
     }
 
-    pub(crate) fn is_deputy(&self) -> bool {
+    pub(super) fn is_deputy(&self) -> bool {
         self.job.is_some()
     }
 
     /// Takes processes in that a deputy may not have had to do with yet.
-    pub(crate) fn meet(&mut self, ranks: &Path) {
+    pub(super) fn meet(&mut self, ranks: &Path) {
         let Some(job) = &self.job else { return };
         let peers = ranks.iter().filter_map(|rank| job.get(rank.index()));
         peers.for_each(|peer| self.desk.members.take_in(peer.clone()));
     }
 
     /// Takes in a contribution to an attempt: at a deputy one of its team's, at the master the root's.
-    pub(crate) fn contribute_in_teams(
-        &mut self,
-        now: Timestamp,
-        sender: ProcessId,
-        contribution: Contribution,
-    ) {
+    pub(super) fn contribute_in_teams(&mut self, sender: ProcessId, contribution: Contribution) {
         let Contribution { reduction: id, name, spec, data } = contribution;
         let deputy = self.is_deputy();
         let team = team::of(&spec, sender.rank);
         // A member tells its deputy, the root the master.
-        if team.is_some() != deputy || self.hinders(now, id, &Path::single(sender.rank), (&name, &spec), team)
+        if team.is_some() != deputy
+            || self.hinders(id, &Path::single(sender.rank), Called { name: &name, spec: &spec }, team)
         {
             return;
         }
         let reduction = self.reductions.get_mut(&id).expect("it has begun");
-        reduction.arrive(now, sender, data, false);
+        reduction.arrive(self.desk.now, sender, data, false);
         if deputy && reduction.arrived == reduction.group {
             let (segment_bytes, count) = (reduction.segment_bytes, reduction.segments.count());
             let opened = Opened { reduction: id, name, spec, segment_bytes };
@@ -140,42 +75,36 @@ impl Master {
             (0..count)
                 .for_each(|index| self.tell_part(SegmentId { reduction: id, index: SegmentIndex(index) }));
         }
-        self.proceed(now, id);
+        self.proceed(id);
     }
 
     /// Takes in that a team has contributed.
-    pub(crate) fn open(&mut self, now: Timestamp, sender: ProcessId, opened: Opened) {
+    pub(super) fn open(&mut self, sender: ProcessId, opened: Opened) {
         let Opened { reduction: id, name, spec, segment_bytes } = opened;
         let team = team::of(&spec, sender.rank).filter(|team| team.first() == Some(sender.rank));
         let Some(team) = team.filter(|_| id.is_in_teams()) else {
             return self.desk.outbox.stale(sender, "team that it is no deputy of");
         };
-        if self.hinders(now, id, &team, (&name, &spec), None) {
+        if self.hinders(id, &team, Called { name: &name, spec: &spec }, None) {
             return;
         }
         let reduction = self.reductions.get_mut(&id).expect("it has begun");
         if reduction.segment_bytes != segment_bytes {
             return self.dissolve(id, &spec.group);
         }
-        reduction.open(now, sender, &team);
-        self.proceed(now, id);
+        reduction.open(self.desk.now, sender, &team);
+        self.proceed(id);
     }
 
     /// Whether the attempt that `comers` enter comes to nothing. If not, it has begun.
-    fn hinders(
-        &mut self,
-        now: Timestamp,
-        id: ReductionId,
-        comers: &Path,
-        (name, spec): (&str, &ReductionSpec),
-        team: Option<Path>,
-    ) -> bool {
+    fn hinders(&mut self, id: ReductionId, comers: &Path, called: Called, team: Option<Path>) -> bool {
+        let Called { name, spec } = called;
         let Limits { teams_from, body_bytes_max, .. } = self.desk.policy.limits;
         let is_known = spec.group.last().is_some_and(|last| last.0 < self.desk.members.size());
         let is_sound = is_known && team::is_sound(spec, body_bytes_max) && team::suits(spec, teams_from);
         let Some(first) = comers.first().filter(|_| is_sound) else { return true };
         self.meet(team.as_ref().unwrap_or(&Path::empty()));
-        if let Some(Refusal::ProcessFailed { .. }) = self.absent(&spec.group, &Path::empty()) {
+        if let Some(Refusal::ProcessFailed { .. }) = self.desk.members.absent(&spec.group, &Path::empty()) {
             // Who lives has heard of it, or is about to, and contributes as usual.
             return true;
         }
@@ -187,12 +116,12 @@ impl Master {
         }
         let patience = self.patience();
         let reduction = self.reductions.entry(id).or_insert_with(|| {
-            self.desk.timers.set(now + patience, Timer::Dissolve(id));
-            Reduction::attempt(now, first, (name, spec), team, &self.desk.policy)
+            self.desk.timers.set(self.desk.now + patience, Timer::Dissolve(id));
+            Reduction::attempt(self.desk.now, first, called, team, &self.desk.policy)
         });
         let hinders = disagreement(reduction, first, id, name, spec).is_some()
             || !comers.is_subset(&reduction.group.difference(&reduction.arrived))
-            || self.absent(&spec.group, &self.reductions[&id].arrived).is_some();
+            || self.desk.members.absent(&spec.group, &self.reductions[&id].arrived).is_some();
         if hinders {
             self.dissolve(id, &spec.group);
         }
@@ -200,32 +129,31 @@ impl Master {
     }
 
     /// Takes in what a team has folded.
-    pub(crate) fn take_parts(
+    pub(super) fn take_parts(
         &mut self,
-        now: Timestamp,
         sender: ProcessId,
         id: ReductionId,
-        (parts, effort): (Vec<Part>, Option<Effort>),
+        parts: Vec<Part>,
+        mut effort: Option<Effort>,
     ) {
-        let mut effort = effort;
         for part in parts {
             let Some(reduction) = self.reductions.get_mut(&id) else {
                 return self.desk.outbox.stale(sender, "part of an attempt that is over");
             };
             let index = part.index;
-            if !reduction.take_part(now, sender, part) {
+            if !reduction.take_part(self.desk.now, sender, part) {
                 return self.desk.outbox.stale(sender, "part of a team that nobody waits for");
             }
             effort.take().into_iter().for_each(|effort| reduction.account.add(effort));
             match reduction.unfinished {
-                0 => self.finish(now, id, None),
+                0 => self.finish(id, None),
                 _ => self.scheduler.change(SegmentId { reduction: id, index }),
             }
         }
     }
 
     /// Tells the master where a finished segment of the team lies.
-    pub(crate) fn tell_part(&mut self, id: SegmentId) {
+    pub(super) fn tell_part(&mut self, id: SegmentId) {
         let Some(reduction) = self.reductions.get(&id.reduction) else { return };
         let Some(part) = reduction.part(id.index) else { return };
         let effort = (reduction.unfinished == 0).then(|| reduction.account.effort().clone());
@@ -233,7 +161,7 @@ impl Master {
     }
 
     /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group. A deputy asks for that.
-    pub(crate) fn dissolve(&mut self, id: ReductionId, others: &Path) {
+    pub(super) fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let reduction = self.reductions.get(&id);
         let group = reduction.map_or_else(|| others.clone(), |reduction| join(&reduction.spec.group, others));
         self.forget(id);
@@ -253,10 +181,10 @@ impl Master {
     }
 
     /// Looks whether anything comes of an attempt.
-    pub(crate) fn lose_patience(&mut self, now: Timestamp, id: ReductionId) {
+    pub(super) fn lose_patience(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let later = reduction.last_progress + self.patience();
-        match (reduction.unfinished, later <= now) {
+        match (reduction.unfinished, later <= self.desk.now) {
             // The team has done all it can.
             (0, _) => {}
             (_, true) => self.dissolve(id, &Path::empty()),
@@ -271,13 +199,14 @@ impl Master {
     }
 
     /// Forgets an attempt that the master has ended.
-    pub(crate) fn forget(&mut self, id: ReductionId) {
-        self.let_go(id);
-        self.reductions.remove(&id);
+    pub(super) fn forget(&mut self, id: ReductionId) {
+        if let Some(mut reduction) = self.reductions.remove(&id) {
+            self.scheduler.let_go(id, &mut reduction, &self.desk.members);
+        }
     }
 
     /// Forgets the attempts that `dead` takes part in: whoever lives hears of its death, and contributes as usual.
-    pub(crate) fn forget_teams_of(&mut self, dead: Rank) {
+    pub(super) fn forget_teams_of(&mut self, dead: Rank) {
         let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
             id.is_in_teams() && reduction.spec.group.contains(dead)
         };
@@ -286,7 +215,7 @@ impl Master {
     }
 
     /// Takes in at a deputy that the master has declared a process failed.
-    pub(crate) fn depart(&mut self, process: ProcessId, evidence: Evidence) {
+    pub(super) fn depart(&mut self, process: ProcessId, evidence: Evidence) {
         self.meet(&Path::single(process.rank));
         if self.desk.members.fail(process, evidence) {
             self.scheduler.bury(process, &self.reductions);
