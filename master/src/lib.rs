@@ -9,6 +9,7 @@
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
 //! | [`intake`] | how much is taken in before a look at the timers |
 //! | `liveness` | who is heard, and who is silent |
+//! | [`deputy`] | the master of a team |
 //! | [`segment`] | the state of one segment |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
@@ -42,6 +43,7 @@ extern crate alloc;
 mod apart;
 pub mod coordinator;
 mod crowd;
+pub mod deputy;
 mod desk;
 mod dissolved;
 pub mod event;
@@ -67,6 +69,7 @@ mod timers;
 mod tries;
 
 pub use coordinator::Coordinator;
+pub use deputy::Deputy;
 pub use event::{Action, Event, Notice};
 pub use intake::Intake;
 pub use machine::Master;

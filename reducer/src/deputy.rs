@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use everfold_master::{Action, Event, Master, Policy};
+use everfold_master::{self as master, Action, Policy};
 use everfold_protocol::{
-    Epoch, JobId, ProcessId, ReductionId, Timestamp,
-    message::{Evidence, Header, ToMaster, ToWorker},
+    ProcessId, ReductionId, Timestamp,
+    message::{Evidence, ToMaster, ToWorker},
 };
 use everfold_worker::deputies::{Decision, Deputy, MakeDeputy};
 
@@ -13,40 +13,36 @@ use everfold_worker::deputies::{Decision, Deputy, MakeDeputy};
 pub(crate) fn make(policy: Policy) -> MakeDeputy {
     MakeDeputy(Arc::new(move |now, job, process, peers, limits| {
         let policy = Policy { limits, ..policy };
-        Box::new(TeamMaster { job, master: Master::deputy(now, job, process.rank, peers, policy) })
+        Box::new(TeamMaster(master::Deputy::new(now, job, process.rank, peers, policy)))
     }))
 }
 
-struct TeamMaster {
-    job: JobId,
-    master: Master,
-}
+struct TeamMaster(master::Deputy);
 
 impl Deputy for TeamMaster {
     fn hear(&mut self, now: Timestamp, sender: ProcessId, message: ToMaster) {
-        let header = Header { job: self.job, epoch: Epoch(0), sender };
-        self.master.handle_event(now, Event::Message { header, message });
+        self.0.hear(now, sender, message);
     }
 
     fn depart(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
-        self.master.handle_event(now, Event::Departed(process, evidence));
+        self.0.depart(now, process, evidence);
     }
 
     fn forget(&mut self, now: Timestamp, attempt: ReductionId) {
-        self.master.handle_event(now, Event::Over(attempt));
+        self.0.forget(now, attempt);
     }
 
     fn wake(&mut self, now: Timestamp) {
-        self.master.handle_timeout(now);
+        self.0.handle_timeout(now);
     }
 
     fn due(&self) -> Option<Timestamp> {
-        self.master.poll_timeout()
+        self.0.poll_timeout()
     }
 
     fn decide(&mut self) -> Option<Decision> {
         loop {
-            match self.master.poll_action()? {
+            match self.0.poll_action()? {
                 Action::Send { to, message: ToWorker::Task(task) } => return Some(Decision::Task(to, task)),
                 Action::Report(message) => return Some(Decision::Report(message)),
                 // Whatever else there is to be told is the master's affair.

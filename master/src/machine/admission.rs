@@ -1,14 +1,18 @@
 //! Whether a contribution may take part, and in what.
 
-use alloc::{borrow::ToOwned, string::ToString};
+use alloc::string::ToString;
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec,
+    Path, ProcessId, Rank, ReductionId,
     message::Contribution,
     report::Refusal,
     spec::{Aspect, Delivery},
 };
 
-use crate::{machine::Master, reduction::Reduction, timers::Timer};
+use super::Master;
+use crate::{
+    reduction::{Called, Reduction},
+    timers::Timer,
+};
 
 impl Master {
     pub(super) fn contribute(&mut self, sender: ProcessId, contribution: Contribution) {
@@ -41,7 +45,7 @@ impl Master {
                 return;
             }
             let Contribution { name, spec, .. } = &contribution;
-            if let Some(refusal) = disagreement(reduction, sender.rank, id, name, spec) {
+            if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
                 self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
                 self.tell_refused(id, Path::single(sender.rank), refusal);
                 return;
@@ -97,7 +101,7 @@ impl Master {
     fn disagrees(&self, sender: ProcessId, contribution: &Contribution) -> bool {
         let Contribution { reduction: id, name, spec, .. } = contribution;
         let open = self.reductions.get(id);
-        open.is_some_and(|open| disagreement(open, sender.rank, *id, name, spec).is_some())
+        open.is_some_and(|open| open.disagreement(*id, sender.rank, Called { name, spec }).is_some())
     }
 
     /// Why `sender` may not contribute, whatever the others say.
@@ -183,28 +187,4 @@ impl Master {
             other_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
         })
     }
-}
-
-/// On what `rank` and those who came before it disagree.
-pub(super) fn disagreement(
-    reduction: &Reduction,
-    rank: Rank,
-    id: ReductionId,
-    name: &str,
-    spec: &ReductionSpec,
-) -> Option<Refusal> {
-    let (aspect, first_says, other_says) = if reduction.name == name {
-        reduction.spec.disagreement(spec)?
-    } else {
-        (Aspect::Name, reduction.name.clone(), name.to_owned())
-    };
-    Some(Refusal::Mismatch {
-        name: reduction.name.clone(),
-        sequence: id.sequence,
-        aspect,
-        first: reduction.first,
-        first_says,
-        other: rank,
-        other_says,
-    })
 }

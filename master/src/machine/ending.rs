@@ -23,10 +23,6 @@ const TASKS_TOLD_MAX: usize = 64;
 impl Master {
     /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
     pub(super) fn finish(&mut self, id: ReductionId, last: Option<Task>) {
-        if self.is_deputy() {
-            // The master hears of each segment, and tells when all is over.
-            return;
-        }
         let Self { desk, scheduler, reductions, .. } = self;
         let reduction = reductions.get_mut(&id).expect("only live reductions finish");
         scheduler.strike_off(id, reduction);

@@ -118,7 +118,7 @@ impl Master {
     /// Repairs all reductions that `dead` took part in, or ends them.
     fn bereave(&mut self, dead: ProcessId) {
         self.scheduler.bury(dead, &self.reductions);
-        self.forget_teams_of(dead.rank);
+        self.scheduler.forget_teams_of(dead.rank, &mut self.reductions, &self.desk.members);
         let members = &self.desk.members;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {

@@ -10,7 +10,7 @@
 //! | `admission` | whether a contribution may take part, and in what |
 //! | `ending` | how a reduction ends: well, or refused |
 //! | `failure` | who is dead or slow, who leaves, and what follows for the job |
-//! | `teams` | what a deputy does for its team, and what the master makes of that |
+//! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
 mod admission;
 mod ending;
@@ -20,7 +20,7 @@ mod teams;
 use alloc::{collections::BTreeMap, sync::Arc};
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, ReductionId, SegmentId, Timestamp,
+    Epoch, JobId, Path, ProcessId, ReductionId, Timestamp,
     message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
     report::Refusal,
 };
@@ -50,8 +50,6 @@ pub struct Master {
     remains: Remains,
     liveness: Liveness,
     scheduler: Scheduler,
-    /// All processes of the job, by rank, if it is a deputy's.
-    job: Option<Arc<[Peer]>>,
 }
 
 impl Master {
@@ -59,10 +57,6 @@ impl Master {
     pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
         let mut desk = Desk::new(now, policy, Membership::new(job, size));
         desk.timers.set(now + policy.join_timeout, Timer::Join);
-        Self::at(desk)
-    }
-
-    fn at(desk: Desk) -> Self {
         Self {
             desk,
             reductions: BTreeMap::new(),
@@ -71,7 +65,6 @@ impl Master {
             dissolved: Dissolved::default(),
             remains: Remains::default(),
             liveness: Liveness::default(),
-            job: None,
         }
     }
 
@@ -116,27 +109,6 @@ impl Master {
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         self.desk.now = now;
         match event {
-            // It knows the others' epochs as little as they know its.
-            Event::Message { header, message } if self.is_deputy() => {
-                let attempt = match &message {
-                    ToMaster::Contribute(contribution) => contribution.reduction,
-                    ToMaster::PartialReady(done) => done.segment.reduction,
-                    ToMaster::TaskFailed(failed) => failed.segment.reduction,
-                    _ => return,
-                };
-                if !attempt.is_in_teams() {
-                    return;
-                }
-                self.meet(&Path::single(header.sender.rank));
-                if self
-                    .desk
-                    .members
-                    .alive(header.sender.rank)
-                    .is_some_and(|peer| peer.process == header.sender)
-                {
-                    self.handle_message(header.sender, message);
-                }
-            }
             Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
                     self.liveness.hear(now, header.sender.rank);
@@ -150,8 +122,6 @@ impl Master {
                     self.desk.outbox.disconnect(header.sender);
                 }
             },
-            Event::Departed(process, evidence) => self.depart(process, evidence),
-            Event::Over(id) => self.forget(id),
             Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
         }
     }
@@ -287,9 +257,6 @@ impl Master {
             self.desk.outbox.stale(sender, "result of a task that nobody waits for");
             return;
         };
-        if self.is_deputy() {
-            self.tell_part(segment);
-        }
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
         self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec.kind, &completed, &counters);
         if reduction.is_handed_out() {
@@ -309,11 +276,7 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
             return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
-        let running = reduction.take_running(id.index, task, sender);
-        let in_vain = running.is_none();
-        let abandoned =
-            || reduction.take_abandoned(id.index, task, sender).map(|abandoned| abandoned.running);
-        let Some(running) = running.or_else(abandoned) else {
+        let Some((running, in_vain)) = reduction.take_failed(id.index, task, sender) else {
             return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         self.scheduler.vacate(sender.rank, &running.load);
@@ -361,10 +324,7 @@ impl Master {
         if reduction.unfinished == 0 {
             return self.finish(id, None);
         }
-        let indices = reduction.segments.indices();
-        for index in indices.filter(|index| !reduction.rests(*index)) {
-            self.scheduler.change(SegmentId { reduction: id, index });
-        }
+        self.scheduler.change_all(id, reduction);
     }
 
     /// Orders the copies of originals that are due.

@@ -8,6 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `turn` | who can go on with a segment, and with which partials |
+//! | `agreement` | on what those who call it disagree |
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
 //! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
 //! | `recovery` | what a failure does to it, and how what was lost is put together again |
@@ -16,6 +17,7 @@
 //! | `account` | what is told about it once it is over |
 
 mod account;
+mod agreement;
 mod copying;
 mod reach;
 mod recovery;
@@ -33,8 +35,8 @@ use everfold_protocol::{
 };
 use smallvec::SmallVec;
 
-pub(crate) use self::result::Course;
 use self::{account::Account, copying::Copying};
+pub(crate) use self::{result::Course, teams::Standing};
 use crate::{
     apart::{Apart, Tries},
     handout::Handout,
@@ -368,6 +370,20 @@ impl Reduction {
         let is_it = |running: &&Running| running.task == task && running.executor == executor;
         segment.running.get(&executor.rank).filter(is_it)?;
         segment.running.remove(&executor.rank)
+    }
+
+    /// Takes a task off it that came to nothing. Returns it, and whether it was given up before.
+    pub(crate) fn take_failed(
+        &mut self,
+        index: SegmentIndex,
+        task: TaskId,
+        executor: ProcessId,
+    ) -> Option<(Running, bool)> {
+        let abandoned = |abandoned: Abandoned| (abandoned.running, true);
+        match self.take_running(index, task, executor) {
+            Some(running) => Some((running, false)),
+            None => self.take_abandoned(index, task, executor).map(abandoned),
+        }
     }
 
     /// Takes a task out of those that were given up, if `executor` works on it.

@@ -1,11 +1,26 @@
 //! What is different about an attempt in teams.
 
 use alloc::{sync::Arc, vec::Vec};
+use core::time::Duration;
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, TaskId, Timestamp, message::Part};
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, SegmentIndex, TaskId, Timestamp,
+    message::{Effort, Part},
+};
 
 use super::{Called, Reduction, Sizes};
-use crate::{lane::Load, policy::Policy, queue::Ready, segment::Running};
+use crate::{lane::Load, membership::Membership, policy::Policy, queue::Ready, segment::Running};
+
+/// Whether anything comes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// All that could be done is done.
+    IsDone,
+    /// Nothing has come of it for too long.
+    StandsStill,
+    /// Something may come of it yet; it is to be looked at again then.
+    GoesOn(Timestamp),
+}
 
 /// What a team as a whole works on.
 const OF_TEAM: TaskId = TaskId(u64::MAX);
@@ -26,6 +41,42 @@ impl Reduction {
         reduction.group = team.unwrap_or(reduction.group);
         reduction.inline = reduction.body_bytes <= policy.limits.inline_bytes_max;
         reduction
+    }
+
+    /// Whether it comes to nothing because of `comers`: they disagree with those who came before, or have come before
+    /// themselves, or somebody of the group is gone.
+    pub(crate) fn hinders(
+        &self,
+        id: ReductionId,
+        comers: &Path,
+        called: Called,
+        members: &Membership,
+    ) -> bool {
+        let first = comers.first().expect("somebody comes");
+        self.disagreement(id, first, called).is_some()
+            || !comers.is_subset(&self.group.difference(&self.arrived))
+            || members.absent(&called.spec.group, &self.arrived).is_some()
+    }
+
+    /// Whether anything has come of it, if it may stand still for as long as `patience`.
+    pub(crate) fn standing(&self, now: Timestamp, patience: Duration) -> Standing {
+        let later = self.last_progress + patience;
+        match () {
+            () if self.unfinished == 0 => Standing::IsDone,
+            () if later <= now => Standing::StandsStill,
+            () => Standing::GoesOn(later),
+        }
+    }
+
+    /// What its deputy tells of a finished segment, and with the last one what all of them took.
+    pub(crate) fn told(&self, index: SegmentIndex) -> Option<(Part, Option<Effort>)> {
+        let part = self.part(index)?;
+        Some((part, (self.unfinished == 0).then(|| self.account.effort().clone())))
+    }
+
+    /// Adds what a team's tasks have taken.
+    pub(crate) fn add_effort(&mut self, effort: Effort) {
+        self.account.add(effort);
     }
 
     /// Takes in that a whole team has contributed, and works on all segments.
@@ -61,7 +112,7 @@ impl Reduction {
     }
 
     /// Where a team's finished segment lies.
-    pub(crate) fn part(&self, index: SegmentIndex) -> Option<Part> {
+    fn part(&self, index: SegmentIndex) -> Option<Part> {
         let result = self.segments[index].result.as_ref()?;
         Some(Part { index, process: result.process, data: result.data.clone() })
     }

@@ -12,7 +12,10 @@
 mod choice;
 mod late;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -98,6 +101,12 @@ impl Scheduler {
         self.changed.insert(id);
     }
 
+    /// Takes in that a reduction may go on: the same for all its segments but those that wait as they did before.
+    pub fn change_all(&mut self, id: ReductionId, reduction: &Reduction) {
+        let changed = reduction.segments.indices().filter(|index| !reduction.rests(*index));
+        self.changed.extend(changed.map(|index| SegmentId { reduction: id, index }));
+    }
+
     /// Takes in that a task of `executor` is not under way any more.
     pub fn vacate(&mut self, executor: Rank, load: &Load) {
         self.lanes[executor].complete(load);
@@ -153,6 +162,22 @@ impl Scheduler {
             if members.alive(executor.rank).is_some() {
                 self.vacate(executor.rank, &load);
             }
+        }
+    }
+
+    /// Forgets the attempts in teams that `dead` takes part in: whoever lives hears of its death, and contributes as usual.
+    pub fn forget_teams_of(&mut self, dead: Rank, reductions: &mut Reductions, members: &Membership) {
+        let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
+            id.is_in_teams() && reduction.spec.group.contains(dead)
+        };
+        let hit: Vec<ReductionId> = reductions.iter().filter(is_hit).map(|(id, _)| *id).collect();
+        hit.into_iter().for_each(|id| self.forget(id, reductions, members));
+    }
+
+    /// Forgets an attempt in teams.
+    pub fn forget(&mut self, id: ReductionId, reductions: &mut Reductions, members: &Membership) {
+        if let Some(mut reduction) = reductions.remove(&id) {
+            self.let_go(id, &mut reduction, members);
         }
     }
 
