@@ -144,15 +144,15 @@ impl Deputy {
         }
         let reduction = self.reductions.get_mut(&id).expect("it has begun");
         reduction.arrive(self.desk.now, sender, data, false);
-        if reduction.arrived == reduction.group {
-            let segment_bytes = reduction.segment_bytes;
-            let segments = reduction.segments.indices();
+        if reduction.arrived() == reduction.group() {
+            let segment_bytes = reduction.segment_bytes();
+            let segments = reduction.indices();
             self.desk.outbox.report_open(Opened { reduction: id, name, spec, segment_bytes });
             // Of one rank.
             segments.for_each(|index| self.tell_part(SegmentId { reduction: id, index }));
         }
         let reduction = &self.reductions[&id];
-        if reduction.unfinished > 0 {
+        if reduction.unfinished() > 0 {
             self.scheduler.change_all(id, reduction);
         }
     }
@@ -186,8 +186,8 @@ impl Deputy {
         let Some(completed) = completed else { return };
         self.tell_part(segment);
         let reduction = &self.reductions[&segment.reduction];
-        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec.kind, &completed, &counters);
-        if reduction.unfinished > 0 {
+        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec().kind, &completed, &counters);
+        if reduction.unfinished() > 0 {
             self.scheduler.change(segment);
         }
     }
@@ -213,7 +213,7 @@ impl Deputy {
     /// Ends an attempt, and asks the master to dissolve it, at whoever takes part in it and at `others`, who may believe in
     /// another group.
     fn dissolve(&mut self, id: ReductionId, others: &Path) {
-        let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec.group, others));
+        let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);
         self.desk.outbox.ask_to_dissolve(id, group.unwrap_or_else(|| others.clone()));
     }

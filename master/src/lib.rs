@@ -10,7 +10,7 @@
 //! | [`intake`] | how much is taken in before a look at the timers |
 //! | `liveness` | who is heard, and who is silent |
 //! | [`deputy`] | the master of a team |
-//! | [`segment`] | the state of one segment |
+//! | [`task`] | a task, from its grant to its answer |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
@@ -64,7 +64,7 @@ pub mod reduction;
 mod refusals;
 mod remains;
 mod scheduler;
-pub mod segment;
+pub mod task;
 mod timers;
 mod tries;
 

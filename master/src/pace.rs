@@ -20,7 +20,7 @@ use everfold_protocol::{
 };
 use smallvec::SmallVec;
 
-use crate::{lane::Load, segment::Running};
+use crate::{lane::Load, task::Running};
 
 /// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was taken away from, does
 /// not count.

@@ -20,7 +20,8 @@ pub(crate) struct Remains {
 impl Remains {
     /// Keeps the memory of `dead` for the reductions that it took part in.
     pub fn keep(&mut self, dead: ProcessId, reductions: &Reductions, desk: &mut Desk) {
-        let takes_part = reductions.iter().filter(|(_, reduction)| reduction.spec.group.contains(dead.rank));
+        let takes_part =
+            reductions.iter().filter(|(_, reduction)| reduction.spec().group.contains(dead.rank));
         if self.leave(dead, &takes_part.map(|(id, _)| *id).collect()) {
             forget(dead, desk);
         }

@@ -192,7 +192,7 @@ impl World {
                 self.copying.contributed.insert(key, (now, contribution.data.clone()));
             }
             ToMaster::Kept(Kept { reduction, owner, segments, result: Ok(_) }) => {
-                let counts = open(*reduction).is_some_and(|(_, it)| it.group.contains(owner.rank));
+                let counts = open(*reduction).is_some_and(|(_, it)| it.group().contains(owner.rank));
                 if counts {
                     let segment = |index| SegmentId { reduction: *reduction, index: SegmentIndex(index) };
                     let copies = segments.clone().map(|index| (owner.rank, segment(index), sender.rank));

@@ -40,7 +40,7 @@ impl Master {
         }
         self.expose_skipped(sender.rank, &contribution);
         if let Some(reduction) = self.reductions.get(&id) {
-            if reduction.arrived.contains(sender.rank) {
+            if reduction.arrived().contains(sender.rank) {
                 self.desk.outbox.stale(sender, "second contribution to one reduction");
                 return;
             }
@@ -78,7 +78,7 @@ impl Master {
             self.look_for_copies(self.desk.now + wait, id);
         }
         let reduction = &self.reductions[&id];
-        match self.desk.members.absent(&reduction.group, &reduction.arrived) {
+        match self.desk.members.absent(reduction.group(), reduction.arrived()) {
             Some(refusal) => self.do_without(id, refusal),
             None => self.proceed(id),
         }
@@ -131,7 +131,7 @@ impl Master {
         } else if spec.allow_missing {
             None
         } else {
-            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| &reduction.arrived);
+            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| reduction.arrived());
             self.desk.members.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
         }
     }
@@ -145,16 +145,16 @@ impl Master {
             return;
         };
         // What is missing of a rank that lives has come, and could not be read.
-        let has_called = reduction.arrived.contains(rank) || reduction.missing.contains(rank);
-        if has_called || !reduction.spec.group.contains(rank) {
+        let has_called = reduction.arrived().contains(rank) || reduction.missing().contains(rank);
+        if has_called || !reduction.spec().group.contains(rank) {
             return;
         }
         let refusal = Refusal::Mismatch {
-            name: reduction.name.clone(),
+            name: reduction.name().to_string(),
             sequence: skipped.sequence,
             aspect: Aspect::Group,
-            first: reduction.first,
-            first_says: reduction.spec.group.to_string(),
+            first: reduction.first(),
+            first_says: reduction.spec().group.to_string(),
             other: rank,
             other_says: format!("{} (as its call {})", contribution.spec.group, id.sequence),
         };
@@ -173,7 +173,7 @@ impl Master {
         let mut later = self.reductions.range(id..=latest);
         let (later, rank, reduction) = later.find_map(|(later, reduction)| {
             let lives = |rank: &Rank| self.desk.is_alive(*rank);
-            let callers = reduction.arrived.iter().chain(reduction.missing.iter().filter(lives));
+            let callers = reduction.arrived().iter().chain(reduction.missing().iter().filter(lives));
             let rank = callers.into_iter().find(|rank| group.contains(*rank))?;
             Some((later, rank, reduction))
         })?;
@@ -184,7 +184,7 @@ impl Master {
             first: caller,
             first_says: group.to_string(),
             other: rank,
-            other_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
+            other_says: format!("{} (as its call {})", reduction.spec().group, later.sequence),
         })
     }
 }

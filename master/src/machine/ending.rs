@@ -29,15 +29,15 @@ impl Master {
         if let Some(end) = reduction.gathers_until(&desk.policy) {
             desk.timers.call_off(end, Timer::Gathered(id));
         }
-        if let Delivery::FirstOf(candidates) = &reduction.spec.delivery {
+        if let Delivery::FirstOf(candidates) = &reduction.spec().delivery {
             let candidates = candidates.clone();
             return self.deliver(id, &candidates);
         }
-        let root = reduction.spec.delivery.root();
+        let root = reduction.spec().delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
         last.iter().for_each(|last| reduction.count_last(last));
         let mut report = reduction.report_of_result(desk.now);
-        let (group, have_it) = (reduction.spec.group.clone(), reduction.have_it().clone());
+        let (group, have_it) = (reduction.spec().group.clone(), reduction.have_it().clone());
         let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
         let lend = in_windows && reduction.lends(&result);
         let beside = in_windows && reduction.copies_beside();
@@ -89,7 +89,7 @@ impl Master {
         let callers = reduction.callers();
         let (also, theirs) = caller.unzip();
         let theirs = theirs.cloned().unwrap_or_default();
-        let group: Path = reduction.spec.group.iter().chain(theirs.iter()).collect();
+        let group: Path = reduction.spec().group.iter().chain(theirs.iter()).collect();
         let has_heard = |rank: Rank| callers.contains(rank) || also == Some(rank);
         self.remember_refusal(id, &refusal, &group, has_heard);
         self.tell_refused(id, callers, refusal);
@@ -129,8 +129,8 @@ impl Master {
     /// Ends the reduction because its deadline has passed. Those who have copied the result keep it.
     pub(super) fn pass_deadline(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
-        let deadline = reduction.spec.deadline.expect("only reductions with a deadline have such a timer");
-        let missing = reduction.group.difference(&reduction.arrived);
+        let deadline = reduction.spec().deadline.expect("only reductions with a deadline have such a timer");
+        let missing = reduction.group().difference(reduction.arrived());
         self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
     }
 
@@ -210,11 +210,11 @@ impl Master {
     /// Lets the windows go of a reduction whose result all have.
     fn release(&mut self, id: ReductionId) {
         let Some(mut reduction) = self.end(id) else { return };
-        let group = &reduction.spec.group.clone();
-        if matches!(reduction.spec.delivery, Delivery::FirstOf(_)) {
+        let group = &reduction.spec().group.clone();
+        if matches!(reduction.spec().delivery, Delivery::FirstOf(_)) {
             // A result for one rank: that one has it already.
             self.desk.outbox.notice(Notice::Finished(id));
-            let report = reduction.report_of_result(reduction.last_progress).brief();
+            let report = reduction.report_of_result(reduction.last_progress()).brief();
             let result = Vec::new();
             let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
             self.desk.send_each(group, &ToWorker::Finished(Box::new(finished)));
@@ -359,8 +359,8 @@ mod tests {
             let (owner, is_kept) = (source.process, kept.is_ok());
             let kept = Kept { reduction: id, owner, segments: segments.clone(), result: kept };
             hear(&mut master, at(110), keeper, ToMaster::Kept(kept));
-            let segment = &master.reductions[&id].segments[SegmentIndex(segments.start)];
-            assert_eq!(segment.replicas.contains_key(&owner.rank), is_kept);
+            let segment = master.reductions[&id].segment(SegmentIndex(segments.start));
+            assert_eq!(segment.is_safe(owner.rank), is_kept);
             assert_eq!(said(&mut master), [], "nothing is copied while the result is");
             master.desk.now = at(120);
             master.reopen(id);

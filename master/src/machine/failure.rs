@@ -122,7 +122,7 @@ impl Master {
         let members = &self.desk.members;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
-            let counts = reduction.group.contains(dead.rank);
+            let counts = reduction.group().contains(dead.rank);
             reduction.lose_keeper(dead);
             if reduction.lose_collector(dead.rank, members) {
                 if counts {
@@ -176,13 +176,13 @@ impl Master {
             let receives = |rank: &Rank| {
                 members.alive(*rank).is_some() && (callers.contains(*rank) || !members.is_closing(*rank))
             };
-            let candidates = reduction.spec.delivery.candidates();
+            let candidates = reduction.spec().delivery.candidates();
             let receives = candidates.is_empty() || candidates.iter().any(receives);
             let done = match refusal.absent().filter(|_| receives) {
                 Some(ranks) => reduction.do_without(ranks, &self.desk.members),
                 None => Ok(false),
             };
-            let (group, arrived) = (reduction.group.clone(), reduction.arrived.clone());
+            let (group, arrived) = (reduction.group().clone(), reduction.arrived().clone());
             match done {
                 Ok(true) => match self.desk.members.absent(&group, &arrived) {
                     Some(more) => refusal = more,
@@ -201,7 +201,7 @@ impl Master {
     fn end_what_cannot_complete(&mut self) {
         let running = self.reductions.iter().filter(|(_, reduction)| !reduction.is_handed_out());
         let waiting = running.filter_map(|(&id, reduction)| {
-            Some((id, self.desk.members.absent(&reduction.group, &reduction.arrived)?))
+            Some((id, self.desk.members.absent(reduction.group(), reduction.arrived())?))
         });
         let waiting: Vec<_> = waiting.collect();
         for (id, refusal) in waiting {
@@ -223,7 +223,7 @@ impl Master {
     /// Tells the processes of a reduction's group.
     pub(super) fn tell(&mut self, id: ReductionId, news: News) {
         if let Some(reduction) = self.reductions.get(&id) {
-            self.desk.tell(&reduction.spec.group, news);
+            self.desk.tell(&reduction.spec().group, news);
         }
     }
 }

@@ -75,7 +75,7 @@ impl Master {
 
     /// Whether ranks have yet to call a reduction that others have called.
     pub fn awaits_calls(&self, id: ReductionId) -> bool {
-        self.reductions.get(&id).is_some_and(|reduction| reduction.arrived != reduction.group)
+        self.reductions.get(&id).is_some_and(|reduction| reduction.arrived() != reduction.group())
     }
 
     /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
@@ -258,11 +258,11 @@ impl Master {
             return;
         };
         let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
-        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec.kind, &completed, &counters);
+        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec().kind, &completed, &counters);
         if reduction.is_handed_out() {
             return;
         }
-        if reduction.unfinished == 0 {
+        if reduction.unfinished() == 0 {
             return self.finish(id, None);
         }
         if completed.counts && reduction.pause_copies() {
@@ -287,7 +287,7 @@ impl Master {
         let members = &self.desk.members;
         let result = match fault {
             _ if in_vain => {
-                reduction.segments[id.index].spoil(sender.rank);
+                reduction.segment_mut(id.index).spoil(sender.rank);
                 let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
                 let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, &self.desk);
                 match is_over && reduction.stands_still(id.index) {
@@ -297,7 +297,7 @@ impl Master {
             }
             Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, &self.desk),
             Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
-            Fault::Torn if reduction.spec.delivery.root() != Some(sender.rank) => {
+            Fault::Torn if reduction.spec().delivery.root() != Some(sender.rank) => {
                 reduction.torn(id.index, &running, members).map(|()| false)
             }
             Fault::Torn | Fault::Unfit => {
@@ -321,7 +321,7 @@ impl Master {
         let Some(reduction) = self.reductions.get(&id).filter(|reduction| !reduction.is_handed_out()) else {
             return;
         };
-        if reduction.unfinished == 0 {
+        if reduction.unfinished() == 0 {
             return self.finish(id, None);
         }
         self.scheduler.change_all(id, reduction);

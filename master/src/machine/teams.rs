@@ -48,7 +48,7 @@ impl Master {
             return;
         }
         let reduction = self.reductions.get_mut(&id).expect("it has begun");
-        if reduction.segment_bytes != segment_bytes {
+        if reduction.segment_bytes() != segment_bytes {
             return self.dissolve(id, &spec.group);
         }
         reduction.open(self.desk.now, sender, &team);
@@ -98,7 +98,7 @@ impl Master {
                 return self.desk.outbox.stale(sender, "part of a team that nobody waits for");
             }
             effort.take().into_iter().for_each(|effort| reduction.add_effort(effort));
-            match reduction.unfinished {
+            match reduction.unfinished() {
                 0 => self.finish(id, None),
                 _ => self.scheduler.change(SegmentId { reduction: id, index }),
             }
@@ -107,7 +107,7 @@ impl Master {
 
     /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group.
     pub(super) fn dissolve(&mut self, id: ReductionId, others: &Path) {
-        let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec.group, others));
+        let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);
         self.tell_dissolved(id, group.as_ref().unwrap_or(others));
     }

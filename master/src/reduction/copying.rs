@@ -23,13 +23,12 @@ use everfold_protocol::{
     spec::Protection,
 };
 
-use super::Reduction;
+use super::{Reduction, Segment};
 use crate::{
     desk::Desk,
     keepers::{Candidates, Found, Keepers, Next},
     policy::COPY_WAIT,
     queue::Ready,
-    segment::Segment,
     timers::{Timer, Timers},
     tries::RETRY_PAUSE,
 };
@@ -400,7 +399,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{lane::Load, policy::Policy, segment::Grant};
+    use crate::{lane::Load, policy::Policy, task::Grant};
 
     fn window() -> Data {
         let place = Place::Region(RegionOffset(0));

@@ -4,13 +4,12 @@ use alloc::{sync::Arc, vec::Vec};
 
 use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, Timestamp};
 
-use super::Reduction;
+use super::{Reduction, Segment};
 use crate::{
     desk::Desk,
     listing::Turn,
     membership::Membership,
     queue::{Access, Ready},
-    segment::Segment,
 };
 
 fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {

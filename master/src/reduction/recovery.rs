@@ -31,7 +31,7 @@ use crate::{
     desk::Desk,
     membership::Membership,
     queue::{Queue, Ready},
-    segment::{Abandoned, Running},
+    task::{Abandoned, Running},
 };
 
 impl Reduction {

@@ -9,7 +9,7 @@ use everfold_protocol::{
 };
 
 use super::{Called, Reduction, Sizes};
-use crate::{lane::Load, membership::Membership, policy::Policy, queue::Ready, segment::Running};
+use crate::{lane::Load, membership::Membership, policy::Policy, queue::Ready, task::Running};
 
 /// Whether anything comes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

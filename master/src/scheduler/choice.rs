@@ -92,8 +92,8 @@ impl<'a> Choice<'a> {
             assert!(self.will_ask(*turn, *id), "{id:?} waits for {turn:?}, but nobody will ask for it");
         }
         for (pair, _, id) in listings.crowd() {
-            let segment = &self.reductions[&id.reduction].segments[id.index];
-            let will_ask = segment.turn.is_some_and(|turn| self.will_ask(turn, *id));
+            let segment = self.reductions[&id.reduction].segment(id.index);
+            let will_ask = segment.turn().is_some_and(|turn| self.will_ask(turn, *id));
             assert!(will_ask, "{id:?} waits for {pair:?}, but nobody will ask for it");
             assert!(
                 !self.an_owner_is_idle(*id),
@@ -108,7 +108,7 @@ impl<'a> Choice<'a> {
         let is_alive = |rank| self.members.alive(rank).is_some();
         let owners: Vec<_> = reduction.executors(id.index, &is_alive).take(OWNERS_COMPARED + 1).collect();
         let is_idle = |own: &&Arc<Ready>| self.lanes[own.process.rank].is_idle();
-        let is_owners = reduction.segments[id.index].turn == Some(Turn::Owners);
+        let is_owners = reduction.segment(id.index).turn() == Some(Turn::Owners);
         is_owners && owners.len() <= OWNERS_COMPARED && owners.iter().any(is_idle)
     }
 
@@ -123,7 +123,7 @@ impl<'a> Choice<'a> {
             Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
             Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
             Turn::Anyone => {
-                let alive = reduction.group.iter().filter(|rank| is_alive(*rank));
+                let alive = reduction.group().iter().filter(|rank| is_alive(*rank));
                 alive
                     .filter(|rank| is_busy(*rank))
                     .any(|rank| reduction.can_help(id.index, rank, self.members))
@@ -134,15 +134,15 @@ impl<'a> Choice<'a> {
     /// How well the process of `own` can read what there is to be folded into that; nothing if it cannot now.
     fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
         let reader = self.reader(reduction, index, own)?;
-        let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
-        reduction.segments[index].queue.access(own, access)
+        let access = |ready: &Ready| reader.access(ready, reduction.shares_memory());
+        reduction.segment(index).queue().access(own, access)
     }
 
     /// Whether the process of `own` can read something now that is to be folded into that.
     fn has_access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
         let Some(reader) = self.reader(reduction, index, own) else { return false };
-        let access = |ready: &Ready| reader.access(ready, reduction.share_memory);
-        reduction.segments[index].queue.has_access(own, access)
+        let access = |ready: &Ready| reader.access(ready, reduction.shares_memory());
+        reduction.segment(index).queue().has_access(own, access)
     }
 
     /// The process of `own`, if it reaches something that can be folded into that.
@@ -203,10 +203,10 @@ impl<'a> Choice<'a> {
             Some(Turn::Anyone) | None => return pairs,
         };
         let host = |rank| self.members.alive(rank).map(|peer| peer.host);
-        let is_near = reduction.share_memory || reduction.spec.order == Order::Fixed;
+        let is_near = reduction.shares_memory() || reduction.spec().order == Order::Fixed;
         for own in executors {
             let reader = own.process.rank;
-            let others = reduction.segments[id.index].queue.iter().filter(|other| *other != own);
+            let others = reduction.segment(id.index).queue().iter().filter(|other| *other != own);
             for other in others.take(LISTED_MAX) {
                 let owner = other.process.rank;
                 let at_any_time = is_near || other.is_inline() || host(owner) == host(reader);
@@ -229,7 +229,7 @@ impl<'a> Choice<'a> {
             _ => {
                 // Most of them may not reach the others.
                 let all = if reduction.is_apart() { usize::MAX } else { OWNERS_COMPARED };
-                let compared = all.max(*reduction.fan_in.end() + 1);
+                let compared = all.max(reduction.fan_in_max() + 1);
                 reduction.executors(id.index, &is_alive).take(compared).collect()
             }
         };
@@ -240,7 +240,7 @@ impl<'a> Choice<'a> {
     /// Who has room, and a partial that is not needed.
     pub(super) fn best_afresh(&self, id: SegmentId) -> Option<Rank> {
         let reduction = self.reductions.get(&id.reduction)?;
-        let alive = reduction.group.iter().filter(|rank| self.members.alive(*rank).is_some());
+        let alive = reduction.group().iter().filter(|rank| self.members.alive(*rank).is_some());
         let free = alive.filter(|rank| reduction.can_help(id.index, *rank, self.members));
         self.fastest(free, reduction.range(id.index).len)
     }

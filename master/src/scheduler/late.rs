@@ -1,6 +1,6 @@
 //! Tasks that are late: others do them, too. Slow is not dead (DR-8).
 
-use alloc::{collections::BTreeMap, string::String};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
 use everfold_protocol::{Rank, ReductionId, Timestamp};
 use smallvec::SmallVec;
@@ -9,8 +9,8 @@ use super::{Reductions, Scheduler};
 use crate::{
     desk::Desk,
     pace::Paces,
-    reduction::Reduction,
-    segment::{Running, Segment},
+    reduction::{Reduction, Segment},
+    task::Running,
 };
 
 /// How many times longer than usual a task may take before others do it, too.
@@ -33,21 +33,19 @@ impl Scheduler {
         worked_on.retain(|id| reductions.get(id).is_some_and(|it| it.tasks().next().is_some()));
         for id in &*worked_on {
             let Some(reduction) = reductions.get_mut(id) else { continue };
-            let root = reduction.spec.delivery.root();
-            for index in reduction.segments.indices() {
-                let segment = &reduction.segments[index];
+            let root = reduction.spec().delivery.root();
+            for index in reduction.indices() {
+                let segment = reduction.segment(index);
                 let is_late = |executor: &Rank| {
                     let answered = lanes[*executor].answered();
-                    is_late(reduction, segment, &segment.running[executor], *now, answered, paces)
+                    is_late(reduction, segment, &segment.running()[executor], *now, answered, paces)
                 };
-                let others = segment.running.keys().filter(|executor| Some(**executor) != root);
+                let others = segment.running().keys().filter(|executor| Some(**executor) != root);
                 let late: SmallVec<[Rank; 1]> = others.copied().filter(is_late).collect();
                 for executor in late {
-                    if let Some(running) = reduction.segments[index].running.get_mut(&executor) {
-                        running.late = *now + policy.limits.ping_interval;
-                    }
+                    reduction.segment_mut(index).put_off(executor, *now + policy.limits.ping_interval);
                     if reduction.overtake(index, executor, members) {
-                        overtaken.insert((*id, executor), reduction.name.clone());
+                        overtaken.insert((*id, executor), reduction.name().to_owned());
                     }
                 }
             }
@@ -67,7 +65,7 @@ fn is_late(
     answered: Timestamp,
     paces: &Paces,
 ) -> bool {
-    if running.late > now || reduction.spec.kind.folds_surely() {
+    if running.late > now || reduction.spec().kind.folds_surely() {
         return running.late <= now;
     }
     // Its task may have waited behind others, but not behind any number of them.
@@ -76,10 +74,9 @@ fn is_late(
     let is_another = |rank: Rank| rank != running.executor.rank;
     let takes_as_long =
         |other: &Running| is_another(other.executor.rank) && now.since(other.load.since) * 2 >= elapsed;
-    let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
-    let mut doubled = given_up.filter(|other| !other.path.is_disjoint(&running.path));
+    let mut doubled = segment.given_up().filter(|other| !other.path.is_disjoint(&running.path));
     let folds_slowly = doubled.any(takes_as_long)
-        || (reduction.tasks().any(takes_as_long) && !reduction.account.executors().any(is_another));
-    let expected = paces.expected(&reduction.spec.kind, running);
+        || (reduction.tasks().any(takes_as_long) && !reduction.have_done_tasks().any(is_another));
+    let expected = paces.expected(&reduction.spec().kind, running);
     expected.is_some_and(|expected| elapsed > expected * LATE_FACTOR) && !folds_slowly
 }

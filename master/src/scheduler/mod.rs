@@ -32,13 +32,13 @@ use crate::{
     crowd::Pairs,
     desk::Desk,
     lane::{Lanes, Load},
-    listing::{Listings, Turn, Waiting},
+    listing::{Listings, Turn},
     membership::Membership,
     pace::Paces,
     policy::Policy,
     queue::{Access, Ready},
     reduction::Reduction,
-    segment::{Completed, Grant, Running},
+    task::{Completed, Grant, Running},
     timers::Timer,
     tries::RETRY_PAUSE,
 };
@@ -103,7 +103,7 @@ impl Scheduler {
 
     /// Takes in that a reduction may go on: the same for all its segments but those that wait as they did before.
     pub fn change_all(&mut self, id: ReductionId, reduction: &Reduction) {
-        let changed = reduction.segments.indices().filter(|index| !reduction.rests(*index));
+        let changed = reduction.indices().filter(|index| !reduction.rests(*index));
         self.changed.extend(changed.map(|index| SegmentId { reduction: id, index }));
     }
 
@@ -149,7 +149,7 @@ impl Scheduler {
 
     /// Forgets the segments of a reduction that is over.
     pub fn strike_off(&mut self, id: ReductionId, reduction: &mut Reduction) {
-        for index in reduction.segments.indices() {
+        for index in reduction.indices() {
             self.enlist(SegmentId { reduction: id, index }, reduction, None, Pairs::new());
         }
     }
@@ -168,7 +168,7 @@ impl Scheduler {
     /// Forgets the attempts in teams that `dead` takes part in: whoever lives hears of its death, and contributes as usual.
     pub fn forget_teams_of(&mut self, dead: Rank, reductions: &mut Reductions, members: &Membership) {
         let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
-            id.is_in_teams() && reduction.spec.group.contains(dead)
+            id.is_in_teams() && reduction.spec().group.contains(dead)
         };
         let hit: Vec<ReductionId> = reductions.iter().filter(is_hit).map(|(id, _)| *id).collect();
         hit.into_iter().for_each(|id| self.forget(id, reductions, members));
@@ -210,8 +210,8 @@ impl Scheduler {
         let Self { lanes, changed, touched, listings, worked_on, .. } = self;
         listings.check(|id| {
             let reduction = reductions.get(&id.reduction).expect("only live reductions wait");
-            let segment = &reduction.segments[id.index];
-            (segment.turn, reduction.started, &segment.listing)
+            let segment = reduction.segment(id.index);
+            (segment.turn(), reduction.started(), segment.listing())
         });
         for (id, reduction) in reductions {
             let is_granted = reduction.tasks().any(|running| running.load.is_task());
@@ -233,7 +233,7 @@ impl Scheduler {
         loop {
             let turn = self.turn(id, reductions, desk);
             if let Some(reduction) = reductions.get_mut(&id.reduction) {
-                reduction.segments[id.index].turn = turn;
+                reduction.segment_mut(id.index).set_turn(turn);
             }
             let executor = match turn {
                 None => {
@@ -250,7 +250,7 @@ impl Scheduler {
                     self.list(id, turn, reductions, desk);
                     // Its root may take it ahead.
                     let reduction = reductions.get(&id.reduction);
-                    let root = reduction.and_then(|reduction| reduction.spec.delivery.root());
+                    let root = reduction.and_then(|reduction| reduction.spec().delivery.root());
                     self.touched.extend(root);
                     return None;
                 }
@@ -295,7 +295,7 @@ impl Scheduler {
         let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
         let is_stuck = |id: &SegmentId| {
             let reduction = &reductions[&id.reduction];
-            let queue = &reduction.segments[id.index].queue;
+            let queue = reduction.segment(id.index).queue();
             reduction.can_rouse_root(id.index) && queue.waits_for_slow(can_read, read_ns)
         };
         let stuck = listings.with_root(root).find(is_stuck);
@@ -322,7 +322,7 @@ impl Scheduler {
                 return Some(turn);
             }
             let can_help = |rank| is_alive(rank) && reduction.can_help(id.index, rank, members);
-            if reduction.group.iter().any(can_help) {
+            if reduction.group().iter().any(can_help) {
                 return Some(Turn::Anyone);
             }
             if reduction.rouse(id.index) {
@@ -334,7 +334,7 @@ impl Scheduler {
                 }
                 return None;
             }
-            self.changed.extend(reduction.segments.indices().map(|index| SegmentId { index, ..id }));
+            self.changed.extend(reduction.indices().map(|index| SegmentId { index, ..id }));
         }
     }
 
@@ -347,13 +347,12 @@ impl Scheduler {
     }
 
     fn enlist(&mut self, id: SegmentId, reduction: &mut Reduction, turn: Option<Turn>, pairs: Pairs) {
-        let root = reduction.spec.delivery.root();
+        let root = reduction.spec().delivery.root();
         let is_owners = turn == Some(Turn::Owners) && pairs.is_empty();
         let root = root.filter(|_| is_owners && reduction.can_rouse_root(id.index));
-        let (started, segment) = (reduction.started, &mut reduction.segments[id.index]);
-        segment.turn = turn;
-        let waiting = Waiting { id, started, queue: &mut segment.queue, listing: &mut segment.listing };
-        self.listings.list(waiting, turn, pairs, root);
+        let (started, segment) = (reduction.started(), reduction.segment_mut(id.index));
+        segment.set_turn(turn);
+        self.listings.list(segment.waiting(id, started), turn, pairs, root);
     }
 
     fn choice<'a>(&'a self, reductions: &'a Reductions, desk: &'a Desk) -> Choice<'a> {
@@ -366,7 +365,7 @@ impl Scheduler {
         let is_alive = |rank| members.alive(rank).is_some();
         let Some(reduction) = reductions.get_mut(&id.reduction) else { return Granted::Nothing };
         let Some(executor) = members.alive(rank) else { return Granted::Nothing };
-        let afresh = reduction.segments[id.index].turn == Some(Turn::Anyone);
+        let afresh = reduction.segment(id.index).turn() == Some(Turn::Anyone);
         // It may have one that it cannot go on with.
         let own = reduction.own_of(id.index, rank, &is_alive).filter(|_| !afresh).cloned();
         if own.is_none() && !afresh {
@@ -374,7 +373,7 @@ impl Scheduler {
         }
         let out_of_reach = reduction.out_of_reach(rank, members);
         let reader = Reader::new(rank, members, &self.lanes, policy, out_of_reach);
-        let share_memory = reduction.share_memory;
+        let share_memory = reduction.shares_memory();
         let access = |ready: &Ready| match reader.access(ready, share_memory) {
             // Who begins afresh does so because nobody else can.
             Access::Later if own.is_none() => Access::Far { serves: 0, read_ns: 0 },
@@ -388,7 +387,7 @@ impl Scheduler {
         let bytes = reduction.task_bytes(id.index, &partials);
         let is_last = reduction.is_last(id.index, &partials, policy);
         // The result is folded in one order, wherever that is done.
-        let own = own.filter(|_| !is_last || reduction.spec.delivery.root().is_some());
+        let own = own.filter(|_| !is_last || reduction.spec().delivery.root().is_some());
         if let Some(own) = &own {
             partials.retain(|ready| ready != own);
         }
@@ -397,7 +396,7 @@ impl Scheduler {
         if is_last {
             return Granted::Last(reduction.task(task, id, own.as_ref(), partials));
         }
-        let expected = match reduction.spec.kind.folds_surely() {
+        let expected = match reduction.spec().kind.folds_surely() {
             true => Duration::from_nanos(self.lanes[rank].expected_ns(bytes)),
             false => Duration::ZERO,
         };
