@@ -12,23 +12,12 @@
 //!    until they have tried for longer than any silence is tolerated. Then the reduction ends in
 //!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    vec::Vec,
-};
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp, message::Data};
+use everfold_protocol::{Path, Rank, Timestamp, message::Data};
 
-use crate::{
-    machine::{Master, Timer},
-    membership::Membership,
-    queue::{Access, Ready},
-    reduction::{Reduction, Turn},
-    segment::Segment,
-    tries::{RETRY_PAUSE, TimeTried},
-};
+use crate::{queue::Ready, tries::TimeTried};
 
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
 const READERS_MAX: u32 = 2;
@@ -44,6 +33,8 @@ pub(crate) struct Apart {
     pairs: BTreeSet<(Rank, Rank)>,
     /// How many readers, by owner and their host.
     hosts: BTreeMap<(Rank, u64), u32>,
+    /// Before this time those who did not reach somebody do not try again.
+    next_try: Timestamp,
 }
 
 impl Apart {
@@ -60,23 +51,42 @@ impl Apart {
         self.hosts.retain(|(owner, _), _| *owner != dead);
     }
 
+    /// Whether everybody reached everybody.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    fn are(&self, (reader, host): (Rank, u64), owner: Rank) -> bool {
+    /// Before this time those who did not reach somebody do not try again.
+    pub fn next_try(&self) -> Timestamp {
+        self.next_try
+    }
+
+    /// Lets all try again, and then not before `next_try`.
+    pub fn try_again(&mut self, next_try: Timestamp) {
+        *self = Self { next_try, ..Self::default() };
+    }
+
+    /// Whether `reader` can read a partial as far as is known.
+    pub fn reaches(&self, reader: (Rank, u64), ready: &Ready) -> bool {
+        let owner = ready.process.rank;
+        let is_private = matches!(ready.data, Data::Private);
+        reader.0 == owner || ready.is_inline() || !(is_private || self.are(reader, owner))
+    }
+
+    /// Whether `reader`, or enough others on its host, did not reach `owner`.
+    pub fn are(&self, (reader, host): (Rank, u64), owner: Rank) -> bool {
         let others = || self.hosts.get(&(owner, host)).is_some_and(|readers| *readers >= READERS_MAX);
         self.pairs.contains(&(reader, owner)) || others()
     }
 
     /// Whom `reader` is not to read.
-    fn owners(&self, reader: (Rank, u64)) -> Path {
+    pub fn owners(&self, reader: (Rank, u64)) -> Path {
         let owners: BTreeSet<Rank> = self.pairs.iter().map(|(_, owner)| *owner).collect();
         owners.into_iter().filter(|owner| *owner != reader.0 && self.are(reader, *owner)).collect()
     }
 
     /// Whether somebody on so many hosts did not reach `owner` that others are not likely to.
-    fn is_remote(&self, owner: Rank) -> bool {
+    pub fn is_remote(&self, owner: Rank) -> bool {
         self.hosts.range((owner, 0)..=(owner, u64::MAX)).take(HOSTS_MAX).count() == HOSTS_MAX
     }
 }
@@ -85,9 +95,9 @@ impl Apart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
     /// Whether a pause is under way, after which those that are apart try again.
-    pub pauses: bool,
+    pauses: bool,
     /// Whether there was a pause since the latest try.
-    pub rested: bool,
+    rested: bool,
     /// Whether nobody was left who could do it.
     is_last: bool,
     /// Whether that was tried for long enough: the next task that fails for it is the last one.
@@ -96,176 +106,43 @@ pub(crate) struct Tries {
     tried: TimeTried,
 }
 
-fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {
-    (rank, members.host(rank).expect("only processes that have joined take part"))
-}
+impl Tries {
+    /// Begins a pause. Returns false if there is one.
+    pub fn pause(&mut self) -> bool {
+        !core::mem::replace(&mut self.pauses, true)
+    }
 
-impl Reduction {
-    /// Takes in that a task of `reader` did not reach `owner`. `patience`: how long each of them waits at most. Returns
-    /// whether that was tried for longer than `most`, and nobody else could do it.
-    pub(crate) fn did_not_reach(
-        &mut self,
-        index: SegmentIndex,
-        reader: ProcessId,
-        owner: ProcessId,
-        (now, patience, most): (Timestamp, Duration, Duration),
-        members: &Membership,
-    ) -> bool {
-        let tries = &mut self.segments[index].tries;
-        if tries.is_last || reader == owner {
-            tries.tried.again(now, patience);
+    /// Ends the pause.
+    pub fn go_on(&mut self) {
+        (self.pauses, self.rested) = (false, true);
+    }
+
+    /// Whether there was a pause since the latest try.
+    pub fn are_rested(&self) -> bool {
+        self.rested
+    }
+
+    /// Takes in that nobody is left who could do it, so that all try again. Returns how long to wait before the next try.
+    pub fn begin(&mut self, now: Timestamp) -> Duration {
+        self.is_last = true;
+        self.tried.begin(now);
+        self.tried.pause()
+    }
+
+    /// Takes in that a try failed, for which a process waits for `patience` at most; one of a process that did not reach
+    /// `itself` counts, too. Returns whether it was tried for longer than `most`, and nobody else could do it.
+    pub fn fail(&mut self, now: Timestamp, itself: bool, patience: Duration, most: Duration) -> bool {
+        if self.is_last || itself {
+            self.tried.again(now, patience);
         }
-        tries.rested = false;
-        tries.is_over = tries.tried.exceeds(most);
-        let is_over = tries.is_over;
-        self.apart.part(on_host(reader.rank, members), owner.rank);
-        is_over
+        self.rested = false;
+        self.is_over = self.tried.exceeds(most);
+        self.is_over
     }
 
-    /// Whether late tasks of a segment are kept running. Their reads have been tried for long enough: the next one that
-    /// fails ends the reduction, and it must not be given up before.
-    pub(crate) fn awaits_last_try(&self, index: SegmentIndex) -> bool {
-        self.segments[index].tries.is_over
-    }
-
-    /// Whether a segment has no result, and nobody works on it.
-    pub(crate) fn stands_still(&self, index: SegmentIndex) -> bool {
-        let segment = &self.segments[index];
-        self.collecting.is_none() && segment.result.is_none() && segment.running.is_empty()
-    }
-
-    /// Whether somebody did not reach somebody else lately.
-    pub(crate) fn is_apart(&self) -> bool {
-        !self.apart.is_empty()
-    }
-
-    /// Whose partials `reader` is not to read.
-    pub(crate) fn out_of_reach(&self, reader: Rank, members: &Membership) -> Path {
-        if self.is_apart() { self.apart.owners(on_host(reader, members)) } else { Path::empty() }
-    }
-
-    fn reaches(&self, reader: (Rank, u64), ready: &Ready) -> bool {
-        let owner = ready.process.rank;
-        let is_private = matches!(ready.data, Data::Private);
-        reader.0 == owner || ready.is_inline() || !(is_private || self.apart.are(reader, owner))
-    }
-
-    /// Whether the process of `own` reaches something that can be folded into that.
-    pub(crate) fn meets_within_reach(
-        &self,
-        index: SegmentIndex,
-        own: &Arc<Ready>,
-        members: &Membership,
-    ) -> bool {
-        let reaches = |other: &Ready| self.reaches(on_host(own.process.rank, members), other);
-        !self.is_apart() || self.segments[index].queue.may_meet(own, self.most(index), reaches)
-    }
-
-    /// Whether those whose turn it is can go on.
-    pub(crate) fn can_go_on(&self, index: SegmentIndex, turn: Turn, members: &Membership) -> bool {
-        let is_alive = &|rank| members.alive(rank).is_some();
-        match turn {
-            Turn::Root(_) if !self.is_apart() => true,
-            Turn::Root(root) => {
-                let own = self.own_of(index, root, is_alive);
-                own.is_none_or(|own| self.meets_within_reach(index, own, members))
-            }
-            Turn::Owners => {
-                self.executors(index, is_alive).any(|own| self.meets_within_reach(index, own, members))
-            }
-            Turn::Anyone => false,
-        }
-    }
-
-    /// Whether `rank` can begin afresh with partials that it reaches.
-    pub(crate) fn can_help(&self, index: SegmentIndex, rank: Rank, members: &Membership) -> bool {
-        self.can_begin_afresh(index, rank)
-            && (!self.is_apart() || self.within_reach(index, rank, members).is_some())
-    }
-
-    /// What `rank` can begin afresh with: partials that meet, or one that others reach here.
-    fn within_reach(&self, index: SegmentIndex, rank: Rank, members: &Membership) -> Option<Vec<Arc<Ready>>> {
-        let (segment, most) = (&self.segments[index], self.most(index));
-        let reaches = |ready: &Ready| {
-            self.reaches(on_host(rank, members), ready)
-                && (ready.is_inline() || !self.apart.is_remote(ready.process.rank))
-        };
-        let access = |ready: &Ready| if reaches(ready) { Access::Near } else { Access::Never };
-        if let Some(partials) = segment.queue.clone().take(None, most, access) {
-            return Some(partials);
-        }
-        let is_alive = |rank| members.alive(rank).is_some();
-        // It has to be of use at once: who waits for something else would have it relayed from one to the other.
-        let awaits = |own: &Arc<Ready>, ready: &Arc<Ready>| {
-            let reader = on_host(own.process.rank, members);
-            reader.0 != rank
-                && self.apart.are(reader, ready.process.rank)
-                && !self.apart.are(reader, rank)
-                && self.can_execute(index, own, &is_alive)
-                && segment.queue.may_meet(own, most, |other| *other == **ready)
-        };
-        let is_relayed = |ready: &&Arc<Ready>| {
-            // Whose original it is has that.
-            let is_new = ready.process.rank != rank && ready.path != Path::single(rank);
-            let is_there = is_new && reaches(ready);
-            is_there && segment.queue.meeting(most).any(|own| own != *ready && awaits(own, ready))
-        };
-        segment.queue.meeting(most).find(is_relayed).map(|ready| vec![ready.clone()])
-    }
-
-    /// Takes what `rank` can begin afresh with.
-    pub(crate) fn take_within_reach(
-        &mut self,
-        index: SegmentIndex,
-        rank: Rank,
-        members: &Membership,
-    ) -> Option<Vec<Arc<Ready>>> {
-        let partials = self.within_reach(index, rank, members)?;
-        let queue = &mut self.segments[index].queue;
-        let take = |ready: Arc<Ready>| queue.remove(|other| *other == *ready);
-        Some(partials.into_iter().filter_map(take).collect())
-    }
-
-    /// Lets all that are apart try again, if there was a pause for this segment. Returns whether they do.
-    pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
-        let all_have_called = self.arrived == self.group;
-        // All segments try again at once, and not each of them after a pause of its own.
-        let is_soon = now < self.next_try;
-        let Segment { tries, running, .. } = &mut self.segments[index];
-        let is_rested = tries.rested && running.is_empty() && !is_soon;
-        let again = !self.apart.is_empty() && is_rested && all_have_called;
-        if again {
-            tries.is_last = true;
-            tries.tried.begin(now);
-            self.apart = Apart::default();
-            self.next_try = now + tries.tried.pause();
-        }
-        again
-    }
-}
-
-impl Master {
-    /// Lets those that are apart try again after a pause, if nobody works on the segment. Before all have called nobody does: one
-    /// of those who have yet to come may reach both, and it is not over without them anyway.
-    pub(crate) fn wait_for_reach(&mut self, id: SegmentId) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let is_apart = reduction.is_apart() && reduction.arrived == reduction.group;
-        if is_apart && reduction.segments[id.index].running.is_empty() {
-            let next_try = reduction.next_try;
-            self.pause_until(id, next_try);
-        }
-    }
-
-    /// Has what could not be reached in a segment left alone for a while: one pause for all.
-    pub(crate) fn pause_tries(&mut self, id: SegmentId) {
-        self.pause_until(id, self.now);
-    }
-
-    fn pause_until(&mut self, id: SegmentId, until: Timestamp) {
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        if !core::mem::replace(&mut reduction.segments[id.index].tries.pauses, true) {
-            self.timers.insert((until.max(self.now + RETRY_PAUSE), Timer::Retry(id)));
-        }
+    /// Whether it was tried for long enough.
+    pub fn are_over(&self) -> bool {
+        self.is_over
     }
 }
 

@@ -70,7 +70,6 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
                 self.take_over(taken.unwrap_or_default());
             }
             Event::Disconnected(_) => self.find(Clerk::clear),
-            _ => {}
         }
         self.coming.push_back(Coming::Event(event));
     }

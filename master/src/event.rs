@@ -16,10 +16,6 @@ pub enum Event {
         /// What.
         message: ToMaster,
     },
-    /// At a deputy: the master has declared a process failed.
-    Departed(ProcessId, Evidence),
-    /// At a deputy: the master has finished or dissolved an attempt.
-    Over(ReductionId),
     /// A worker's connection broke. After it left this is expected; before, it is evidence of its death.
     Disconnected(ProcessId),
 }

@@ -267,8 +267,8 @@ impl Keepers {
         charge.fail(charge.heard, now, patience)
     }
 
-    /// Takes in that `keeper` has copies of `owner`'s original, so many of them new.
-    pub fn kept(&mut self, now: Timestamp, keeper: ProcessId, owner: Rank, (count, new): (u32, u32)) {
+    /// Takes in that `keeper` has copies of so many segments of `owner`'s original, of so many of them the first.
+    pub fn kept(&mut self, now: Timestamp, keeper: ProcessId, owner: Rank, count: u32, new: u32) {
         let Some(charge) = self.charges.get_mut(&owner) else { return };
         charge.answered(now, keeper, count);
         charge.failing = None;
@@ -301,7 +301,8 @@ impl Keepers {
         now: Timestamp,
         keeper: ProcessId,
         owner: Rank,
-        (segments, reason): (u32, String),
+        segments: u32,
+        reason: String,
     ) -> Next {
         let Some(charge) = self.charges.get_mut(&owner) else { return Next::Nothing };
         charge.answered(now, keeper, segments);
@@ -523,7 +524,7 @@ mod tests {
             let found = keepers.find(at(1), Rank(0), &candidates, &PATIENCE);
             let Found::Keeper(keeper) = found else { panic!("{found:?}") };
             asked.push(keeper.rank.0);
-            next = keepers.refused(at(1), keeper, Rank(0), (1, "full".to_owned()));
+            next = keepers.refused(at(1), keeper, Rank(0), 1, "full".to_owned());
         }
         assert_eq!((next, asked), (Next::GiveUp, vec![1, 2, 3]));
         assert!(keepers.give_up(Rank(0)) && !keepers.give_up(Rank(0)), "it is told once");
@@ -569,7 +570,7 @@ mod tests {
         }
         assert_eq!(asked, [(1, 0), (2, 100), (1, 300), (2, 700), (1, 1500)]);
         assert_eq!((next, now), (Next::GiveUp, at(2200)));
-        keepers.kept(now, ProcessId::first(1), Rank(0), (4, 4));
+        keepers.kept(now, ProcessId::first(1), Rank(0), 4, 4);
         assert_eq!(keepers.get_mut(Rank(0)).map(|charge| charge.kept), Some(4));
     }
 }

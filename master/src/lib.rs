@@ -5,31 +5,31 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`machine`] | which event means what |
+//! | [`machine`] | which event means what, and what follows for the job |
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
 //! | [`intake`] | how much is taken in before a look at the timers |
-//! | `admission` | whether a contribution may take part, and in what |
-//! | `ending` | how a reduction ends |
-//! | `failure` | who is dead, silent or slow, and what follows for the job |
-//! | [`segment`] | the state of one segment |
-//! | [`recovery`] | what a failure does to a reduction |
+//! | `liveness` | who is heard, and who is silent |
+//! | [`deputy`] | the master of a team |
+//! | [`task`] | a task, from its grant to its answer |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
-//! | `copying` | when an original gets its replica |
-//! | `keeping` | what keepers of copies are told, and what comes of their answers |
+//! | `handout` | who copies a result, who has it, and who lends it |
 //! | `keepers` | who keeps whose copy, and who does if that fails |
 //! | [`placement`] | on whom copies are placed |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
-//! | `apart` | who does not reach whose memory, and how a reduction goes on in spite of it |
-//! | `schedule` | who is given which task, and when |
-//! | `listing` | which segments wait, and under what they are found |
+//! | `apart` | who does not reach whose memory |
+//! | `scheduler` | who is given which task, and when |
+//! | `listing` | which segments wait, for whom, and under what they are found |
 //! | `crowd` | which segments wait for whom while many reductions are open |
-//! | `teams` | what a deputy does for its team, and what the master makes of that |
+//! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
-//! | `pace` | how long the application's own operations take, and who is late at them |
+//! | `pace` | how long the application's own operations take |
 //! | [`membership`] | who is in the job, and which messages are stale |
 //! | `tries` | for how long something was tried in vain, and when it is tried again |
+//! | `desk` | what all rules of a job work with |
+//! | `timers` | what is due when |
+//! | `outbox` | what is to be done, in order |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.
@@ -40,36 +40,36 @@
 #[macro_use]
 extern crate alloc;
 
-mod admission;
 mod apart;
 pub mod coordinator;
-mod copying;
 mod crowd;
-mod delivery;
-mod ending;
+pub mod deputy;
+mod desk;
+mod dissolved;
 pub mod event;
-mod failure;
+mod handout;
 pub mod intake;
 mod keepers;
-mod keeping;
 pub mod lane;
 mod listing;
+mod liveness;
 pub mod machine;
 pub mod membership;
+mod outbox;
 mod pace;
 pub mod placement;
 pub mod policy;
 pub mod queue;
-pub mod recovery;
 pub mod reduction;
 mod refusals;
 mod remains;
-mod schedule;
-pub mod segment;
-mod teams;
+mod scheduler;
+pub mod task;
+mod timers;
 mod tries;
 
 pub use coordinator::Coordinator;
+pub use deputy::Deputy;
 pub use event::{Action, Event, Notice};
 pub use intake::Intake;
 pub use machine::Master;

@@ -1,22 +1,29 @@
-//! Which segments wait, and under what they are found.
+//! Which segments wait, for whom, and under what they are found.
 //!
 //! A segment is listed when it was offered and nobody has taken it. A worker that gets room then looks at those only for which it may be
 //! the one: those whose turn is its own, and those in which a partial of its own waits. So a look takes as long however many
 //! segments wait for others.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
+use alloc::{collections::BTreeSet, vec::Vec};
 use core::ops::Bound;
 
 use everfold_protocol::{Rank, ReductionId, SegmentId, SegmentIndex, Timestamp};
 
 use crate::{
-    crowd::{Crowd, Pairs},
-    reduction::{Reduction, Turn},
-    segment::Segment,
+    crowd::{Crowd, Pair, Pairs},
+    queue::Queue,
 };
+
+/// Who can go on with a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
+    Root(Rank),
+    /// The owners of partials that wait there.
+    Owners,
+    /// Somebody who begins afresh: the owners are dead, or hold copies only.
+    Anyone,
+}
 
 /// Behind all segments of a reduction.
 fn beyond(reduction: ReductionId) -> SegmentId {
@@ -29,11 +36,20 @@ pub(crate) struct Listing {
     /// Whose turn it is, and whether it is in the crowd.
     place: Option<(Turn, bool)>,
     /// Under which pairs it is listed in the crowd.
-    pub pairs: Pairs,
+    pairs: Pairs,
     /// Under which owners of waiting partials.
     owners: BTreeSet<Rank>,
     /// Whether its root could be roused.
     with_root: Option<Rank>,
+}
+
+/// A segment to be listed.
+pub(crate) struct Waiting<'a> {
+    pub id: SegmentId,
+    /// When its reduction was started.
+    pub started: Timestamp,
+    pub queue: &'a mut Queue,
+    pub listing: &'a mut Listing,
 }
 
 /// All segments that wait.
@@ -42,7 +58,7 @@ pub(crate) struct Listings {
     /// Those that wait for somebody to have room; of equal turns the oldest reduction first.
     waiting: BTreeSet<(Turn, Timestamp, SegmentId)>,
     /// Those of many reductions, by who could go on with them.
-    pub crowd: Crowd,
+    crowd: Crowd,
     /// Those whose turn is their owners', by owner; those of the crowd apart.
     owned: BTreeSet<(Rank, bool, Timestamp, SegmentId)>,
     /// Those that wait with all but their root's own partial, by root.
@@ -50,29 +66,25 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// Lists a segment as it is now.
-    pub fn list(&mut self, id: SegmentId, reduction: &mut Reduction, turn: Option<Turn>, pairs: Pairs) {
+    /// Lists a segment as it is now: under `pairs` in the crowd, if there are any; and under the `root` that could be roused.
+    pub fn list(&mut self, waiting: Waiting, turn: Option<Turn>, pairs: Pairs, root: Option<Rank>) {
+        let Waiting { id, started, queue, listing } = waiting;
         let place = turn.map(|turn| (turn, !pairs.is_empty()));
-        let root = reduction.spec.delivery.root();
-        let root =
-            root.filter(|_| place == Some((Turn::Owners, false)) && reduction.can_rouse_root(id.index));
-        let (started, segment) = (reduction.started, &mut reduction.segments[id.index]);
-        if segment.listing.place != place {
-            self.strike(id, started, &mut segment.listing);
-            segment.listing.place = place;
+        if listing.place != place {
+            self.strike(id, started, listing);
+            listing.place = place;
             if let Some((turn, false)) = place {
                 self.waiting.insert((turn, started, id));
             }
-            segment.queue.take_log();
+            queue.take_log();
             if let Some((Turn::Owners, _)) = place {
-                let all: Vec<Rank> = segment.queue.iter().map(|ready| ready.process.rank).collect();
-                self.list_owners(id, started, segment, all);
+                let all: Vec<Rank> = queue.iter().map(|ready| ready.process.rank).collect();
+                self.list_owners(id, started, queue, listing, all);
             }
         } else {
-            let changed = segment.queue.take_log();
-            self.list_owners(id, started, segment, changed);
+            let changed = queue.take_log();
+            self.list_owners(id, started, queue, listing, changed);
         }
-        let listing = &mut segment.listing;
         if listing.pairs != pairs {
             self.crowd.strike(&listing.pairs, started, id);
             self.crowd.list(&pairs, started, id);
@@ -90,16 +102,17 @@ impl Listings {
         &mut self,
         id: SegmentId,
         started: Timestamp,
-        segment: &mut Segment,
+        queue: &Queue,
+        listing: &mut Listing,
         ranks: impl IntoIterator<Item = Rank>,
     ) {
-        let Some((Turn::Owners, in_crowd)) = segment.listing.place else { return };
+        let Some((Turn::Owners, in_crowd)) = listing.place else { return };
         for rank in ranks {
             let entry = (rank, in_crowd, started, id);
-            if !segment.queue.has_some_of(rank) {
-                segment.listing.owners.remove(&rank);
+            if !queue.has_some_of(rank) {
+                listing.owners.remove(&rank);
                 self.owned.remove(&entry);
-            } else if segment.listing.owners.insert(rank) {
+            } else if listing.owners.insert(rank) {
                 self.owned.insert(entry);
             }
         }
@@ -118,6 +131,23 @@ impl Listings {
     /// All that wait, but for the crowd.
     pub fn waiting(&self) -> impl Iterator<Item = &(Turn, Timestamp, SegmentId)> {
         self.waiting.iter()
+    }
+
+    /// All of the crowd.
+    pub fn crowd(&self) -> impl Iterator<Item = &(Pair, Timestamp, SegmentId)> {
+        self.crowd.iter()
+    }
+
+    /// What of the crowd waits for `reader` to read from processes that it `has_room` for: of each, in order, what of it is
+    /// `able`.
+    pub fn waiting_in_crowd<T>(
+        &self,
+        reader: Rank,
+        has_room: impl Fn(Rank) -> bool,
+        each_max: usize,
+        able: impl Fn(SegmentId) -> Option<T>,
+    ) -> Vec<(Timestamp, SegmentId, T)> {
+        self.crowd.waiting_for(reader, has_room, each_max, able)
     }
 
     /// Of each reduction that has segments that wait for `turn`, the oldest first, what the first of them is that is `able`.
@@ -179,35 +209,29 @@ impl Listings {
         self.with_root.range(from..).take_while(move |(whose, ..)| *whose == root).map(|(_, _, id)| *id)
     }
 
-    /// Verifies that nothing is listed that does not wait.
+    /// Verifies that nothing is listed that does not wait. `look` tells of a segment whose turn it is, when its reduction was
+    /// started, and where it says that it is listed.
     ///
     /// # Panics
     /// If something is.
-    pub fn check(&self, reductions: &BTreeMap<ReductionId, Reduction>) {
-        let segment = |id: &SegmentId| {
-            let reduction = reductions.get(&id.reduction).expect("only live reductions wait");
-            (reduction, &reduction.segments[id.index])
-        };
+    pub fn check<'a>(&self, look: impl Fn(&SegmentId) -> (Option<Turn>, Timestamp, &'a Listing)) {
         for (turn, started, id) in &self.waiting {
-            let (reduction, segment) = segment(id);
-            assert_eq!((segment.turn, reduction.started), (Some(*turn), *started));
+            let (whose, since, _) = look(id);
+            assert_eq!((whose, since), (Some(*turn), *started));
         }
         for (pair, started, id) in self.crowd.iter() {
-            let (reduction, segment) = segment(id);
-            assert!(
-                segment.listing.pairs.contains(pair) && reduction.started == *started,
-                "{id:?} of {pair:?}"
-            );
+            let (_, since, listing) = look(id);
+            assert!(listing.pairs.contains(pair) && since == *started, "{id:?} of {pair:?}");
         }
         for (owner, in_crowd, started, id) in &self.owned {
-            let (reduction, segment) = segment(id);
-            let is_listed = segment.listing.place == Some((Turn::Owners, *in_crowd))
-                && segment.listing.owners.contains(owner)
-                && reduction.started == *started;
+            let (_, since, listing) = look(id);
+            let is_listed = listing.place == Some((Turn::Owners, *in_crowd))
+                && listing.owners.contains(owner)
+                && since == *started;
             assert!(is_listed, "{id:?} of {owner}");
         }
         for (root, _, id) in &self.with_root {
-            assert_eq!(segment(id).1.listing.with_root, Some(*root), "{id:?}");
+            assert_eq!(look(id).2.with_root, Some(*root), "{id:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
     message::{Data, Evidence, Header, Peer},
+    report::Refusal,
 };
 
 use crate::{
@@ -54,13 +55,17 @@ pub struct Membership {
     failed: Path,
     /// Who is in [`State::Left`] or [`State::Closing`].
     leaving: Path,
+    /// Whether processes are still expected to join.
+    is_joining: bool,
+    /// Who died before the job was complete; there will be no job.
+    lost: Path,
 }
 
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
         let states = (0..size).map(|rank| (Rank(rank), State::Expected)).collect();
-        Self { states, ..Self::elsewhere(job, size) }
+        Self { states, is_joining: true, ..Self::elsewhere(job, size) }
     }
 
     /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
@@ -74,6 +79,8 @@ impl Membership {
             open: 0,
             failed: Path::empty(),
             leaving: Path::empty(),
+            is_joining: false,
+            lost: Path::empty(),
         }
     }
 
@@ -111,6 +118,21 @@ impl Membership {
         expected
     }
 
+    /// Whether processes are still expected to join.
+    pub fn is_joining(&self) -> bool {
+        self.is_joining
+    }
+
+    /// Expects nobody to join any more.
+    pub fn stop_joining(&mut self) {
+        self.is_joining = false;
+    }
+
+    /// Who died before the job was complete. Who goes because of that is not to blame.
+    pub fn lost(&self) -> &Path {
+        &self.lost
+    }
+
     /// Takes `peer` in, unless it was heard of before.
     pub fn take_in(&mut self, peer: Peer) {
         let rank = peer.process.rank;
@@ -144,6 +166,9 @@ impl Membership {
         if taking_part {
             self.change(process.rank, State::Failed(evidence));
             self.epoch = self.epoch.next();
+            if self.is_joining && self.lost.is_empty() {
+                self.lost = Path::single(process.rank);
+            }
         }
         taking_part
     }
@@ -180,6 +205,23 @@ impl Membership {
         &self.leaving
     }
 
+    /// Why a reduction of `group` cannot complete, given who has arrived.
+    pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
+        if self.everyone_here() {
+            return None;
+        }
+        // Few are gone, many may have arrived.
+        let of_group = |gone: &Path| -> Path {
+            gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
+        };
+        let failed = of_group(&self.failed);
+        if !failed.is_empty() {
+            return Some(Refusal::ProcessFailed { ranks: failed });
+        }
+        let left = of_group(&self.leaving);
+        (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
+    }
+
     fn change(&mut self, rank: Rank, state: State) {
         self.leaving.remove(rank);
         let now_in = match &state {
@@ -208,6 +250,16 @@ impl Membership {
             State::Alive(peer) | State::Closing(peer) => Some(peer),
             _ => None,
         })
+    }
+
+    /// The processes that take part, by rank.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.peers().map(|peer| peer.process)
+    }
+
+    /// The processes of `group` that take part.
+    pub fn processes_of(&self, group: &Path) -> impl Iterator<Item = ProcessId> {
+        group.iter().filter_map(|rank| self.alive(rank)).map(|peer| peer.process)
     }
 
     /// Whether the bytes of `ready` can be read.

@@ -14,24 +14,13 @@ use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 use core::time::Duration;
 
 use everfold_protocol::{
-    Rank, Timestamp,
+    Rank,
     message::TaskCounters,
     spec::{BodyKind, Operation},
 };
 use smallvec::SmallVec;
 
-use crate::{
-    lane::Load,
-    reduction::Reduction,
-    segment::{Running, Segment},
-};
-
-/// How many times longer than usual a task may take before others do it, too.
-pub(crate) const LATE_FACTOR: u32 = 8;
-
-/// Tasks that a worker may have ahead of one that it was given: it is late once it has taken as many times longer, however many
-/// others it has answered meanwhile.
-const AHEAD_MAX: u32 = 16;
+use crate::{lane::Load, task::Running};
 
 /// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was taken away from, does
 /// not count.
@@ -70,7 +59,8 @@ impl Paces {
         &mut self,
         kind: &BodyKind,
         executor: Rank,
-        (load, partials): (&Load, usize),
+        load: &Load,
+        partials: usize,
         counters: &TaskCounters,
     ) {
         let Some(operation) = own_operation(kind) else { return };
@@ -107,7 +97,7 @@ impl Paces {
 
     /// How long others, or else its executor, would take for a task of `kind`; nothing if nobody knows. Operands that are
     /// longer than those before are expected to take as much longer.
-    fn expected(&self, kind: &BodyKind, running: &Running) -> Option<Duration> {
+    pub fn expected(&self, kind: &BodyKind, running: &Running) -> Option<Duration> {
         let paces = self.0.get(own_operation(kind)?)?;
         let folds = running.partials().saturating_sub(1).max(1) as u64;
         let bytes = running.load.bytes / (folds + 1);
@@ -126,33 +116,4 @@ fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
     let mut values: SmallVec<[u64; TASKS_MAX]> = values.collect();
     values.sort_unstable();
     values.get(values.len().saturating_sub(1) / 2).copied()
-}
-
-impl Reduction {
-    /// Whether the executor of a task is slow. `answered`: when it last answered any task. With a predefined operation the time
-    /// tells that was set when the task was granted. With one of the application it is compared with others; if one of them
-    /// has worked just as long on the same contributions, or on others while nobody else was done sooner, the fold is slow.
-    pub(crate) fn is_late(
-        &self,
-        segment: &Segment,
-        running: &Running,
-        (now, answered): (Timestamp, Timestamp),
-        paces: &Paces,
-    ) -> bool {
-        if running.late > now || self.spec.kind.folds_surely() {
-            return running.late <= now;
-        }
-        // Its task may have waited behind others, but not behind any number of them.
-        let waited = now.since(running.load.since);
-        let elapsed = now.since(running.load.since.max(answered)).max(waited / AHEAD_MAX);
-        let is_another = |rank: Rank| rank != running.executor.rank;
-        let takes_as_long =
-            |other: &Running| is_another(other.executor.rank) && now.since(other.load.since) * 2 >= elapsed;
-        let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
-        let mut doubled = given_up.filter(|other| !other.path.is_disjoint(&running.path));
-        let folds_slowly = doubled.any(takes_as_long)
-            || (self.tasks().any(takes_as_long) && !self.account.executors().any(is_another));
-        let expected = paces.expected(&self.spec.kind, running);
-        expected.is_some_and(|expected| elapsed > expected * LATE_FACTOR) && !folds_slowly
-    }
 }

@@ -27,6 +27,9 @@ const TRIES_TIME_MIN: Duration = Duration::from_secs(1);
 /// Segments that a team needs, so that it folds one while another is read.
 const SEGMENTS_IN_TEAMS_MIN: u64 = 8;
 
+/// Least time in which nothing comes of an attempt before it is dissolved.
+const ATTEMPT_PATIENCE_MIN: Duration = Duration::from_millis(100);
+
 /// Least length in bytes of a segment that is cut only to give each core one.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
@@ -173,6 +176,19 @@ impl Policy {
     /// The load of an attempt in teams on the master, in ranks that would send as many messages: it hears of each partial.
     pub fn ranks_in_teams(&self, spec: &ReductionSpec) -> usize {
         4 * team::width(spec)
+    }
+
+    /// How long the master lets an attempt in teams stand still. Deputies wait longer: one word of the master's spares them
+    /// theirs.
+    pub(crate) fn attempt_patience(&self) -> Duration {
+        self.limits.ping_interval.max(ATTEMPT_PATIENCE_MIN)
+    }
+
+    /// Whether `spec` is one that is tried in teams in a job of `size` ranks.
+    pub(crate) fn tries_in_teams(&self, spec: &ReductionSpec, size: u32) -> bool {
+        let Limits { teams_from, body_bytes_max, .. } = self.limits;
+        let is_known = spec.group.last().is_some_and(|last| last.0 < size);
+        is_known && team::is_sound(spec, body_bytes_max) && team::suits(spec, teams_from)
     }
 
     /// How long the master waits for keepers. An owner's death is noticed before its contribution is given up.

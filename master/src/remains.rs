@@ -7,7 +7,7 @@ use alloc::{
 
 use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
 
-use crate::machine::Master;
+use crate::{desk::Desk, scheduler::Reductions};
 
 /// Which reductions may read the memory of which dead processes.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,20 @@ pub(crate) struct Remains {
 }
 
 impl Remains {
+    /// Keeps the memory of `dead` for the reductions that it took part in.
+    pub fn keep(&mut self, dead: ProcessId, reductions: &Reductions, desk: &mut Desk) {
+        let takes_part =
+            reductions.iter().filter(|(_, reduction)| reduction.spec().group.contains(dead.rank));
+        if self.leave(dead, &takes_part.map(|(id, _)| *id).collect()) {
+            forget(dead, desk);
+        }
+    }
+
+    /// Takes in that a reduction has ended.
+    pub fn end(&mut self, reduction: ReductionId, desk: &mut Desk) {
+        self.let_go(reduction).into_iter().for_each(|dead| forget(dead, desk));
+    }
+
     /// Notes that `dead` has left its memory to these reductions. Returns whether there are none.
     fn leave(&mut self, dead: ProcessId, reductions: &BTreeSet<ReductionId>) -> bool {
         for reduction in reductions {
@@ -30,7 +44,7 @@ impl Remains {
     }
 
     /// Takes in that a reduction has ended. Returns those whose memory nobody needs any more.
-    fn end(&mut self, reduction: ReductionId) -> Vec<ProcessId> {
+    fn let_go(&mut self, reduction: ReductionId) -> Vec<ProcessId> {
         let mut unneeded = Vec::new();
         for dead in self.readers.remove(&reduction).unwrap_or_default() {
             let Some(count) = self.counts.get_mut(&dead) else { continue };
@@ -44,37 +58,16 @@ impl Remains {
     }
 
     /// Whether no memory of a dead process is needed.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.readers.is_empty() && self.counts.is_empty()
     }
 }
 
-impl Master {
-    /// Keeps the memory of `dead` for the reductions that it took part in.
-    pub(crate) fn keep_remains(&mut self, dead: ProcessId) {
-        let takes_part =
-            self.reductions.iter().filter(|(_, reduction)| reduction.spec.group.contains(dead.rank));
-        let reductions = takes_part.map(|(id, _)| *id).collect();
-        if self.remains.leave(dead, &reductions) {
-            self.let_be_forgotten(vec![dead]);
-        }
-    }
-
-    /// Takes in that a reduction has ended.
-    pub(crate) fn end_remains(&mut self, reduction: ReductionId) {
-        let unneeded = self.remains.end(reduction);
-        self.let_be_forgotten(unneeded);
-    }
-
-    /// Tells those who have mapped it that nobody needs the memory of these processes any more.
-    pub(crate) fn let_be_forgotten(&mut self, unneeded: Vec<ProcessId>) {
-        for process in unneeded {
-            let host = self.membership.host(process.rank);
-            let here = self.membership.peers().filter(|peer| Some(peer.host) == host);
-            let here: Vec<_> = here.map(|peer| peer.process).collect();
-            here.into_iter().for_each(|to| self.send(to, ToWorker::Forget { process }));
-        }
-    }
+/// Tells those who have mapped it that nobody needs the memory of a process any more.
+pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
+    let host = desk.members.host(process.rank);
+    let here = desk.members.peers().filter(|peer| Some(peer.host) == host);
+    desk.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
 }
 
 #[cfg(test)]
@@ -89,8 +82,8 @@ mod tests {
         assert!(!remains.leave(one, &BTreeSet::from([first, second])));
         assert!(!remains.leave(two, &BTreeSet::from([second])));
         assert!(remains.leave(ProcessId::first(3), &BTreeSet::new()), "it took part in nothing");
-        assert!(remains.end(first).is_empty());
-        assert_eq!(remains.end(second), [one, two]);
-        assert!(remains.end(second).is_empty() && remains.is_empty());
+        assert!(remains.let_go(first).is_empty());
+        assert_eq!(remains.let_go(second), [one, two]);
+        assert!(remains.let_go(second).is_empty() && remains.is_empty());
     }
 }

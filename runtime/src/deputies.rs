@@ -7,10 +7,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use everfold_master::Policy;
+use everfold_master::{Action, Deputy, Policy};
 use everfold_protocol::{
     Epoch, JobId, ProcessId, Timestamp,
-    message::{Evidence, Header, Peer, Task, ToMaster},
+    message::{Evidence, Header, Peer, Task, ToMaster, ToWorker},
     seal::Seal,
     spec::Limits,
 };
@@ -20,13 +20,10 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{
-    deputy::{Decision, Deputy},
-    transport::{
-        control::{Address, BoxStream, connect, encode_batch, read_frame},
-        handshake::{HandshakeError, Key, Purpose, Seals},
-        lobby,
-    },
+use crate::transport::{
+    control::{Address, BoxStream, connect, encode_batch, read_frame},
+    handshake::{HandshakeError, Key, Purpose, Seals},
+    lobby,
 };
 
 /// The deputy that this process hosts, and the ways to the members of its team and to other deputies.
@@ -56,13 +53,15 @@ impl Hosted {
     /// Does what the deputy wants done, as far as members are concerned; tells what the master is to hear.
     fn act(&mut self) -> Vec<ToMaster> {
         let mut reports = Vec::new();
-        while let Some(decision) = self.deputy.as_mut().and_then(Deputy::decide) {
-            match decision {
-                Decision::Report(report) => reports.push(report),
+        while let Some(action) = self.deputy.as_mut().and_then(Deputy::poll_action) {
+            match action {
+                Action::Report(report) => reports.push(report),
                 // Without its member nothing comes of the attempt, and it will be dissolved.
-                Decision::Task(member, task) => {
-                    drop(self.members.get(&member).map(|member| member.send(task)));
+                Action::Send { to, message: ToWorker::Task(task) } => {
+                    drop(self.members.get(&to).map(|member| member.send(task)));
                 }
+                // All else that there is to be told is the master's affair.
+                _ => {}
             }
         }
         reports
@@ -103,7 +102,7 @@ impl Deputies {
 
     /// When the deputy here is to see that time has passed.
     pub fn due(&self) -> Option<Timestamp> {
-        self.hosted().deputy.as_ref().and_then(Deputy::due)
+        self.hosted().deputy.as_ref().and_then(Deputy::poll_timeout)
     }
 
     /// Hosts nothing any more: members see their connections end.
@@ -119,7 +118,7 @@ impl Deputies {
         };
         let deputy = deputy.get_or_insert_with(|| {
             let policy = Policy { limits: *limits, ..self.policy };
-            let mut deputy = Deputy::new(now, self.job, self.me, peers.clone(), policy);
+            let mut deputy = Deputy::new(now, self.job, self.me.rank, peers.clone(), policy);
             departed.iter().for_each(|(process, evidence)| deputy.depart(now, *process, *evidence));
             deputy
         });

@@ -18,7 +18,7 @@
 //! | [`peers`] | the way to other processes' windows |
 //! | [`serving`] | answers those who read windows here |
 //! | [`master`] | the thread that drives the job's master |
-//! | `deputies`, `deputy` | the deputy that a rank hosts, and the way to other deputies |
+//! | `deputies` | the deputy that a rank hosts, and the way to other deputies |
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
 //! | [`patience`] | waiting for others without going to sleep at once |
@@ -34,7 +34,6 @@ pub mod ancestry;
 pub mod body;
 pub mod copier;
 mod deputies;
-mod deputy;
 pub mod descriptors;
 mod driver;
 pub mod executor;

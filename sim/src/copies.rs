@@ -192,7 +192,7 @@ impl World {
                 self.copying.contributed.insert(key, (now, contribution.data.clone()));
             }
             ToMaster::Kept(Kept { reduction, owner, segments, result: Ok(_) }) => {
-                let counts = open(*reduction).is_some_and(|(_, it)| it.group.contains(owner.rank));
+                let counts = open(*reduction).is_some_and(|(_, it)| it.group().contains(owner.rank));
                 if counts {
                     let segment = |index| SegmentId { reduction: *reduction, index: SegmentIndex(index) };
                     let copies = segments.clone().map(|index| (owner.rank, segment(index), sender.rank));
@@ -305,7 +305,7 @@ impl World {
         let there = match (refusal, world.spec_of(*reduction)) {
             // All of them are missing in one segment.
             (Refusal::ContributionLost { .. }, Some(spec)) => {
-                let segments = world.segments(*reduction, &spec).map(|(index, _)| held(Some(index)));
+                let segments = world.segments(*reduction, spec).map(|(index, _)| held(Some(index)));
                 segments.min_by_key(Path::len).unwrap_or_default()
             }
             _ => held(None),

@@ -19,7 +19,7 @@ impl World {
     pub fn tried(&self) -> Option<&Reduction> {
         let living = self.processes.iter().filter(|process| process.worker.is_some());
         let deputies = living.filter_map(|process| process.deputy.as_ref());
-        deputies.flat_map(|deputy| deputy.master.reductions()).map(|(_, reduction)| reduction).next()
+        deputies.flat_map(|deputy| deputy.machine.reductions()).map(|(_, reduction)| reduction).next()
     }
 
     /// Reductions that teams have finished, and contributions that came back from them.
@@ -49,15 +49,13 @@ impl World {
         }
         let departed = &process.departed;
         let deputy = process.deputy.get_or_insert_with(|| {
-            let mut master = master::Master::deputy(*now, JOB, rank, peers.clone(), settings.policy);
+            let mut machine = master::Deputy::new(*now, JOB, rank, peers.clone(), settings.policy);
             for failed in departed {
-                let event = master::Event::Departed(ProcessId::first(*failed), Evidence::Disconnected);
-                master.handle_event(*now, event);
+                machine.depart(*now, ProcessId::first(*failed), Evidence::Disconnected);
             }
-            Deputy { master, due: None }
+            Deputy { machine, due: None }
         });
-        let header = Header { job: JOB, epoch: Epoch(0), sender };
-        deputy.master.handle_event(*now, master::Event::Message { header, message });
+        deputy.machine.hear(*now, sender, message);
     }
 
     /// Lets the deputy at `rank` see that time has passed.
@@ -65,7 +63,7 @@ impl World {
         let now = self.now;
         if let Some(deputy) = &mut self.process_mut(rank).deputy {
             deputy.due = None;
-            deputy.master.handle_timeout(now);
+            deputy.machine.handle_timeout(now);
         }
     }
 
@@ -79,7 +77,8 @@ impl World {
         if !self.process(rank).worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             self.end_deputy(self.process(rank).id);
         }
-        while let Some(action) = self.process_mut(rank).deputy.as_mut().and_then(|it| it.master.poll_action())
+        while let Some(action) =
+            self.process_mut(rank).deputy.as_mut().and_then(|it| it.machine.poll_action())
         {
             let me = self.process(rank).id;
             match action {
@@ -103,9 +102,9 @@ impl World {
         let follow = self.settings.follow;
         let Some(deputy) = &mut self.process_mut(rank).deputy else { return };
         if follow {
-            deputy.master.check();
+            deputy.machine.check();
         }
-        if let Some(due) = deputy.master.poll_timeout()
+        if let Some(due) = deputy.machine.poll_timeout()
             && deputy.due.is_none_or(|scheduled| due < scheduled)
         {
             deputy.due = Some(due);

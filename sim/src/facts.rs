@@ -296,7 +296,7 @@ impl World {
         self.note_call(id, sender);
         let reduction = self.master().reductions().find(|(open, _)| **open == id);
         // What it refuses counts nowhere.
-        if reduction.is_some_and(|(_, reduction)| reduction.arrived.contains(sender)) {
+        if reduction.is_some_and(|(_, reduction)| reduction.arrived().contains(sender)) {
             self.facts.heard.entry((sender, id)).or_insert(inline);
         }
     }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use everfold_master::Master;
+use everfold_master as master;
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
     board::{Board, Tickets},
@@ -93,7 +93,7 @@ pub(crate) struct Process {
 /// The master of a team.
 #[derive(Debug)]
 pub(crate) struct Deputy {
-    pub master: Master,
+    pub machine: master::Deputy,
     pub due: Option<Timestamp>,
 }
 

@@ -602,7 +602,7 @@ impl World {
             Action::Renew(reduction) => self.schedule(self.now, Happening::Renew(id, reduction)),
             Action::Over(attempt) => {
                 if let Some(deputy) = &mut process.deputy {
-                    deputy.master.handle_event(now, master::Event::Over(attempt));
+                    deputy.machine.forget(now, attempt);
                 }
             }
             Action::Execute(task) => {
@@ -632,7 +632,7 @@ impl World {
             Action::Departed { process: failed, evidence } => {
                 process.departed.insert(failed.rank);
                 if let Some(deputy) = &mut process.deputy {
-                    deputy.master.handle_event(now, master::Event::Departed(failed, evidence));
+                    deputy.machine.depart(now, failed, evidence);
                 }
                 self.depart(rank, failed);
             }

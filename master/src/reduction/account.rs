@@ -10,7 +10,7 @@ use everfold_protocol::{
 };
 
 use super::Reduction;
-use crate::segment::Running;
+use crate::task::Running;
 
 /// What a reduction did so far.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,8 @@ impl Account {
     pub(super) fn complete(
         &mut self,
         at: Timestamp,
-        (index, running): (SegmentIndex, Running),
+        index: SegmentIndex,
+        running: Running,
         counters: TaskCounters,
         may_be_told: bool,
     ) {
@@ -109,6 +110,11 @@ impl Reduction {
     /// Ranks that have called it, whether their contributions count or not.
     pub(crate) fn callers(&self) -> Path {
         self.account.callers()
+    }
+
+    /// Who has done a task of it.
+    pub(crate) fn have_done_tasks(&self) -> impl Iterator<Item = Rank> {
+        self.account.executors()
     }
 
     /// Counts the last task for all who are to do it.

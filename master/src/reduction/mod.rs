@@ -7,98 +7,102 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `segment` | the state of one segment |
+//! | `tasks` | tasks that are made of its partials, and what comes of them |
 //! | `turn` | who can go on with a segment, and with which partials |
+//! | `agreement` | on what those who call it disagree |
+//! | `reach` | how it goes on in spite of processes that do not reach each other |
+//! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
+//! | `recovery` | what a failure does to it, and how what was lost is put together again |
+//! | `copying` | when an original gets its replica |
+//! | `teams` | what is different about an attempt in teams |
 //! | `account` | what is told about it once it is over |
 
 mod account;
+mod agreement;
+mod copying;
+mod reach;
+mod recovery;
+mod result;
+mod segment;
+mod tasks;
+mod teams;
 mod turn;
 
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
 use core::ops::RangeInclusive;
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{ByteRange, Contribution, Data, HalfBody, PartialReady, Piece, Source, Task},
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex, Timestamp,
+    message::{ByteRange, Contribution, Data},
     spec::Protection,
 };
-use smallvec::SmallVec;
 
-use self::account::Account;
-pub(crate) use self::turn::Turn;
-use crate::{
-    apart::{Apart, Tries},
-    copying::Copying,
-    delivery::{Misses, Told},
-    lane::Load,
-    listing::Listing,
-    machine::Timer,
-    policy::Policy,
-    queue::{Queue, Ready},
-    segment::{Abandoned, Completed, Running, Segment, Segments},
-};
+pub use self::segment::{Segment, Segments};
+use self::{account::Account, copying::Copying};
+pub(crate) use self::{result::Course, teams::Standing};
+use crate::{apart::Apart, handout::Handout, policy::Policy, queue::Ready, timers::Timer};
 
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
 pub struct Reduction {
     /// What it was called.
-    pub name: String,
+    name: String,
     /// What all agreed on; in the words of `first`.
-    pub spec: ReductionSpec,
+    spec: ReductionSpec,
     /// Whose contributions it is made of: the group that all agreed on, less those that are missing.
-    pub group: Path,
+    group: Path,
     /// Whose contributions are missing. The caller has allowed it.
-    pub missing: Path,
+    missing: Path,
     /// Who came first.
-    pub first: Rank,
+    first: Rank,
     /// Whose originals are here.
-    pub arrived: Path,
+    arrived: Path,
     /// Its segments.
-    pub segments: Segments,
+    segments: Segments,
     /// Segments without a result.
-    pub unfinished: usize,
+    unfinished: usize,
     /// How many partials one of its tasks folds.
-    pub(crate) fan_in: RangeInclusive<usize>,
-    /// Ranks that still copy the result out of other ranks' windows.
-    pub collecting: Option<Path>,
-    /// Of these, those that could not reach all of it and wait to be told more.
-    pub(crate) returned: Path,
-    /// Whether they wait for a pause to pass before they try again.
-    pub(crate) pauses: bool,
-    /// Ranks that have the result. They fold nothing any more.
-    pub(crate) collected: Path,
-    /// Dead ranks whose memory did not outlive them, although it could have.
-    pub(crate) gone: Path,
+    fan_in: RangeInclusive<usize>,
+    /// How far its result is handed out.
+    handout: Handout,
     /// Who did not reach whom.
-    pub(crate) apart: Apart,
-    /// Before this time those who did not reach somebody do not try again.
-    pub(crate) next_try: Timestamp,
-    /// What ranks that wait for the result could not reach of it.
-    pub(crate) misses: BTreeMap<Rank, Misses>,
-    /// What was told with the result.
-    pub(crate) told: Option<Told>,
-    /// What the bodies of ranks hold that could not copy the whole result.
-    pub(crate) half_bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
+    apart: Apart,
     /// Whether all processes of the group can read each other's memory.
-    pub share_memory: bool,
+    share_memory: bool,
     /// Whether all bodies came inlined so far.
-    pub inline: bool,
+    inline: bool,
     /// Whether tasks fold two partials each.
     in_pairs: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
-    pub held_bytes: u64,
+    held_bytes: u64,
     /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
-    pub(crate) originals: BTreeMap<Rank, Arc<Ready>>,
+    originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
-    pub(crate) survived: Path,
+    survived: Path,
     /// Originals that wait for their replica before they count.
-    pub(crate) uncommitted: BTreeMap<Rank, Arc<Ready>>,
-    pub(crate) copying: Copying,
-    pub(crate) segment_bytes: u64,
-    pub(crate) body_bytes: u64,
-    pub(crate) started: Timestamp,
+    uncommitted: BTreeMap<Rank, Arc<Ready>>,
+    copying: Copying,
+    segment_bytes: u64,
+    body_bytes: u64,
+    started: Timestamp,
     /// When the latest original or partial came.
-    pub(crate) last_progress: Timestamp,
-    pub(crate) account: Account,
+    last_progress: Timestamp,
+    account: Account,
+}
+
+/// What a reduction is called, and what its first caller says of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Called<'a> {
+    pub name: &'a str,
+    pub spec: &'a ReductionSpec,
+}
+
+/// How a body is cut.
+struct Sizes {
+    /// Ranks whose partials meet in a segment.
+    ranks: usize,
+    segment_bytes: u64,
 }
 
 impl Reduction {
@@ -111,38 +115,24 @@ impl Reduction {
         share_memory: bool,
     ) -> Self {
         let Contribution { name, spec, .. } = contribution;
-        let (ranks, len) = (spec.group.len(), policy.segment_len(&spec.kind, spec.group.len(), share_memory));
-        Self::cut(now, caller, (name, spec), (ranks, len), policy, share_memory)
+        let ranks = spec.group.len();
+        let sizes = Sizes { ranks, segment_bytes: policy.segment_len(&spec.kind, ranks, share_memory) };
+        Self::cut(now, caller, Called { name, spec }, sizes, policy, share_memory)
     }
 
-    /// The same in segments of so many bytes, in which the partials of so many ranks meet.
-    pub(crate) fn cut(
+    /// The same, in segments of a given length.
+    fn cut(
         now: Timestamp,
         caller: Rank,
-        (name, spec): (&str, &ReductionSpec),
-        (ranks, segment_bytes): (usize, u64),
+        Called { name, spec }: Called,
+        Sizes { ranks, segment_bytes }: Sizes,
         policy: &Policy,
         share_memory: bool,
     ) -> Self {
         let spec = spec.clone();
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
-        let segment = Segment {
-            queue: Queue::new(spec.order),
-            held_root: None,
-            turn: None,
-            listing: Listing::default(),
-            unbounded: false,
-            running: BTreeMap::new(),
-            result: None,
-            suspended: SmallVec::new(),
-            held: BTreeMap::new(),
-            abandoned: SmallVec::new(),
-            spoilt: SmallVec::new(),
-            replicas: BTreeMap::new(),
-            damaged: Vec::new(),
-            tries: Tries::default(),
-        };
+        let segment = Segment::new(spec.order);
         Self {
             name: name.to_owned(),
             group: spec.group.clone(),
@@ -152,16 +142,8 @@ impl Reduction {
             segments: Segments::repeat(segment, count as u32),
             unfinished: count as usize,
             fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
-            collecting: None,
-            returned: Path::empty(),
-            pauses: false,
-            gone: Path::empty(),
+            handout: Handout::default(),
             apart: Apart::default(),
-            next_try: Timestamp::ZERO,
-            misses: BTreeMap::new(),
-            told: None,
-            collected: Path::empty(),
-            half_bodies: BTreeMap::new(),
             share_memory,
             inline: true,
             in_pairs: false,
@@ -177,6 +159,81 @@ impl Reduction {
             account: Account::default(),
             spec,
         }
+    }
+
+    /// What it was called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What all agreed on; in the words of the first.
+    pub fn spec(&self) -> &ReductionSpec {
+        &self.spec
+    }
+
+    /// Whose contributions it is made of: the group that all agreed on, less those that are missing.
+    pub fn group(&self) -> &Path {
+        &self.group
+    }
+
+    /// Whose contributions are missing.
+    pub(crate) fn missing(&self) -> &Path {
+        &self.missing
+    }
+
+    /// Who came first.
+    pub(crate) fn first(&self) -> Rank {
+        self.first
+    }
+
+    /// Whose originals are here.
+    pub fn arrived(&self) -> &Path {
+        &self.arrived
+    }
+
+    /// How many segments have no result.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// The indices of its segments.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = SegmentIndex> + use<> {
+        self.segments.indices()
+    }
+
+    /// One of its segments.
+    pub(crate) fn segment(&self, index: SegmentIndex) -> &Segment {
+        &self.segments[index]
+    }
+
+    /// One of its segments.
+    pub(crate) fn segment_mut(&mut self, index: SegmentIndex) -> &mut Segment {
+        &mut self.segments[index]
+    }
+
+    /// Length of a segment in bytes; the last one may be shorter.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Whether all processes of the group can read each other's memory.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.share_memory
+    }
+
+    /// Most partials that one of its tasks folds, unless any number may.
+    pub(crate) fn fan_in_max(&self) -> usize {
+        *self.fan_in.end()
+    }
+
+    /// When it was started.
+    pub(crate) fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// When something has come of it last.
+    pub(crate) fn last_progress(&self) -> Timestamp {
+        self.last_progress
     }
 
     /// When its deadline passes.
@@ -220,55 +277,6 @@ impl Reduction {
     pub fn range(&self, index: SegmentIndex) -> ByteRange {
         let start = u64::from(index.0) * self.segment_bytes;
         ByteRange { start, len: self.segment_bytes.min(self.body_bytes - start) }
-    }
-
-    /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the others.
-    /// Without an own one it begins afresh, over what it held; that stays as it is if nothing comes of the task.
-    pub fn start(
-        &mut self,
-        index: SegmentIndex,
-        task: TaskId,
-        executor: ProcessId,
-        own: Option<&Arc<Ready>>,
-        sources: &[Arc<Ready>],
-        (load, late): (Load, Timestamp),
-    ) {
-        let sources_path = union(sources);
-        let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
-        let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
-        let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
-        let segment = &mut self.segments[index];
-        // From now on an array may change under a task that was given up and reads it: a partial, not its owner's original.
-        let original = Path::single(executor.rank);
-        let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1 != original;
-        for abandoned in &mut segment.abandoned {
-            abandoned.counts &= !abandoned.running.sources.iter().any(changes);
-        }
-        let sources = sources.iter().map(|ready| (ready.process, ready.path.clone())).collect();
-        let running = Running { task, executor, own: own_path, sources, path, load, late };
-        let before = segment.running.insert(executor.rank, running);
-        assert!(before.is_none(), "who is busy is given no other task of the segment");
-    }
-
-    /// What a worker is told of a task.
-    pub(crate) fn task(
-        &self,
-        task: TaskId,
-        segment: SegmentId,
-        own: Option<&Arc<Ready>>,
-        sources: Vec<Arc<Ready>>,
-    ) -> Task {
-        let source = |ready: Arc<Ready>| {
-            let Ready { process, path, data } = Arc::unwrap_or_clone(ready);
-            Source { process, path, data }
-        };
-        Task {
-            task,
-            segment,
-            range: self.range(segment.index),
-            own: own.map_or_else(Path::empty, |own| own.path.clone()),
-            sources: sources.into_iter().map(source).collect(),
-        }
     }
 
     /// Takes in `process`'s original.
@@ -333,135 +341,9 @@ impl Reduction {
         }
     }
 
-    /// Bytes that a task over `partials` counts as in a lane: what its executor has to touch.
-    pub fn task_bytes(&self, index: SegmentIndex, partials: &[Arc<Ready>]) -> u64 {
-        match self.spec.kind.array_bytes() {
-            Some(_) => self.range(index).len * partials.len() as u64,
-            None => partials.iter().map(|ready| ready.data.len()).sum(),
-        }
-    }
-
-    /// All tasks that may still be under way.
-    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Running> {
-        self.segments.iter().flat_map(|segment| {
-            let given_up = segment.abandoned.iter().map(|abandoned| &abandoned.running);
-            segment.running.values().chain(given_up)
-        })
-    }
-
-    /// Takes a task out of `running`, if `executor` works on it.
-    pub fn take_running(
-        &mut self,
-        index: SegmentIndex,
-        task: TaskId,
-        executor: ProcessId,
-    ) -> Option<Running> {
-        let segment = self.segments.get_mut(index)?;
-        let is_it = |running: &&Running| running.task == task && running.executor == executor;
-        segment.running.get(&executor.rank).filter(is_it)?;
-        segment.running.remove(&executor.rank)
-    }
-
-    /// Takes a task out of those that were given up, if `executor` works on it.
-    pub fn take_abandoned(
-        &mut self,
-        index: SegmentIndex,
-        task: TaskId,
-        executor: ProcessId,
-    ) -> Option<Abandoned> {
-        let abandoned = &mut self.segments.get_mut(index)?.abandoned;
-        let is_it = |a: &Abandoned| a.running.task == task && a.running.executor == executor;
-        let position = abandoned.iter().position(is_it)?;
-        Some(abandoned.remove(position))
-    }
-
-    /// Takes in a finished task and puts its partial where it belongs.
-    ///
-    /// Returns `None` if no such task runs there: the message is stale.
-    pub fn complete(&mut self, now: Timestamp, sender: ProcessId, done: PartialReady) -> Option<Completed> {
-        let PartialReady { task, segment: SegmentId { index, .. }, path, data, counters } = done;
-        let running = match self.take_running(index, task, sender) {
-            Some(running) => running,
-            None => {
-                let Abandoned { running, counts } = self.take_abandoned(index, task, sender)?;
-                if !(counts && self.withdraw(index, &path)) {
-                    // What it read may have changed under it.
-                    self.segments[index].spoil(sender.rank);
-                    let partials = running.partials();
-                    return Some(Completed { load: running.load, partials, counts: false });
-                }
-                running
-            }
-        };
-        debug_assert_eq!(running.path, path, "a worker does what its task says");
-        let ready = Arc::new(Ready { process: sender, path, data });
-        self.segments[index].hold(ready.clone());
-        self.put(index, ready);
-        self.last_progress = now;
-        let (load, partials) = (running.load.clone(), running.partials());
-        self.account.complete(now, (index, running), counters, self.arrived != self.group);
-        Some(Completed { load, partials, counts: true })
-    }
-
-    /// Takes what together holds `path` off the segment, the partials that wait and the tasks under way, if nobody folds
-    /// any of it with something else.
-    fn withdraw(&mut self, index: SegmentIndex, path: &Path) -> bool {
-        let segment = &mut self.segments[index];
-        let within = |ready: &Ready| ready.path.is_subset(path);
-        let waiting = segment.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
-        let tasks = segment.running.values().filter(|running| running.path.is_subset(path));
-        let count: usize = waiting.chain(tasks.map(|running| running.path.len())).sum();
-        if count != path.len() {
-            return false;
-        }
-        while segment.queue.remove(within).is_some() {}
-        let (done, running) =
-            core::mem::take(&mut segment.running).into_iter().partition(|(_, it)| it.path.is_subset(path));
-        segment.running = running;
-        for (rank, running) in BTreeMap::into_iter(done) {
-            // It goes on writing its partial.
-            segment.held.remove(&rank);
-            segment.abandoned.push(Abandoned { running, counts: false });
-        }
-        true
-    }
-
-    /// Where the finished segments lie; neighbouring ones in one window are one piece.
-    pub fn pieces(&self) -> Vec<Piece> {
-        self.pieces_at(|_, result| result.clone())
-    }
-
-    /// The same, of what `place` names for each segment and its result.
-    pub(crate) fn pieces_at(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
-            let Some(result) = &segment.result else { continue };
-            let result = place(index, result);
-            let range = self.range(index);
-            match pieces.last_mut() {
-                Some(last) if last.process == result.process && last.data == result.data => {
-                    last.range.len += range.len;
-                }
-                _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
-            }
-        }
-        pieces
-    }
-
     /// The contributions that count in one of a segment's live partials.
-    pub(crate) fn live(&self, index: SegmentIndex) -> Path {
-        let segment = &self.segments[index];
-        let parts = segment
-            .queue
-            .iter()
-            .chain(&segment.held_root)
-            .chain(&segment.result)
-            .chain(&segment.suspended)
-            .map(|ready| &ready.path)
-            .chain(segment.running.values().map(|running| &running.path));
-        parts.fold(Path::empty(), |all, path| {
-            all.union(path).unwrap_or_else(|overlap| panic!("I1: segment {index}: {overlap}"))
-        })
+    fn live(&self, index: SegmentIndex) -> Path {
+        self.segments[index].live()
     }
 
     /// The contributions that have to count in every segment: those that came and may take part.
@@ -481,10 +363,4 @@ impl Reduction {
         // One of them, as it takes long, and only where somebody asks.
         self.segments.iter().take(usize::from(self.wants_copies())).for_each(Segment::check);
     }
-}
-
-pub(crate) fn union(partials: &[Arc<Ready>]) -> Path {
-    partials.iter().fold(Path::empty(), |all, ready| {
-        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
-    })
 }

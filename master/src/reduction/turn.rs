@@ -10,6 +10,7 @@ use everfold_protocol::{
 
 use super::Reduction;
 use crate::{
+    listing::Turn,
     policy::Policy,
     queue::{Access, Ready},
 };
@@ -17,17 +18,6 @@ use crate::{
 /// Overhead of one inlined contribution, expressed in bytes: to write it for each receiver, and
 /// to read it there.
 const SOURCE_BYTES: u64 = 128;
-
-/// Who can go on with a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Turn {
-    /// The root alone, whose own partial waits there and may meet others: the result has to arrive at it.
-    Root(Rank),
-    /// The owners of partials that wait there.
-    Owners,
-    /// Somebody who begins afresh: the owners are dead, or hold copies only.
-    Anyone,
-}
 
 impl Reduction {
     /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
@@ -58,7 +48,7 @@ impl Reduction {
     /// Who can go on with a segment as it is now, if partials that may meet wait there.
     pub(crate) fn whose_turn(&mut self, index: SegmentIndex, policy: &Policy) -> Option<Turn> {
         let holds_inline = self.holds_inline(policy) || (self.inline && self.awaits_part(index));
-        if self.collecting.is_some() || holds_inline || self.waits_for_more(index) {
+        if self.is_handed_out() || holds_inline || self.waits_for_more(index) {
             return None;
         }
         let most = self.most(index);
@@ -159,7 +149,7 @@ impl Reduction {
         let rank = ready.process.rank;
         let segment = &self.segments[index];
         is_alive(rank)
-            && !self.collected.contains(rank)
+            && !self.handout.have_it().contains(rank)
             && self.is_own(index, ready)
             && !segment.is_busy(rank)
     }
@@ -169,7 +159,7 @@ impl Reduction {
     pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
         let segment = &self.segments[index];
         let takes_part = self.arrived.contains(rank)
-            && !self.collected.contains(rank)
+            && !self.handout.have_it().contains(rank)
             && self.spec.delivery.root() != Some(rank);
         let needed = segment.held.get(&rank).is_some_and(|held| {
             let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;

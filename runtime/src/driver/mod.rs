@@ -362,7 +362,7 @@ impl Driver {
                 () = until(again) => self.lock().outlet.go_on(),
                 () = until(due.map(Into::into)) => {
                     self.work(|part, now, publish| part.let_time_pass(now, publish));
-                    self.report(self.deputies.tell(|deputy| deputy.wake(self.now())));
+                    self.report(self.deputies.tell(|deputy| deputy.handle_timeout(self.now())));
                 }
                 () = until(patience) => {
                     // A process that was stopped meanwhile cannot know that the master was not.

@@ -377,10 +377,12 @@ impl<'a> Judgement<'a> {
             return Err(Violation::new(LEAVE, "the master has not gone"));
         }
         if let Some(reduction) = world.tried() {
-            return Err(Violation::new(OPEN, format!("a deputy has {:?}", reduction.name)));
+            return Err(Violation::new(OPEN, format!("a deputy has {:?}", reduction.name())));
         }
         match world.master().reductions().next() {
-            Some((_, reduction)) => Err(Violation::new(OPEN, format!("the master has {:?}", reduction.name))),
+            Some((_, reduction)) => {
+                Err(Violation::new(OPEN, format!("the master has {:?}", reduction.name())))
+            }
             None => Ok(()),
         }
     }
@@ -388,11 +390,14 @@ impl<'a> Judgement<'a> {
     /// What the master knows of a reduction that did not end.
     fn what_is_open(&self, planned: &Planned) -> String {
         let open = self.world.master().reductions().map(|(_, reduction)| reduction);
-        match open.into_iter().find(|reduction| reduction.name == planned.name) {
+        match open.into_iter().find(|reduction| reduction.name() == planned.name) {
             None => "it waits; the master knows of no such reduction".to_owned(),
             Some(reduction) => format!(
                 "it waits; the master has {} of {}, {} segments unfinished, collecting {:?}",
-                reduction.arrived, reduction.group, reduction.unfinished, reduction.collecting
+                reduction.arrived(),
+                reduction.group(),
+                reduction.unfinished(),
+                reduction.collecting()
             ),
         }
     }

@@ -1,23 +1,24 @@
 //! Whether a contribution may take part, and in what.
 
-use alloc::{borrow::ToOwned, string::ToString};
+use alloc::string::ToString;
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
+    Path, ProcessId, Rank, ReductionId,
     message::Contribution,
     report::Refusal,
     spec::{Aspect, Delivery},
 };
 
+use super::Master;
 use crate::{
-    machine::{Master, Timer},
-    reduction::Reduction,
+    reduction::{Called, Reduction},
+    timers::Timer,
 };
 
 impl Master {
-    pub(crate) fn contribute(&mut self, now: Timestamp, sender: ProcessId, contribution: Contribution) {
+    pub(super) fn contribute(&mut self, sender: ProcessId, contribution: Contribution) {
         let id = contribution.reduction;
         if id.is_in_teams() {
-            return self.contribute_in_teams(now, sender, contribution);
+            return self.contribute_in_teams(sender, contribution);
         }
         let told = self.refused_before(id, sender.rank, &contribution.spec.group);
         let is_news = told.is_none() && !self.reductions.contains_key(&id);
@@ -39,12 +40,12 @@ impl Master {
         }
         self.expose_skipped(sender.rank, &contribution);
         if let Some(reduction) = self.reductions.get(&id) {
-            if reduction.arrived.contains(sender.rank) {
-                self.stale(sender, "second contribution to one reduction");
+            if reduction.arrived().contains(sender.rank) {
+                self.desk.outbox.stale(sender, "second contribution to one reduction");
                 return;
             }
             let Contribution { name, spec, .. } = &contribution;
-            if let Some(refusal) = disagreement(reduction, sender.rank, id, name, spec) {
+            if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
                 self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
                 self.tell_refused(id, Path::single(sender.rank), refusal);
                 return;
@@ -53,53 +54,54 @@ impl Master {
         let passed_by = self.passed_by(sender.rank, &contribution);
         let reduction = self.reductions.entry(id).or_insert_with(|| {
             if let Some(deadline) = contribution.spec.deadline {
-                self.timers.insert((now + deadline, Timer::Deadline(id)));
+                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
             }
-            let share_memory = self.membership.share_memory(&contribution.spec.group);
-            let mut reduction = Reduction::new(now, sender.rank, &contribution, &self.policy, share_memory);
-            if self.paces.folds_in_pairs(&contribution.spec.kind, self.policy.slow_fold) {
+            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
+            let mut reduction =
+                Reduction::new(self.desk.now, sender.rank, &contribution, &self.desk.policy, share_memory);
+            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
                 reduction.fold_in_pairs();
             }
-            if let Some(end) = reduction.gathers_until(&self.policy) {
-                self.timers.insert((end, Timer::Gathered(id)));
+            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
+                self.desk.timers.set(end, Timer::Gathered(id));
             }
             reduction
         });
-        reduction.arrive(now, sender, contribution.data, contribution.spec.trace);
+        reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
         if let Some(refusal) = passed_by {
             self.refuse(id, refusal);
             return;
         }
         let at_once = reduction.wants_copies() && reduction.copies_at_once();
         if reduction.wants_copies() && !at_once {
-            let wait = reduction.copy_wait(sender.rank, self.policy.limits.ping_interval);
-            self.look_for_copies(now + wait, id);
+            let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
+            self.look_for_copies(self.desk.now + wait, id);
         }
         let reduction = &self.reductions[&id];
-        match self.absent(&reduction.group, &reduction.arrived) {
-            Some(refusal) => self.do_without(now, id, refusal),
-            None => self.proceed(now, id),
+        match self.desk.members.absent(reduction.group(), reduction.arrived()) {
+            Some(refusal) => self.do_without(id, refusal),
+            None => self.proceed(id),
         }
         if at_once {
-            self.order_copies_for(now, id, sender.rank);
+            self.copies(id, |reduction, desk| reduction.order_copies_for(id, sender.rank, desk));
         }
     }
 
     /// What `caller`, who believes in `group`, hears if a reduction has been refused.
     fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
-        let Self { refusals, membership, .. } = self;
+        let Self { refusals, desk, .. } = self;
         if self.reductions.contains_key(&id) {
             refusals.pass(id, caller);
             return None;
         }
-        refusals.tell(id, caller, group, |rank| membership.may_call(*rank))
+        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
     }
 
     /// Whether `sender` calls something else than those who have called a reduction that is open.
     fn disagrees(&self, sender: ProcessId, contribution: &Contribution) -> bool {
         let Contribution { reduction: id, name, spec, .. } = contribution;
         let open = self.reductions.get(id);
-        open.is_some_and(|open| disagreement(open, sender.rank, *id, name, spec).is_some())
+        open.is_some_and(|open| open.disagreement(*id, sender.rank, Called { name, spec }).is_some())
     }
 
     /// Why `sender` may not contribute, whatever the others say.
@@ -107,9 +109,9 @@ impl Master {
         let spec = &contribution.spec;
         let rank = sender.rank;
         let group = || spec.group.clone();
-        let limit = self.policy.limits.body_bytes_max;
+        let limit = self.desk.policy.limits.body_bytes_max;
         let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
-        let size = self.membership.size();
+        let size = self.desk.members.size();
         if spec.group.is_empty() {
             Some(Refusal::EmptyGroup)
         } else if spec.group.last().is_some_and(|last| last.0 >= size) {
@@ -129,26 +131,9 @@ impl Master {
         } else if spec.allow_missing {
             None
         } else {
-            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| &reduction.arrived);
-            self.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
+            let arrived = self.reductions.get(&contribution.reduction).map(|reduction| reduction.arrived());
+            self.desk.members.absent(&spec.group, arrived.unwrap_or(&Path::empty()))
         }
-    }
-
-    /// Why a reduction of `group` cannot complete, given who has arrived.
-    pub(crate) fn absent(&self, group: &Path, arrived: &Path) -> Option<Refusal> {
-        if self.membership.everyone_here() {
-            return None;
-        }
-        // Few are gone, many may have arrived.
-        let of_group = |gone: &Path| -> Path {
-            gone.intersection(group).iter().filter(|rank| !arrived.contains(*rank)).collect()
-        };
-        let failed = of_group(self.membership.failed());
-        if !failed.is_empty() {
-            return Some(Refusal::ProcessFailed { ranks: failed });
-        }
-        let left = of_group(self.membership.leaving());
-        (!left.is_empty()).then_some(Refusal::RanksLeft { ranks: left })
     }
 
     /// Ends the oldest reduction of the same name if `rank` belongs to its group and has just passed it by: it
@@ -160,16 +145,16 @@ impl Master {
             return;
         };
         // What is missing of a rank that lives has come, and could not be read.
-        let has_called = reduction.arrived.contains(rank) || reduction.missing.contains(rank);
-        if has_called || !reduction.spec.group.contains(rank) {
+        let has_called = reduction.arrived().contains(rank) || reduction.missing().contains(rank);
+        if has_called || !reduction.spec().group.contains(rank) {
             return;
         }
         let refusal = Refusal::Mismatch {
-            name: reduction.name.clone(),
+            name: reduction.name().to_string(),
             sequence: skipped.sequence,
             aspect: Aspect::Group,
-            first: reduction.first,
-            first_says: reduction.spec.group.to_string(),
+            first: reduction.first(),
+            first_says: reduction.spec().group.to_string(),
             other: rank,
             other_says: format!("{} (as its call {})", contribution.spec.group, id.sequence),
         };
@@ -187,8 +172,8 @@ impl Master {
         let latest = ReductionId { sequence: u64::MAX, ..id }.called();
         let mut later = self.reductions.range(id..=latest);
         let (later, rank, reduction) = later.find_map(|(later, reduction)| {
-            let lives = |rank: &Rank| self.membership.alive(*rank).is_some();
-            let callers = reduction.arrived.iter().chain(reduction.missing.iter().filter(lives));
+            let lives = |rank: &Rank| self.desk.is_alive(*rank);
+            let callers = reduction.arrived().iter().chain(reduction.missing().iter().filter(lives));
             let rank = callers.into_iter().find(|rank| group.contains(*rank))?;
             Some((later, rank, reduction))
         })?;
@@ -199,31 +184,7 @@ impl Master {
             first: caller,
             first_says: group.to_string(),
             other: rank,
-            other_says: format!("{} (as its call {})", reduction.spec.group, later.sequence),
+            other_says: format!("{} (as its call {})", reduction.spec().group, later.sequence),
         })
     }
-}
-
-/// On what `rank` and those who came before it disagree.
-pub(crate) fn disagreement(
-    reduction: &Reduction,
-    rank: Rank,
-    id: ReductionId,
-    name: &str,
-    spec: &ReductionSpec,
-) -> Option<Refusal> {
-    let (aspect, first_says, other_says) = if reduction.name == name {
-        reduction.spec.disagreement(spec)?
-    } else {
-        (Aspect::Name, reduction.name.clone(), name.to_owned())
-    };
-    Some(Refusal::Mismatch {
-        name: reduction.name.clone(),
-        sequence: id.sequence,
-        aspect,
-        first: reduction.first,
-        first_says,
-        other: rank,
-        other_says,
-    })
 }

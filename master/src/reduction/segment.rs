@@ -1,83 +1,21 @@
 //! The state of one segment: which partials wait, which are worked on, which copies there are.
 
-use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::ops::{Index, IndexMut};
 
-use everfold_protocol::{Path, ProcessId, Rank, SegmentIndex, TaskId, Timestamp, report::Refusal};
+use everfold_protocol::{Path, ProcessId, Rank, SegmentId, SegmentIndex, TaskId, Timestamp, spec::Order};
 use smallvec::SmallVec;
 
 use crate::{
     apart::Tries,
-    lane::Load,
-    listing::Listing,
+    listing::{Listing, Turn, Waiting},
     queue::{Queue, Ready},
-    reduction::Turn,
+    task::{Abandoned, Running},
 };
 
 /// How often what lies at a living process is read again that was damaged when it was read, before that is believed of what
 /// lies there.
 const READ_AGAIN: u32 = 3;
-
-/// A task that its executor works on.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// Which task.
-    pub task: TaskId,
-    /// Who works on it.
-    pub executor: ProcessId,
-    /// What the executor held before.
-    pub own: Path,
-    /// What it reads, and from whom.
-    pub sources: Vec<(ProcessId, Path)>,
-    /// What its result will hold.
-    pub path: Path,
-    /// What it takes of its executor and of those it reads from.
-    pub load: Load,
-    /// From when on it may be late.
-    pub late: Timestamp,
-}
-
-impl Running {
-    /// Number of partials that meet in it.
-    pub(crate) fn partials(&self) -> usize {
-        self.sources.len() + usize::from(!self.own.is_empty())
-    }
-
-    /// Whose contributions it reads from `process`; all that meet in it, if it reads nothing there.
-    pub(crate) fn held_by(&self, process: ProcessId) -> Path {
-        let sources = self.sources.iter().filter(|(owner, _)| *owner == process);
-        let held: Path = sources.flat_map(|(_, path)| path.iter()).collect();
-        if held.is_empty() { self.path.clone() } else { held }
-    }
-}
-
-impl Running {
-    /// What its reduction ends in if it cannot be done because of `culprit`.
-    pub(crate) fn not_folded(&self, culprit: ProcessId, reason: String) -> Refusal {
-        Refusal::FoldFailed { executor: self.executor.rank, path: self.held_by(culprit), reason }
-    }
-}
-
-/// A task that was given up while its executor may still work on it.
-#[derive(Clone, Debug)]
-pub struct Abandoned {
-    /// The task.
-    pub running: Running,
-    /// Whether its result still counts if it comes first: what it reads is as it was, and nobody folds a part of what was put in
-    /// its place with something else.
-    pub counts: bool,
-}
-
-/// What becomes of the result of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// What the task took.
-    pub load: Load,
-    /// Number of partials that have met in it.
-    pub partials: usize,
-    /// Whether it counts: nobody else was faster, and it is still of use.
-    pub counts: bool,
-}
 
 /// All segments of a body, by their index.
 #[derive(Clone, Debug)]
@@ -156,37 +94,164 @@ impl<'a> IntoIterator for &'a mut Segments {
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// Partials without a partner.
-    pub queue: Queue,
+    pub(super) queue: Queue,
     /// The root's own partial, kept back until the rest of the group is one partial.
-    pub held_root: Option<Arc<Ready>>,
+    pub(super) held_root: Option<Arc<Ready>>,
     /// Who is known to be able to go on with it.
-    pub(crate) turn: Option<Turn>,
+    pub(super) turn: Option<Turn>,
     /// Where it is listed as one that waits.
-    pub(crate) listing: Listing,
+    pub(super) listing: Listing,
     /// Whether tasks may have any number of partials.
-    pub(crate) unbounded: bool,
+    pub(super) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.
-    pub running: BTreeMap<Rank, Running>,
+    pub(super) running: BTreeMap<Rank, Running>,
     /// The finished segment.
-    pub result: Option<Arc<Ready>>,
+    pub(super) result: Option<Arc<Ready>>,
     /// Partials of processes that could not be reached and have not been declared failed.
-    pub suspended: SmallVec<[Arc<Ready>; 1]>,
+    pub(super) suspended: SmallVec<[Arc<Ready>; 1]>,
     /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
     /// until that rank executes another one.
-    pub held: BTreeMap<Rank, Arc<Ready>>,
+    pub(super) held: BTreeMap<Rank, Arc<Ready>>,
     /// Tasks that were given up.
-    pub abandoned: SmallVec<[Abandoned; 1]>,
+    pub(super) abandoned: SmallVec<[Abandoned; 1]>,
     /// Ranks whose own partial is of no use any more. They can only begin afresh.
-    pub spoilt: SmallVec<[Rank; 1]>,
+    pub(super) spoilt: SmallVec<[Rank; 1]>,
     /// Replicas of originals, by owner. There may be several: a keeper that was not waited for has answered.
-    pub replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
+    pub(super) replicas: BTreeMap<Rank, SmallVec<[Arc<Ready>; 1]>>,
     /// How often the partial, original or replica with this path at this rank was damaged when it was read.
-    pub(crate) damaged: Vec<(Rank, Path, u32)>,
+    pub(super) damaged: Vec<(Rank, Path, u32)>,
     /// How those go on who cannot reach what waits here, if nobody else can.
-    pub(crate) tries: Tries,
+    pub(super) tries: Tries,
 }
 
 impl Segment {
+    /// A segment to which nothing has come.
+    pub(super) fn new(order: Order) -> Self {
+        Self {
+            queue: Queue::new(order),
+            held_root: None,
+            turn: None,
+            listing: Listing::default(),
+            unbounded: false,
+            running: BTreeMap::new(),
+            result: None,
+            suspended: SmallVec::new(),
+            held: BTreeMap::new(),
+            abandoned: SmallVec::new(),
+            spoilt: SmallVec::new(),
+            replicas: BTreeMap::new(),
+            damaged: Vec::new(),
+            tries: Tries::default(),
+        }
+    }
+
+    /// Partials without a partner.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Who is known to be able to go on with it.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        self.turn
+    }
+
+    /// Notes who can go on with it.
+    pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+    }
+
+    /// Where it is listed as one that waits.
+    pub(crate) fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// What is listed of it.
+    pub(crate) fn waiting(&mut self, id: SegmentId, started: Timestamp) -> Waiting<'_> {
+        Waiting { id, started, queue: &mut self.queue, listing: &mut self.listing }
+    }
+
+    /// Tasks that are being worked on, by executor.
+    pub(crate) fn running(&self) -> &BTreeMap<Rank, Running> {
+        &self.running
+    }
+
+    /// Lets the task of `executor` be late not before that time.
+    pub(crate) fn put_off(&mut self, executor: Rank, late: Timestamp) {
+        if let Some(running) = self.running.get_mut(&executor) {
+            running.late = late;
+        }
+    }
+
+    /// Tasks that were given up.
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = &Running> {
+        self.abandoned.iter().map(|abandoned| &abandoned.running)
+    }
+
+    /// All tasks that may still be under way.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Running> {
+        self.running.values().chain(self.given_up())
+    }
+
+    /// Takes all of them off it.
+    pub(crate) fn take_tasks(&mut self) -> impl Iterator<Item = Running> {
+        let given_up = self.abandoned.drain(..).map(|abandoned| abandoned.running);
+        core::mem::take(&mut self.running).into_values().chain(given_up)
+    }
+
+    /// Takes a task out of those that are being worked on, if `executor` does.
+    pub(super) fn take_running(&mut self, task: TaskId, executor: ProcessId) -> Option<Running> {
+        let is_it = |running: &&Running| running.task == task && running.executor == executor;
+        self.running.get(&executor.rank).filter(is_it)?;
+        self.running.remove(&executor.rank)
+    }
+
+    /// Takes a task out of those that were given up, if `executor` works on it.
+    pub(super) fn take_abandoned(&mut self, task: TaskId, executor: ProcessId) -> Option<Abandoned> {
+        let is_it = |a: &Abandoned| a.running.task == task && a.running.executor == executor;
+        let position = self.abandoned.iter().position(is_it)?;
+        Some(self.abandoned.remove(position))
+    }
+
+    /// Takes what together holds `path` off it, the partials that wait and the tasks under way, if nobody folds any of it
+    /// with something else.
+    pub(super) fn withdraw(&mut self, path: &Path) -> bool {
+        let within = |ready: &Ready| ready.path.is_subset(path);
+        let waiting = self.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
+        let tasks = self.running.values().filter(|running| running.path.is_subset(path));
+        let count: usize = waiting.chain(tasks.map(|running| running.path.len())).sum();
+        if count != path.len() {
+            return false;
+        }
+        while self.queue.remove(within).is_some() {}
+        let (done, running) =
+            core::mem::take(&mut self.running).into_iter().partition(|(_, it)| it.path.is_subset(path));
+        self.running = running;
+        for (rank, running) in BTreeMap::into_iter(done) {
+            // It goes on writing its partial.
+            self.held.remove(&rank);
+            self.abandoned.push(Abandoned { running, counts: false });
+        }
+        true
+    }
+
+    /// The contributions in its live partials.
+    ///
+    /// # Panics
+    /// If one is in two of them.
+    pub(super) fn live(&self) -> Path {
+        let parts = self
+            .queue
+            .iter()
+            .chain(&self.held_root)
+            .chain(&self.result)
+            .chain(&self.suspended)
+            .map(|ready| &ready.path)
+            .chain(self.running.values().map(|running| &running.path));
+        parts.fold(Path::empty(), |all, path| {
+            all.union(path).unwrap_or_else(|overlap| panic!("I1: a contribution counts twice: {overlap}"))
+        })
+    }
+
     /// Whether `rank` works here.
     pub(crate) fn is_busy(&self, rank: Rank) -> bool {
         self.running.contains_key(&rank) || self.is_busy_in_vain(rank)

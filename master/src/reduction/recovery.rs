@@ -26,11 +26,12 @@ use everfold_protocol::{
     report::{FailureRecord, Refusal, Restored},
 };
 
+use super::Reduction;
 use crate::{
+    desk::Desk,
     membership::Membership,
     queue::{Queue, Ready},
-    reduction::Reduction,
-    segment::{Abandoned, Running},
+    task::{Abandoned, Running},
 };
 
 impl Reduction {
@@ -100,8 +101,7 @@ impl Reduction {
         self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
         self.copying.keepers.place_anew();
         // What was copied of a result with them is none any more.
-        self.half_bodies.clear();
-        self.told = None;
+        self.handout.start_over();
         for segment in &mut self.segments {
             segment.replicas.retain(|owner, _| !ranks.contains(*owner));
         }
@@ -125,7 +125,8 @@ impl Reduction {
         undone: Option<&Running>,
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let (group, gone, share_memory) = (self.group.clone(), self.gone.clone(), self.share_memory);
+        let (group, gone, share_memory) =
+            (self.group.clone(), self.handout.gone().clone(), self.share_memory);
         let belongs = |path: &Path| path.is_subset(&group);
         let is_alive = |process: ProcessId| members.alive(process.rank).is_some();
         let usable = |ready: &Ready| {
@@ -192,25 +193,24 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
     /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
-    /// `times`: now, how long a read waits, and for how long at most it is tried where nobody else can do it. Returns whether something
-    /// begins to wait.
+    /// Returns whether something begins to wait.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried for too long.
-    pub fn unreachable(
+    pub(crate) fn unreachable(
         &mut self,
         index: SegmentIndex,
         running: Running,
         culprit: ProcessId,
         reason: String,
-        members: &Membership,
-        times: (Timestamp, Duration, Duration),
+        desk: &Desk,
     ) -> Result<bool, Refusal> {
+        let members = &desk.members;
         if members.alive(culprit.rank).is_none() {
             // Its memory is not there any more: it did not just die.
             return self.damaged(index, &running, culprit, members).map(|()| false);
         }
-        if self.did_not_reach(index, running.executor, culprit, times, members) {
+        if self.did_not_reach(index, running.executor, culprit, desk) {
             return Err(running.not_folded(culprit, reason));
         }
         self.repair(index, Some(&running), members)?;
@@ -299,8 +299,7 @@ impl Reduction {
 
     /// Lets partials that could not be reached take part again.
     pub fn resume(&mut self, index: SegmentIndex) {
-        let tries = &mut self.segments[index].tries;
-        (tries.pauses, tries.rested) = (false, true);
+        self.segments[index].tries.go_on();
         for ready in core::mem::take(&mut self.segments[index].suspended) {
             self.put(index, ready);
         }
@@ -315,7 +314,7 @@ impl Reduction {
         };
         let can_help =
             |rank: Rank| rank != executor && members.alive(rank).is_some() && !segment.is_busy_in_vain(rank);
-        let somebody = self.arrived.difference(&self.collected).iter().any(can_help);
+        let somebody = self.arrived.difference(self.handout.have_it()).iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
         let own = self.segments[index].held.remove(&executor);
         let somebody = somebody && !self.awaits_last_try(index);
@@ -344,7 +343,7 @@ impl Reduction {
         let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
         let copies = segment.folded().chain(&half_filled).chain(originals).chain(replicas);
         let usable = |ready: &&Arc<Ready>| {
-            let is_there = members.readable(ready, self.share_memory) && ready.outlasts(&self.gone);
+            let is_there = members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone());
             is_there && ready.path.is_subset(lost)
         };
         let mut copies: Vec<&Arc<Ready>> = copies.filter(usable).collect();

@@ -1,0 +1,47 @@
+//! What all rules of a job work with: the time, its sizes and members, what is due, and what is said.
+
+use everfold_protocol::{
+    Path, Rank, Timestamp,
+    message::{News, ToWorker},
+};
+
+use crate::{event::Notice, membership::Membership, outbox::Outbox, policy::Policy, timers::Timers};
+
+/// The desk at which a machine decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk {
+    /// When the latest event came.
+    pub now: Timestamp,
+    pub policy: Policy,
+    pub members: Membership,
+    pub timers: Timers,
+    pub outbox: Outbox,
+}
+
+impl Desk {
+    /// A desk at which nothing is due.
+    pub fn new(now: Timestamp, policy: Policy, members: Membership) -> Self {
+        Self { now, policy, members, timers: Timers::default(), outbox: Outbox::default() }
+    }
+
+    /// Whether `rank` takes part.
+    pub fn is_alive(&self, rank: Rank) -> bool {
+        self.members.alive(rank).is_some()
+    }
+
+    /// Tells each of `ranks` that takes part the same.
+    pub fn send_each(&mut self, ranks: &Path, message: &ToWorker) {
+        self.outbox.send_each(self.members.processes_of(ranks), message);
+    }
+
+    /// Tells everyone who takes part the same.
+    pub fn send_all(&mut self, message: &ToWorker) {
+        self.outbox.send_each(self.members.processes(), message);
+    }
+
+    /// Tells the group of a reduction, and whoever watches.
+    pub fn tell(&mut self, group: &Path, news: News) {
+        self.send_each(group, &ToWorker::News(news.clone()));
+        self.outbox.notice(Notice::News(news));
+    }
+}

@@ -1,0 +1,275 @@
+//! Who copies a result, who has it, and who lends it.
+//!
+//! It knows ranks and the bytes that they hold, and nothing of segments: what that makes of a reduction is in
+//! `reduction::result`.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use core::time::Duration;
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, Timestamp,
+    message::{ByteRange, Data, HalfBody},
+    report::Report,
+};
+
+use crate::{membership::Membership, queue::Ready, tries::TimeTried};
+
+/// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are on as
+/// many hosts, if there are: of two hosts a rank reaches one, if any two cannot reach each other.
+const LENDERS: usize = 2;
+
+/// How far a result is handed out. It may be handed out several times.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handout {
+    /// Ranks that still copy the result out of other ranks' windows; nothing while it is not handed out.
+    waiting: Option<Path>,
+    /// Of these, those that could not reach all of it and wait to be told more.
+    returned: Path,
+    /// Whether they wait for a pause to pass before they try again.
+    pauses: bool,
+    /// Ranks that have the result. They fold nothing any more.
+    have_it: Path,
+    /// What ranks that wait could not reach of it.
+    misses: BTreeMap<Rank, Misses>,
+    /// What was told with the result.
+    told: Option<Told>,
+    /// What the bodies of ranks hold that could not copy the whole result, or that lend it.
+    bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
+    /// Dead ranks whose memory did not outlive them, although it could have.
+    gone: Path,
+}
+
+/// What the reports of a reduction say alike from its first hand-out on: some calls have ended with it.
+#[derive(Clone, Debug)]
+struct Told {
+    survived: Path,
+    protected: Path,
+}
+
+/// What a rank could not copy of a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Misses {
+    /// Bytes of the result that it had when it missed something last.
+    collected: u64,
+    /// For how long it has got no further.
+    tried: TimeTried,
+    /// Ranks that live and hold a piece, and that it could not reach.
+    unreached: Path,
+    /// The latest of them.
+    last: Option<Rank>,
+}
+
+impl Misses {
+    /// Takes in that the rank has missed something, when it had so many bytes of the result.
+    pub fn again(&mut self, now: Timestamp, collected: u64, patience: Duration) {
+        if collected > self.collected {
+            (self.collected, self.tried) = (collected, TimeTried::default());
+        }
+        self.tried.again(now, patience);
+    }
+
+    /// Takes in that it could not reach `owner`, who lives.
+    pub fn not_reached(&mut self, owner: Rank) {
+        self.unreached = self.unreached.iter().chain([owner]).collect();
+        self.last = Some(owner);
+    }
+
+    /// Whether it did not reach `owner`.
+    pub fn contain(&self, owner: Rank) -> bool {
+        self.unreached.contains(owner)
+    }
+
+    /// Whom it did not reach last.
+    pub fn last(&self) -> Option<Rank> {
+        self.last
+    }
+
+    /// Whether it has got no further for longer than `most`.
+    pub fn exceed(&self, most: Duration) -> bool {
+        self.tried.exceeds(most)
+    }
+
+    /// How long to wait before its next try.
+    pub fn pause(&self) -> Duration {
+        self.tried.pause()
+    }
+}
+
+impl Handout {
+    /// Ranks that still copy the result, if it is handed out.
+    pub fn waiting(&self) -> Option<&Path> {
+        self.waiting.as_ref()
+    }
+
+    /// Whether `rank` still copies the result.
+    pub fn awaits(&self, rank: Rank) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.contains(rank))
+    }
+
+    /// Ranks that have the result.
+    pub fn have_it(&self) -> &Path {
+        &self.have_it
+    }
+
+    /// Lets `ranks` copy the result.
+    pub fn begin(&mut self, ranks: Path) {
+        self.overwrite();
+        self.returned = Path::empty();
+        self.misses.clear();
+        self.waiting = Some(ranks);
+    }
+
+    /// Lets nobody copy the result any more.
+    pub fn end(&mut self) {
+        self.waiting = None;
+    }
+
+    /// Takes in that all who live have the result.
+    pub fn complete(&mut self) {
+        self.waiting = Some(Path::empty());
+    }
+
+    /// Notes that `rank` copies nothing more. Returns whether it did.
+    pub fn stop(&mut self, rank: Rank) -> bool {
+        let waited = self.waiting.as_mut().is_some_and(|waiting| waiting.remove(rank));
+        if waited {
+            self.returned.remove(rank);
+            self.misses.remove(&rank);
+        }
+        waited
+    }
+
+    /// Notes that `rank`, which has copied the result, has it.
+    pub fn serve(&mut self, rank: Rank) {
+        self.have_it.insert(rank).expect("it has waited");
+    }
+
+    /// Takes in that a rank has missed something, when it had so many bytes of the result.
+    pub fn miss(&mut self, rank: Rank, collected: u64) -> &mut Misses {
+        self.returned.insert(rank).expect("it was told once");
+        let first =
+            || Misses { collected, tried: TimeTried::default(), unreached: Path::empty(), last: None };
+        self.misses.entry(rank).or_insert_with(first)
+    }
+
+    /// What `rank` has missed, if it was out of reach although its owner lives.
+    pub fn missed(&self, rank: Rank) -> Option<&Misses> {
+        self.misses.get(&rank).filter(|misses| !misses.unreached.is_empty())
+    }
+
+    /// Begins a pause before those try again that have missed something. Returns false if there is one.
+    pub fn pause(&mut self) -> bool {
+        !core::mem::replace(&mut self.pauses, true)
+    }
+
+    /// Ends that pause. Returns whether there is somebody to try again.
+    pub fn go_on(&mut self) -> bool {
+        self.pauses = false;
+        !self.returned.is_empty()
+    }
+
+    /// Whether all who still copy the result have missed something.
+    pub fn is_stuck(&self) -> bool {
+        self.waiting.as_ref() == Some(&self.returned)
+    }
+
+    /// Takes those who have missed something, to be told anew where the result lies.
+    pub fn take_returned(&mut self) -> Path {
+        self.overwrite();
+        core::mem::take(&mut self.returned)
+    }
+
+    /// Notes that the memory of `dead` did not outlive it.
+    pub fn lose(&mut self, dead: Rank) {
+        self.gone = self.gone.iter().chain([dead]).collect();
+    }
+
+    /// Dead ranks whose memory did not outlive them.
+    pub fn gone(&self) -> &Path {
+        &self.gone
+    }
+
+    /// The report of a result: in part, what was told with it first.
+    pub fn tell(&mut self, report: Report) -> Report {
+        let Report { survived, protected, .. } = &report;
+        let told = || Told { survived: survived.clone(), protected: protected.clone() };
+        let Told { survived, protected } = self.told.get_or_insert_with(told).clone();
+        Report { survived, protected, ..report }
+    }
+
+    /// Takes in that no rank that lives has heard a report.
+    pub fn tell_anew(&mut self) {
+        self.told = None;
+    }
+
+    /// Takes in that there will be another result, with other contributors: what was copied of this one is none any more.
+    pub fn start_over(&mut self) {
+        self.bodies.clear();
+        self.told = None;
+    }
+
+    /// Keeps what the body of `process` holds.
+    pub fn keep(&mut self, process: ProcessId, body: HalfBody) {
+        self.bodies.insert(process.rank, (process, body));
+    }
+
+    /// Keeps that `process` lends the whole result, which lies there.
+    pub fn lend(&mut self, process: ProcessId, data: Data) {
+        self.keep(process, HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
+    }
+
+    /// Forgets what the body of `rank` holds.
+    pub fn drop_body(&mut self, rank: Rank) {
+        self.bodies.remove(&rank);
+    }
+
+    /// Whether it is known what the body of `rank` holds.
+    pub fn keeps(&self, rank: Rank) -> bool {
+        self.bodies.contains_key(&rank)
+    }
+
+    /// Whether no body holds a part of the result.
+    pub fn keeps_nothing(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
+    /// What bodies hold of a segment that lies in `range`: all of it, which is of `group`, or their owner's contribution.
+    pub fn of_segment<'a>(
+        &'a self,
+        range: ByteRange,
+        group: &'a Path,
+    ) -> impl Iterator<Item = Arc<Ready>> + 'a {
+        self.bodies.iter().filter_map(move |(&rank, (process, half))| {
+            let path = match () {
+                () if half.collected >= range.end() => group.clone(),
+                () if half.untouched <= range.start => Path::single(rank),
+                () => return None,
+            };
+            Some(Arc::new(Ready { process: *process, path, data: half.data.clone() }))
+        })
+    }
+
+    /// Who lives and lends the whole result.
+    pub fn lenders<'a>(&'a self, members: &'a Membership) -> impl Iterator<Item = ProcessId> + 'a {
+        let whole = self.bodies.values().filter(|(_, half)| half.collected == u64::MAX);
+        whole.map(|(process, _)| *process).filter(|process| members.alive(process.rank).is_some())
+    }
+
+    /// Whether it takes one lender more, besides those there are: `rank`.
+    pub fn wants_lender(&self, rank: Rank, members: &Membership) -> bool {
+        let hosts: BTreeSet<_> = self.lenders(members).map(|lender| members.host(lender.rank)).collect();
+        let is_elsewhere = hosts.len() < LENDERS && !hosts.contains(&members.host(rank));
+        let is_missed = || self.misses.values().any(|misses| !misses.unreached.is_empty());
+        self.lenders(members).count() < LENDERS || is_elsewhere || is_missed()
+    }
+
+    /// Takes in that bodies are about to be written: no contribution is left in them.
+    fn overwrite(&mut self) {
+        for (_, half) in self.bodies.values_mut() {
+            half.untouched = u64::MAX;
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! How a reduction ends: well, or refused.
+
+use alloc::{boxed::Box, vec::Vec};
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId,
+    message::{Data, Finished, NotCollected, Task, ToWorker},
+    report::Refusal,
+    spec::Delivery,
+};
+
+use super::Master;
+use crate::{
+    event::Notice,
+    reduction::{Course, Reduction},
+    timers::Timer,
+};
+
+/// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
+/// these lists together would grow with the square of the group.
+const TASKS_TOLD_MAX: usize = 64;
+
+impl Master {
+    /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
+    pub(super) fn finish(&mut self, id: ReductionId, last: Option<Task>) {
+        let Self { desk, scheduler, reductions, .. } = self;
+        let reduction = reductions.get_mut(&id).expect("only live reductions finish");
+        scheduler.strike_off(id, reduction);
+        if let Some(end) = reduction.gathers_until(&desk.policy) {
+            desk.timers.call_off(end, Timer::Gathered(id));
+        }
+        if let Delivery::FirstOf(candidates) = &reduction.spec().delivery {
+            let candidates = candidates.clone();
+            return self.deliver(id, &candidates);
+        }
+        let root = reduction.spec().delivery.root();
+        let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
+        last.iter().for_each(|last| reduction.count_last(last));
+        let mut report = reduction.report_of_result(desk.now);
+        let (group, have_it) = (reduction.spec().group.clone(), reduction.have_it().clone());
+        let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        let lend = in_windows && reduction.lends(&result);
+        let beside = in_windows && reduction.copies_beside();
+        if in_windows {
+            let waiting = reduction.callers().difference(&have_it);
+            reduction.hand_out(waiting.iter().filter(|rank| desk.is_alive(*rank)).collect());
+        } else {
+            self.end(id);
+        }
+        let desk = &mut self.desk;
+        desk.outbox.notice(Notice::Finished(id));
+        let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
+        let brief = report.brief();
+        let peers: Vec<_> = desk.members.processes_of(&group.difference(&have_it)).collect();
+        let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
+        for peer in peers {
+            let (told, last) = match receives(peer) {
+                true => (report.clone(), last.clone()),
+                false => (brief.clone(), None),
+            };
+            if to_many {
+                report.tasks_per_worker = Vec::new();
+            }
+            let finished =
+                Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
+            desk.outbox.send(peer, ToWorker::Finished(Box::new(finished)));
+        }
+        if !in_windows {
+            desk.send_each(&have_it, &ToWorker::Release { reduction: id });
+            self.remains.end(id, desk);
+        }
+    }
+
+    /// Ends a reduction in an error for everyone who has called it, and for those who will.
+    pub(super) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
+        self.end_refused(id, refusal, None);
+    }
+
+    /// The same because of a caller who believes in another group, or in something else. It hears that by itself.
+    pub(super) fn refuse_also(&mut self, id: ReductionId, refusal: Refusal, caller: (Rank, &Path)) {
+        self.end_refused(id, refusal, Some(caller));
+    }
+
+    fn end_refused(&mut self, id: ReductionId, refusal: Refusal, caller: Option<(Rank, &Path)>) {
+        if id.is_in_teams() {
+            return self.dissolve(id, &Path::empty());
+        }
+        let Some(reduction) = self.end(id) else { return };
+        let callers = reduction.callers();
+        let (also, theirs) = caller.unzip();
+        let theirs = theirs.cloned().unwrap_or_default();
+        let group: Path = reduction.spec().group.iter().chain(theirs.iter()).collect();
+        let has_heard = |rank: Rank| callers.contains(rank) || also == Some(rank);
+        self.remember_refusal(id, &refusal, &group, has_heard);
+        self.tell_refused(id, callers, refusal);
+        self.remains.end(id, &mut self.desk);
+    }
+
+    /// Keeps for those of `group` who call a reduction later why it was refused.
+    pub(super) fn remember_refusal(
+        &mut self,
+        id: ReductionId,
+        refusal: &Refusal,
+        group: &Path,
+        has_heard: impl Fn(Rank) -> bool,
+    ) {
+        let Self { refusals, desk, .. } = self;
+        let awaited = group.iter().filter(|rank| !has_heard(*rank) && desk.members.may_call(*rank)).collect();
+        refusals.add(id, refusal.clone(), group, awaited);
+        refusals.limit(desk.policy.refusals_max);
+    }
+
+    /// Takes a reduction that is over off everything: nobody works on it, and nothing is due for it.
+    fn end(&mut self, id: ReductionId) -> Option<Reduction> {
+        let mut reduction = self.reductions.remove(&id)?;
+        self.scheduler.let_go(id, &mut reduction, &self.desk.members);
+        for (at, timer) in reduction.timers(id, &self.desk.policy) {
+            self.desk.timers.call_off(at, timer);
+        }
+        Some(reduction)
+    }
+
+    pub(super) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
+        let told = ToWorker::Refused { reduction: id, refusal: refusal.clone() };
+        self.desk.send_each(&ranks, &told);
+        self.desk.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
+    }
+
+    /// Ends the reduction because its deadline has passed. Those who have copied the result keep it.
+    pub(super) fn pass_deadline(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id) else { return };
+        let deadline = reduction.spec().deadline.expect("only reductions with a deadline have such a timer");
+        let missing = reduction.group().difference(reduction.arrived());
+        self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
+    }
+
+    /// Hands a result to the first of `candidates` that lives. The others hear of it when it is there.
+    fn deliver(&mut self, id: ReductionId, candidates: &[Rank]) {
+        let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
+        let callers = reduction.callers();
+        let called = candidates.iter().filter(|rank| callers.contains(**rank));
+        let receiver = called.filter_map(|rank| self.desk.members.alive(*rank)).next();
+        let Some(receiver) = receiver.map(|peer| peer.process) else {
+            let ranks: Path = candidates.iter().copied().collect();
+            let refusal = self.desk.members.absent(&ranks, &Path::empty());
+            return self.refuse(id, refusal.unwrap_or(Refusal::ProcessFailed { ranks }));
+        };
+        let finished = reduction.deliver(id, receiver.rank);
+        self.desk.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
+    }
+
+    /// Takes in that `sender` has the whole result, and where it lends it.
+    pub(super) fn collected(&mut self, sender: ProcessId, id: ReductionId, body: Option<Data>) {
+        let mut reduction = self.reductions.get_mut(&id);
+        let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
+            return self.desk.outbox.stale(sender, "collected a result that nobody waits for");
+        };
+        if !reduction.take_collected(sender, body, &self.desk.members) {
+            self.desk.outbox.send(sender, ToWorker::HandOver { reduction: id });
+        }
+        self.go_on_collecting(id);
+    }
+
+    /// Takes in that `sender` could not copy the whole result.
+    pub(super) fn not_collected(&mut self, sender: ProcessId, part: NotCollected) {
+        let id = part.reduction;
+        let collects = |it: &&mut Reduction| it.awaits_collector(sender.rank);
+        let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
+            return self.desk.outbox.stale(sender, "missed a piece of a result that is not handed out");
+        };
+        match reduction.take_miss(sender, part, &self.desk) {
+            Ok(Some(pause)) => self.desk.timers.set(self.desk.now + pause, Timer::Collect(id)),
+            Ok(None) => {}
+            Err(refusal) => self.refuse(id, refusal),
+        }
+    }
+
+    /// Tells those who could not copy the whole result where it lies now.
+    pub(super) fn collect_again(&mut self, id: ReductionId) {
+        let reduction = self.reductions.get_mut(&id);
+        if reduction.is_some_and(|reduction| !reduction.tell_returned(id, &mut self.desk)) {
+            self.go_on_collecting(id);
+        }
+    }
+
+    /// Ends the handing out of a result if all have it; takes the reduction up again if they cannot.
+    pub(super) fn go_on_collecting(&mut self, id: ReductionId) {
+        let course = self.reductions.get(&id).map(|reduction| reduction.course(&self.desk.members));
+        match course {
+            Some(Course::IsDone) => self.release(id),
+            Some(Course::IsLost) => self.reopen(id),
+            Some(Course::Waits) | None => {}
+        }
+    }
+
+    /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
+    fn reopen(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        reduction.take_up_again();
+        if reduction.wants_copies() {
+            self.look_for_copies(self.desk.now, id);
+        }
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        match reduction.restore(&self.desk.members) {
+            Ok(()) => self.proceed(id),
+            Err(refusal) => self.do_without(id, refusal),
+        }
+    }
+
+    /// Lets the windows go of a reduction whose result all have.
+    fn release(&mut self, id: ReductionId) {
+        let Some(mut reduction) = self.end(id) else { return };
+        let group = &reduction.spec().group.clone();
+        if matches!(reduction.spec().delivery, Delivery::FirstOf(_)) {
+            // A result for one rank: that one has it already.
+            self.desk.outbox.notice(Notice::Finished(id));
+            let report = reduction.report_of_result(reduction.last_progress()).brief();
+            let result = Vec::new();
+            let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
+            self.desk.send_each(group, &ToWorker::Finished(Box::new(finished)));
+        }
+        self.desk.send_each(group, &ToWorker::Release { reduction: id });
+        self.remains.end(id, &mut self.desk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{boxed::Box, string::String, vec::Vec};
+    use core::time::Duration;
+
+    use everfold_protocol::{
+        Epoch, Generation, JobId, Path, Rank, ReductionSpec, SegmentIndex, Timestamp, WindowId,
+        message::{
+            Contribution, Data, Header, Keep, Kept, NotKept, PartialReady, Peer, Place, Task, TaskCounters,
+            ToMaster, WindowRef,
+        },
+        spec::{BodyKind, ElementType, Limits, Operation, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{
+        event::{Action, Event},
+        policy::Policy,
+    };
+
+    const RANKS: u32 = 4;
+    const SEGMENT_BYTES: u64 = 1 << 16;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn window(number: u64) -> Data {
+        let (window, generation, place) = (WindowId(number), Generation(1), Place::Served);
+        Data::Window(WindowRef { window, generation, bytes: 2 * SEGMENT_BYTES, checksum: None, place })
+    }
+
+    /// A master whose ranks, each on a host of its own, are here.
+    fn master() -> Master {
+        let limits = Limits { ping_interval: Duration::from_millis(500), ..Limits::default() };
+        let policy = Policy {
+            limits,
+            segment_bytes: SEGMENT_BYTES,
+            segment_bytes_min: SEGMENT_BYTES,
+            copy_bytes: 1,
+            ..Policy::default()
+        };
+        let mut master = Master::new(at(0), JobId(1), RANKS, policy);
+        for process in (0..RANKS).map(|rank| ProcessId::first(Rank(rank))) {
+            let peer = Peer {
+                process,
+                host: u64::from(process.rank.0),
+                pid: 1,
+                region: None,
+                bell: None,
+                board: None,
+                address: String::new(),
+                domain: None,
+            };
+            hear(&mut master, at(0), process, ToMaster::Join { peer, size: RANKS });
+        }
+        master
+    }
+
+    fn hear(master: &mut Master, now: Timestamp, sender: ProcessId, message: ToMaster) {
+        let header = Header { job: JobId(1), epoch: Epoch(0), sender };
+        master.handle_event(now, Event::Message { header, message });
+    }
+
+    fn said(master: &mut Master) -> Vec<(ProcessId, ToWorker)> {
+        let actions = core::iter::from_fn(|| master.poll_action());
+        let said = |action| match action {
+            Action::Send { to, message } => Some((to, message)),
+            _ => None,
+        };
+        actions.filter_map(said).collect()
+    }
+
+    fn call() -> Contribution {
+        let spec = ReductionSpec {
+            group: Path::range(0, RANKS),
+            delivery: Delivery::FirstOf(vec![Rank(0)]),
+            kind: BodyKind::Array {
+                element: ElementType::U8,
+                operation: Operation::Sum,
+                length: 2 * SEGMENT_BYTES,
+            },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::Disk,
+            allow_missing: false,
+            trace: false,
+        };
+        Contribution { reduction: ReductionId::new("x", 0), name: "x".into(), spec, data: window(0) }
+    }
+
+    /// Lets `ranks` contribute, and all do the tasks that they are told; tells what is to be copied.
+    fn run(master: &mut Master, now: Timestamp, ranks: &[u32]) -> Vec<(ProcessId, Keep)> {
+        for rank in ranks {
+            let call = Box::new(call());
+            hear(master, now, ProcessId::first(Rank(*rank)), ToMaster::Contribute(call));
+        }
+        let mut keeps = Vec::new();
+        loop {
+            let said = said(master);
+            if said.is_empty() {
+                return keeps;
+            }
+            for (to, message) in said {
+                match message {
+                    ToWorker::Keep(keep) => keeps.push((to, keep)),
+                    ToWorker::Task(Task { task, segment, own, sources, .. }) => {
+                        let paths = sources.iter().map(|source| &source.path);
+                        let path = paths.fold(own, |all, path| all.union(path).expect("disjoint"));
+                        let (data, counters) = (window(1), TaskCounters::default());
+                        let done = PartialReady { task, segment, path, data, counters };
+                        hear(master, now, to, ToMaster::PartialReady(done));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What comes of copies while a result is handed out counts if that is lost. The result itself does not matter
+    /// here.
+    #[test]
+    fn copies_go_on_when_a_reduction_is_taken_up_again() {
+        let id = ReductionId::new("x", 0);
+        for kept in [Ok(window(9)), Err(NotKept::Unreachable)] {
+            let mut master = master();
+            run(&mut master, at(0), &[2, 3]);
+            master.handle_timeout(at(100));
+            let keeps = run(&mut master, at(100), &[]);
+            let (keeper, Keep { segments, source, .. }) =
+                keeps.first().expect("ranks 0 and 1 are late").clone();
+            master.reductions.get_mut(&id).expect("it is open").hand_out(Path::empty());
+            let (owner, is_kept) = (source.process, kept.is_ok());
+            let kept = Kept { reduction: id, owner, segments: segments.clone(), result: kept };
+            hear(&mut master, at(110), keeper, ToMaster::Kept(kept));
+            let segment = master.reductions[&id].segment(SegmentIndex(segments.start));
+            assert_eq!(segment.is_safe(owner.rank), is_kept);
+            assert_eq!(said(&mut master), [], "nothing is copied while the result is");
+            master.desk.now = at(120);
+            master.reopen(id);
+            while let Some(due) = master.poll_timeout().filter(|due| *due <= at(400)) {
+                master.handle_timeout(due);
+            }
+            let is_it = |keep: &Keep| keep.source.process == owner && keep.segments == segments;
+            let again = run(&mut master, at(400), &[]).iter().any(|(_, keep)| is_it(keep));
+            assert_eq!(again, !is_kept, "what is kept is not ordered again, what is not kept is");
+        }
+    }
+}

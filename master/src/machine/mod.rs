@@ -1,0 +1,354 @@
+//! Which event means what.
+//!
+//! # Use
+//! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as many
+//! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
+//! because a batch of events went in. Time never runs back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `admission` | whether a contribution may take part, and in what |
+//! | `ending` | how a reduction ends: well, or refused |
+//! | `failure` | who is dead or slow, who leaves, and what follows for the job |
+//! | `teams` | attempts in teams: what the master makes of what deputies tell |
+
+mod admission;
+mod ending;
+mod failure;
+mod teams;
+
+use alloc::{collections::BTreeMap, sync::Arc};
+
+use everfold_protocol::{
+    Epoch, JobId, Path, ProcessId, ReductionId, Timestamp,
+    message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
+    report::Refusal,
+};
+
+use crate::{
+    desk::Desk,
+    dissolved::Dissolved,
+    event::{Action, Event, Notice},
+    liveness::Liveness,
+    membership::{Freshness, Membership},
+    policy::Policy,
+    reduction::Reduction,
+    refusals::Refusals,
+    remains::Remains,
+    scheduler::{Reductions, Scheduler, Step},
+    timers::Timer,
+    tries::RETRY_PAUSE,
+};
+
+/// Queues reduction messages and makes tasks of them (DR §2).
+#[derive(Clone, Debug)]
+pub struct Master {
+    desk: Desk,
+    reductions: Reductions,
+    refusals: Refusals,
+    dissolved: Dissolved,
+    remains: Remains,
+    liveness: Liveness,
+    scheduler: Scheduler,
+}
+
+impl Master {
+    /// A master for a job of `size` ranks that have yet to join.
+    pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
+        let mut desk = Desk::new(now, policy, Membership::new(job, size));
+        desk.timers.set(now + policy.join_timeout, Timer::Join);
+        Self {
+            desk,
+            reductions: BTreeMap::new(),
+            scheduler: Scheduler::default(),
+            refusals: Refusals::default(),
+            dissolved: Dissolved::default(),
+            remains: Remains::default(),
+            liveness: Liveness::default(),
+        }
+    }
+
+    /// Number of the current membership view; goes into the header of everything sent.
+    pub fn epoch(&self) -> Epoch {
+        self.desk.members.epoch()
+    }
+
+    /// Whether ranks have yet to call a reduction that others have called.
+    pub fn awaits_calls(&self, id: ReductionId) -> bool {
+        self.reductions.get(&id).is_some_and(|reduction| reduction.arrived() != reduction.group())
+    }
+
+    /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
+    pub fn is_member(&self, process: ProcessId) -> bool {
+        self.desk.members.alive(process.rank).is_some_and(|peer| peer.process == process)
+    }
+
+    /// Reductions that have not ended.
+    pub fn reductions(&self) -> impl Iterator<Item = (&ReductionId, &Reduction)> {
+        self.reductions.iter()
+    }
+
+    /// Verifies the invariants that need a look at everything; the simulator does after each event.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn check(&self) {
+        for reduction in self.reductions.values() {
+            reduction.check();
+        }
+        self.scheduler.check(&self.reductions, &self.desk);
+        if self.desk.members.peers().all(|peer| self.desk.members.is_closing(peer.process.rank)) {
+            assert!(self.refusals.is_empty(), "nobody is to hear anything who calls nothing more");
+        }
+        if self.reductions.is_empty() {
+            assert!(self.remains.is_empty(), "nobody reads the memory of the dead");
+        }
+    }
+
+    /// Takes in one event.
+    pub fn handle_event(&mut self, now: Timestamp, event: Event) {
+        self.desk.now = now;
+        match event {
+            Event::Message { header, message } => match self.desk.members.classify(&header) {
+                Freshness::Current => {
+                    self.liveness.hear(now, header.sender.rank);
+                    self.handle_message(header.sender, message);
+                }
+                Freshness::Stale => {
+                    self.desk.outbox.stale(header.sender, "message of a process that is no longer in the job")
+                }
+                Freshness::Impossible => {
+                    self.desk.outbox.stale(header.sender, "message of another job or a future epoch");
+                    self.desk.outbox.disconnect(header.sender);
+                }
+            },
+            Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
+        }
+    }
+
+    /// Takes in that time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.desk.now = now;
+        // Not more than are due now: if each sets another, the caller has a turn in between.
+        for _ in 0..self.desk.timers.count_due(now) {
+            let Some(timer) = self.desk.timers.take_due(now) else { return };
+            match timer {
+                Timer::Join => self.stop_joining(),
+                Timer::Deadline(id) => self.pass_deadline(id),
+                Timer::Gathered(id) => {
+                    if let Some(reduction) = self.reductions.get_mut(&id) {
+                        reduction.gather_no_more();
+                        self.proceed(id);
+                    }
+                }
+                Timer::Retry(id) => {
+                    if let Some(reduction) = self.reductions.get_mut(&id.reduction) {
+                        reduction.resume(id.index);
+                        self.proceed(id.reduction);
+                    }
+                }
+                Timer::Collect(id) => self.collect_again(id),
+                Timer::Copy(id) => {
+                    let interval = self.desk.policy.limits.ping_interval;
+                    let busy = |group: &Path| group.iter().any(|rank| self.scheduler.is_occupied(rank));
+                    let look = |reduction: &mut Reduction| reduction.begin_copies(now, interval, busy);
+                    match self.reductions.get_mut(&id).and_then(look) {
+                        Some(later) => self.look_for_copies(later, id),
+                        None => self.order_copies(id),
+                    }
+                }
+                Timer::Keeper(id, owner) => {
+                    self.copies(id, |reduction, desk| reduction.look_after(id, owner, desk));
+                }
+                Timer::Dissolve(id) => self.lose_patience(id),
+                Timer::Alarm => self.ring(),
+            }
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.desk.timers.next()
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        while self.desk.outbox.is_empty() && self.schedule() {}
+        self.desk.outbox.take()
+    }
+
+    /// Makes some of the tasks that can be made now. Returns false if there are none.
+    fn schedule(&mut self) -> bool {
+        loop {
+            match self.scheduler.step(&mut self.reductions, &mut self.desk) {
+                None => return false,
+                Some(Step::Done) => return true,
+                Some(Step::Last(id, last)) => self.finish(id, Some(last)),
+            }
+        }
+    }
+
+    fn handle_message(&mut self, sender: ProcessId, message: ToMaster) {
+        match message {
+            ToMaster::Join { peer, size } => self.join(sender, peer, size),
+            ToMaster::Contribute(contribution) => self.contribute(sender, *contribution),
+            ToMaster::PartialReady(done) => self.partial_ready(sender, done),
+            ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
+            ToMaster::Collected { reduction, body } => self.collected(sender, reduction, body),
+            ToMaster::NotCollected(part) => self.not_collected(sender, part),
+            ToMaster::Kept(kept) => {
+                let id = kept.reduction;
+                self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
+            }
+            ToMaster::Pong { .. } => {}
+            ToMaster::Opened(opened) => self.open(sender, *opened),
+            ToMaster::Parts { reduction, parts, effort } => {
+                self.take_parts(sender, reduction, parts, effort);
+            }
+            ToMaster::Dissolve { reduction, group } if reduction.is_in_teams() => {
+                self.dissolve(reduction, &group);
+            }
+            ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
+            ToMaster::Closing => self.close(sender),
+            ToMaster::Leave => self.leave(sender),
+        }
+    }
+
+    fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
+        let expected = self.desk.members.size();
+        if size != expected {
+            let reason = format!(
+                "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
+                 EVERFOLD_SIZE, or start as many by the same launcher"
+            );
+            self.desk.outbox.send(sender, ToWorker::Unwelcome { reason });
+            self.desk.outbox.disconnect(sender);
+            return;
+        }
+        if peer.process != sender || !self.desk.members.join(peer) {
+            self.desk.outbox.stale(sender, "join of a rank that is not expected");
+            self.desk.outbox.disconnect(sender);
+            return;
+        }
+        if !self.desk.members.lost().is_empty() {
+            let missing = self.desk.members.lost().clone();
+            self.desk.outbox.send(sender, ToWorker::Incomplete { missing });
+        } else if self.desk.members.everyone_here() {
+            self.desk.members.stop_joining();
+            self.desk.timers.call_off_all(Timer::Join);
+            let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
+            for peer in peers.iter() {
+                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
+                self.desk.outbox.send(peer.process, welcome);
+            }
+            self.start_watching();
+            self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
+        }
+    }
+
+    fn partial_ready(&mut self, sender: ProcessId, done: PartialReady) {
+        let (segment, counters) = (done.segment, done.counters);
+        let id = segment.reduction;
+        let completed = self
+            .reductions
+            .get_mut(&id)
+            .and_then(|reduction| reduction.complete(self.desk.now, sender, done));
+        let Some(completed) = completed else {
+            self.desk.outbox.stale(sender, "result of a task that nobody waits for");
+            return;
+        };
+        let reduction = self.reductions.get_mut(&id).expect("it has completed a task");
+        self.scheduler.complete(self.desk.now, sender.rank, &reduction.spec().kind, &completed, &counters);
+        if reduction.is_handed_out() {
+            return;
+        }
+        if reduction.unfinished() == 0 {
+            return self.finish(id, None);
+        }
+        if completed.counts && reduction.pause_copies() {
+            self.look_for_copies(self.desk.now + self.desk.policy.limits.ping_interval, id);
+        }
+        self.scheduler.change(segment);
+    }
+
+    fn task_failed(&mut self, sender: ProcessId, failed: TaskFailed) {
+        let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
+            return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
+        };
+        let Some((running, in_vain)) = reduction.take_failed(id.index, task, sender) else {
+            return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
+        };
+        self.scheduler.vacate(sender.rank, &running.load);
+        if id.reduction.is_in_teams() {
+            return self.dissolve(id.reduction, &Path::empty());
+        }
+        let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
+        let members = &self.desk.members;
+        let result = match fault {
+            _ if in_vain => {
+                reduction.segment_mut(id.index).spoil(sender.rank);
+                let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
+                let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, &self.desk);
+                match is_over && reduction.stands_still(id.index) {
+                    true => Err(running.not_folded(culprit, reason)),
+                    false => Ok(false),
+                }
+            }
+            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, &self.desk),
+            Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
+            Fault::Torn if reduction.spec().delivery.root() != Some(sender.rank) => {
+                reduction.torn(id.index, &running, members).map(|()| false)
+            }
+            Fault::Torn | Fault::Unfit => {
+                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
+                Err(Refusal::FoldFailed { executor: sender.rank, path, reason })
+            }
+        };
+        match result {
+            Ok(suspended) => {
+                if suspended && reduction.pause_tries(id.index) {
+                    self.desk.timers.set(self.desk.now + RETRY_PAUSE, Timer::Retry(id));
+                }
+                self.proceed(id.reduction);
+            }
+            Err(refusal) => self.do_without(id.reduction, refusal),
+        }
+    }
+
+    /// Goes on with a reduction whose partials have changed.
+    pub(super) fn proceed(&mut self, id: ReductionId) {
+        let Some(reduction) = self.reductions.get(&id).filter(|reduction| !reduction.is_handed_out()) else {
+            return;
+        };
+        if reduction.unfinished() == 0 {
+            return self.finish(id, None);
+        }
+        self.scheduler.change_all(id, reduction);
+    }
+
+    /// Orders the copies of originals that are due.
+    pub(super) fn order_copies(&mut self, id: ReductionId) {
+        self.copies(id, |reduction, desk| reduction.order_copies(id, desk));
+    }
+
+    /// Does something about the copies of a reduction's originals, and goes on if contributions take part because of that.
+    pub(super) fn copies(
+        &mut self,
+        id: ReductionId,
+        something: impl FnOnce(&mut Reduction, &mut Desk) -> bool,
+    ) {
+        if let Some(reduction) = self.reductions.get_mut(&id)
+            && something(reduction, &mut self.desk)
+        {
+            self.proceed(id);
+        }
+    }
+
+    /// Looks `at` that time whether originals of a reduction are to be copied.
+    pub(super) fn look_for_copies(&mut self, at: Timestamp, id: ReductionId) {
+        if self.reductions.get_mut(&id).is_some_and(|reduction| reduction.look_for_copies(at)) {
+            self.desk.timers.set(at, Timer::Copy(id));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What waits, and how well it can be read.
+
+use everfold_protocol::{Path, ProcessId, message::Data};
+
+/// How many times longer reads from somebody slow take than those from others.
+const SLOW_FACTOR: u64 = 4;
+
+/// Whether a process from which reads take so long is slow beside the one with the quickest.
+pub fn is_slow(read_ns: u64, quickest_ns: u64) -> bool {
+    read_ns > SLOW_FACTOR * quickest_ns
+}
+
+/// "A partial with this path is readable here" (DR §2 def. 4).
+///
+/// An original waits in all segments of its body: they share one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Whose window.
+    pub process: ProcessId,
+    /// What is folded into it.
+    pub path: Path,
+    /// Where it is readable.
+    pub data: Data,
+}
+
+impl Ready {
+    /// Whether it can be read although its process may have died: what came inlined is in the master's hands.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.data, Data::Inline(_))
+    }
+
+    /// Whether it is still there when the memory of `gone` is not.
+    pub(crate) fn outlasts(&self, gone: &Path) -> bool {
+        self.is_inline() || !gone.contains(self.process.rank)
+    }
+}
+
+/// How well a partial can be read by whoever is to fold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// From the memory of its own host.
+    Near,
+    /// From another host, whose process serves so many reads already: many, where it or its link is slow.
+    Far {
+        /// How many.
+        serves: u32,
+        /// How long a read from it takes lately, in nanoseconds.
+        read_ns: u64,
+    },
+    /// When what is read from that process is here.
+    Later,
+    /// Not as far as is known.
+    Never,
+}
+
+impl Access {
+    pub(super) fn read_ns(&self) -> Option<u64> {
+        match self {
+            Self::Far { read_ns, .. } => Some(*read_ns),
+            Self::Near | Self::Later | Self::Never => None,
+        }
+    }
+}

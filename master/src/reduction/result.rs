@@ -1,0 +1,343 @@
+//! How a result reaches those who are to have it, whoever dies meanwhile.
+//!
+//! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that misses a piece
+//! says so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
+//! its process, and nobody is left who may do without it, the reduction is taken up again: what survivors have folded,
+//! replicas, and those half-filled bodies cover what is lost, as in any recovery.
+//!
+//! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
+//! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
+//! already has. A rank that cannot reach a process which lives and holds a piece is told a lender instead; once it
+//! has tried for longer than any silence is tolerated, the reduction ends in `ResultLost` for all that have no result yet.
+//!
+//! # One report, one deadline
+//! Some calls have ended before others, and their processes may have died since. So what a report says of
+//! contributors, deaths and copies stays as it was when the result was first handed out, until there is another
+//! result: which is only as long as no call may have ended with this one. A deadline goes on while the result is
+//! copied. When it passes, those who have the result receive it, and the others hear that it has passed.
+//!
+//! # What may be missing
+//! A result that was copied over contributions is all that is left of them. If the rest of it went with somebody whose
+//! contribution is nowhere else, nothing can be delivered: part of the result holds that contribution, the rest cannot, and a
+//! result has the same contributors in every element. Where the caller allows contributions to be missing, ranks of
+//! several hosts therefore copy the result *beside* their contributions: over their partials, which nobody needs any more, so
+//! that it takes no memory. All of them lend what they have, and put it into their bodies once all have it. Until
+//! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
+//! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::time::Duration;
+
+use everfold_protocol::{
+    Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
+    message::{Data, Finished, HalfBody, NotCollected, Piece, ToWorker},
+    report::{Refusal, Report},
+    spec::Delivery,
+};
+
+use super::Reduction;
+use crate::{desk::Desk, membership::Membership, queue::Ready};
+
+/// How the handing out of a result goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// Some ranks have yet to copy it.
+    Waits,
+    /// All have it.
+    IsDone,
+    /// It is lost, or who was to have it is.
+    IsLost,
+}
+
+impl Reduction {
+    /// Whether those who have copied the result lend it: where pieces of it go with their processes, and where another result
+    /// may take its place until all have it.
+    pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
+        let outlives = |piece: &Piece| match &piece.data {
+            Data::Window(window) => self.share_memory && window.place.outlives_its_process(),
+            Data::Inline(_) | Data::Private => true,
+        };
+        let may_change = self.copies_beside();
+        matches!(self.spec.delivery, Delivery::All) && (may_change || !pieces.iter().all(outlives))
+    }
+
+    /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays have lain so far,
+    /// change from now on.
+    pub(crate) fn hand_out(&mut self, ranks: Path) {
+        if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
+            self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
+        }
+        // A rank that still works on a task that was given up is busy until it answers, should the reduction be taken up again.
+        for abandoned in self.segments.iter_mut().flat_map(|segment| &mut segment.abandoned) {
+            abandoned.counts = false;
+        }
+        self.handout.begin(ranks);
+    }
+
+    /// The report of a result that is handed out.
+    pub(crate) fn report_of_result(&mut self, now: Timestamp) -> Report {
+        let report = self.report(now);
+        self.handout.tell(report)
+    }
+
+    /// Ranks that still copy the result out of other ranks' windows, if it is handed out.
+    pub fn collecting(&self) -> Option<&Path> {
+        self.handout.waiting()
+    }
+
+    /// Whether `rank` still copies the result.
+    pub(crate) fn awaits_collector(&self, rank: Rank) -> bool {
+        self.handout.awaits(rank)
+    }
+
+    /// Whether the result is handed out.
+    pub(crate) fn is_handed_out(&self) -> bool {
+        self.handout.waiting().is_some()
+    }
+
+    /// Ranks that have the result.
+    pub(crate) fn have_it(&self) -> &Path {
+        self.handout.have_it()
+    }
+
+    /// The half-filled bodies that hold this segment: of the result, or of their owner's contribution.
+    pub(super) fn half_filled(&self, index: SegmentIndex) -> impl Iterator<Item = Arc<Ready>> + '_ {
+        self.handout.of_segment(self.range(index), &self.group)
+    }
+
+    /// Hands the result to `receiver` alone.
+    pub(crate) fn deliver(&mut self, id: ReductionId, receiver: Rank) -> Finished {
+        // No rank that lives has heard another report: the root that was to receive the result before is given up.
+        self.handout.tell_anew();
+        let finished = self.finished(id);
+        self.hand_out(Path::single(receiver));
+        finished
+    }
+
+    fn finished(&mut self, id: ReductionId) -> Finished {
+        let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
+        let (lend, beside) = (self.lends(&result), self.copies_beside());
+        Finished { reduction: id, lend, beside, result, last: None, report }
+    }
+
+    /// Tells those who could not copy the whole result where it lies now, as far as they can reach that. Returns false if some of
+    /// it is gone.
+    pub(crate) fn tell_returned(&mut self, id: ReductionId, desk: &mut Desk) -> bool {
+        if !self.handout.go_on() {
+            return true;
+        }
+        if !self.is_result_readable(&desk.members) {
+            return false;
+        }
+        let returned = self.handout.take_returned();
+        let finished = self.finished(id);
+        for to in desk.members.processes_of(&returned) {
+            let pieces = self.pieces_for(to.rank, &desk.members);
+            let result = pieces.unwrap_or_else(|| finished.result.clone());
+            let finished = Finished { result, ..finished.clone() };
+            desk.outbox.send(to, ToWorker::Finished(Box::new(finished)));
+        }
+        true
+    }
+
+    /// Where the finished segments lie; neighbouring ones in one window are one piece.
+    pub fn pieces(&self) -> Vec<Piece> {
+        self.pieces_at(|_, result| result.clone())
+    }
+
+    /// The same, of what `place` names for each segment and its result.
+    pub(crate) fn pieces_at(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
+            let Some(result) = &segment.result else { continue };
+            let result = place(index, result);
+            let range = self.range(index);
+            match pieces.last_mut() {
+                Some(last) if last.process == result.process && last.data == result.data => {
+                    last.range.len += range.len;
+                }
+                _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
+            }
+        }
+        pieces
+    }
+
+    /// Where `rank` finds the pieces of the result: with others than those that it could not reach, where others have
+    /// them.
+    fn pieces_for(&self, rank: Rank, members: &Membership) -> Option<Vec<Piece>> {
+        let misses = self.handout.missed(rank)?;
+        Some(self.pieces_at(|index, result| {
+            let is_reached = |ready: &Arc<Ready>| !misses.contain(ready.process.rank);
+            let has_it = |ready: &Arc<Ready>| {
+                ready.path == self.group
+                    && ready.process.rank != rank
+                    && members.readable(ready, self.share_memory)
+            };
+            if is_reached(result) {
+                return result.clone();
+            }
+            let holders = || self.half_filled(index).filter(has_it);
+            // Where it has reached none of them, it does not try the same one twice in a row.
+            let is_another = |ready: &Arc<Ready>| Some(ready.process.rank) != misses.last();
+            let all = || core::iter::once(result.clone()).chain(holders());
+            holders().find(is_reached).or_else(|| all().find(is_another)).unwrap_or_else(|| result.clone())
+        }))
+    }
+
+    /// Whether a call may have ended with the result, or somebody who lives can lend it: then no other result takes
+    /// its place.
+    pub(crate) fn is_settled(&self, members: &Membership) -> bool {
+        match self.copies_beside() {
+            true => self.handout.lenders(members).next().is_some(),
+            false => !self.handout.have_it().is_empty(),
+        }
+    }
+
+    /// Whether parts of a result lie where contributions have lain.
+    pub(crate) fn is_overwritten(&self) -> bool {
+        !self.handout.keeps_nothing() && !self.copies_beside()
+    }
+
+    /// Notes that a rank's call has ended without the result that it copied beside its contribution.
+    fn give_up_collector(&mut self, rank: Rank) {
+        self.originals.retain(|owner, original| original.is_inline() || *owner != rank);
+        self.handout.drop_body(rank);
+        for segment in &mut self.segments {
+            segment.held.remove(&rank);
+            segment.spoil(rank);
+        }
+    }
+
+    /// Whether ranks copy the result beside their contributions, and keep both until all have it. Where memory is shared, arrays
+    /// that were folded outlive their processes; encoded objects do not.
+    pub(crate) fn copies_beside(&self) -> bool {
+        let is_object = self.spec.kind.array_bytes().is_none();
+        self.spec.allow_missing && (is_object || !self.share_memory)
+    }
+
+    /// Notes that `process`, which has copied the result, has all of it, and where it lends it. Returns whether it is to.
+    pub(crate) fn take_collected(
+        &mut self,
+        process: ProcessId,
+        body: Option<Data>,
+        members: &Membership,
+    ) -> bool {
+        let rank = process.rank;
+        self.handout.serve(rank);
+        let beside = self.copies_beside();
+        if beside && body.is_none() {
+            self.give_up_collector(rank);
+            return true;
+        }
+        let lends = beside || self.handout.keeps(rank) || self.handout.wants_lender(rank, members);
+        if let Some(data) = body.filter(|_| lends) {
+            self.handout.lend(process, data);
+        }
+        lends
+    }
+
+    /// Takes in that `process` could not copy the whole result. Returns how long to wait before it tries again, if nobody waits
+    /// yet: one pause is for all who miss something meanwhile.
+    ///
+    /// # Errors
+    /// It has been tried for too long.
+    pub(crate) fn take_miss(
+        &mut self,
+        process: ProcessId,
+        part: NotCollected,
+        desk: &Desk,
+    ) -> Result<Option<Duration>, Refusal> {
+        let NotCollected { culprit, body, .. } = part;
+        let so_far = body.as_ref().map_or(0, |half| half.collected);
+        body.into_iter().for_each(|half| self.take_back(process, half));
+        let lives = desk.is_alive(culprit.rank);
+        if !lives && self.could_be_read(culprit, &desk.members) {
+            // Its memory is not there any more: it did not just die.
+            self.handout.lose(culprit.rank);
+        }
+        let misses = self.handout.miss(process.rank, so_far);
+        // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the result.
+        if culprit != process || !matches!(self.spec.delivery, Delivery::All) {
+            misses.again(desk.now, so_far, desk.policy.limits.read_patience());
+        }
+        if lives && culprit != process {
+            misses.not_reached(culprit.rank);
+        }
+        if misses.exceed(desk.policy.tries_max()) {
+            return Err(Refusal::ResultLost { ranks: Path::single(culprit.rank) });
+        }
+        // Most likely a death is about to be noticed.
+        let pause = misses.pause();
+        Ok(self.handout.pause().then_some(pause))
+    }
+
+    /// Notes what the body holds of a rank that could not copy the whole result.
+    fn take_back(&mut self, process: ProcessId, mut half: HalfBody) {
+        let rank = process.rank;
+        if self.copies_beside() {
+            // There its partials were.
+            let untouched = core::mem::replace(&mut half.untouched, u64::MAX);
+            for index in self.segments.indices() {
+                if self.range(index).start < untouched {
+                    let segment = &mut self.segments[index];
+                    segment.held.remove(&rank);
+                    segment.spoil(rank);
+                }
+            }
+        }
+        self.handout.keep(process, half);
+    }
+
+    /// Notes that `rank` copies nothing more. Returns whether it did.
+    pub(crate) fn stop_collecting(&mut self, rank: Rank) -> bool {
+        self.handout.stop(rank)
+    }
+
+    /// Hands the result out no longer.
+    pub(crate) fn take_up_again(&mut self) {
+        self.handout.end();
+    }
+
+    /// Takes in that `dead` copies nothing any more. Returns false if the result is not handed out.
+    pub(crate) fn lose_collector(&mut self, dead: Rank, members: &Membership) -> bool {
+        if self.all_have_it(members) {
+            self.handout.complete();
+        }
+        self.handout.stop(dead);
+        self.is_handed_out()
+    }
+
+    /// How the handing out of its result goes on.
+    pub(crate) fn course(&self, members: &Membership) -> Course {
+        let Some(waiting) = self.handout.waiting() else { return Course::Waits };
+        let is_for_one = matches!(self.spec.delivery, Delivery::FirstOf(_));
+        let nobody_has_it = is_for_one && self.handout.have_it().is_empty();
+        match waiting.is_empty() {
+            true if nobody_has_it => Course::IsLost,
+            true => Course::IsDone,
+            false if self.handout.is_stuck() && !self.is_result_readable(members) => Course::IsLost,
+            false => Course::Waits,
+        }
+    }
+
+    /// Whether a result that was lost is not missed any more: all who still live have it.
+    fn all_have_it(&self, members: &Membership) -> bool {
+        let have_it = self.handout.have_it();
+        let waiting = self.callers().difference(have_it);
+        !have_it.is_empty() && waiting.iter().all(|rank| members.alive(rank).is_none())
+    }
+
+    /// Whether all of the result that lies at `culprit` is where it can be read after a death.
+    fn could_be_read(&self, culprit: ProcessId, members: &Membership) -> bool {
+        let results = self.segments.iter().filter_map(|segment| segment.result.as_ref());
+        results.filter(|it| it.process == culprit).all(|it| members.readable(it, self.share_memory))
+    }
+
+    fn is_result_readable(&self, members: &Membership) -> bool {
+        let mut results = self.segments.iter().map(|segment| &segment.result);
+        let is_readable = |ready: &Arc<Ready>| {
+            members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone())
+        };
+        results.all(|it| it.as_ref().is_some_and(is_readable))
+    }
+}

@@ -1,0 +1,256 @@
+//! Which worker is the best for a segment, and which segment for a worker.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use everfold_protocol::{Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
+use smallvec::SmallVec;
+
+use super::Reductions;
+use crate::{
+    crowd::{LISTED_MAX, Pairs},
+    lane::{Lane, Lanes},
+    listing::{Listings, Turn},
+    membership::Membership,
+    policy::Policy,
+    queue::{Access, Ready},
+    reduction::Reduction,
+};
+
+/// Owners that are compared at least for a segment that waits: the latest may all have no room.
+const OWNERS_COMPARED: usize = 16;
+
+/// Reductions that are compared for a worker that has room.
+const REDUCTIONS_COMPARED: usize = 8;
+
+/// Of a crowd, so many for each process that it would read from.
+const CROWD_COMPARED: usize = 2;
+
+/// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room for has one for it. One
+/// that has nothing to do finds the first of them.
+const CROWD_LOOKS_MAX: usize = 64;
+
+/// Who is to read partials, and what that depends on.
+pub(super) struct Reader<'a> {
+    rank: Rank,
+    host: Option<u64>,
+    lane: &'a Lane,
+    members: &'a Membership,
+    lanes: &'a Lanes,
+    policy: &'a Policy,
+    /// Whom it is not to read.
+    out_of_reach: Path,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        rank: Rank,
+        members: &'a Membership,
+        lanes: &'a Lanes,
+        policy: &'a Policy,
+        out_of_reach: Path,
+    ) -> Self {
+        let host = members.alive(rank).map(|peer| peer.host);
+        Self { rank, host, lane: &lanes[rank], members, lanes, policy, out_of_reach }
+    }
+
+    /// How well it can read a partial.
+    pub(super) fn access(&self, ready: &Ready, share_memory: bool) -> Access {
+        let owner = ready.process.rank;
+        if owner != self.rank {
+            let is_private = matches!(ready.data, Data::Private);
+            if is_private || (self.out_of_reach.contains(owner) && !ready.is_inline()) {
+                return Access::Never;
+            }
+        }
+        let host = |rank| self.members.alive(rank).map(|peer| peer.host);
+        match share_memory || ready.is_inline() || host(owner) == self.host {
+            true => Access::Near,
+            false if !self.lane.has_room_for(owner, self.policy) => Access::Later,
+            false => {
+                let lane = &self.lanes[owner];
+                Access::Far { serves: lane.serves(), read_ns: lane.read_ns(self.policy) }
+            }
+        }
+    }
+}
+
+/// What a choice depends on.
+pub(super) struct Choice<'a> {
+    pub(super) lanes: &'a Lanes,
+    pub(super) policy: &'a Policy,
+    pub(super) members: &'a Membership,
+    pub(super) reductions: &'a Reductions,
+}
+
+impl<'a> Choice<'a> {
+    /// Verifies that somebody will ask for each segment that is listed.
+    ///
+    /// # Panics
+    /// If nobody will.
+    pub(super) fn check(&self, listings: &Listings) {
+        for (turn, _, id) in listings.waiting() {
+            assert!(self.will_ask(*turn, *id), "{id:?} waits for {turn:?}, but nobody will ask for it");
+        }
+        for (pair, _, id) in listings.crowd() {
+            let segment = self.reductions[&id.reduction].segment(id.index);
+            let will_ask = segment.turn().is_some_and(|turn| self.will_ask(turn, *id));
+            assert!(will_ask, "{id:?} waits for {pair:?}, but nobody will ask for it");
+            assert!(
+                !self.an_owner_is_idle(*id),
+                "{id:?} waits in the crowd although one of its owners is idle"
+            );
+        }
+    }
+
+    /// Whether one of the owners in a segment, all of whom are compared when it is offered, has nothing to do.
+    fn an_owner_is_idle(&self, id: SegmentId) -> bool {
+        let reduction = &self.reductions[&id.reduction];
+        let is_alive = |rank| self.members.alive(rank).is_some();
+        let owners: Vec<_> = reduction.executors(id.index, &is_alive).take(OWNERS_COMPARED + 1).collect();
+        let is_idle = |own: &&Arc<Ready>| self.lanes[own.process.rank].is_idle();
+        let is_owners = reduction.segment(id.index).turn() == Some(Turn::Owners);
+        is_owners && owners.len() <= OWNERS_COMPARED && owners.iter().any(is_idle)
+    }
+
+    /// Whether somebody who can go on with a segment has no room for it, and so will ask.
+    fn will_ask(&self, turn: Turn, id: SegmentId) -> bool {
+        let reduction = &self.reductions[&id.reduction];
+        let is_alive = |rank| self.members.alive(rank).is_some();
+        let is_busy = |rank: Rank| !self.lanes[rank].has_room(self.policy);
+        let waits =
+            |own: &Arc<Ready>| is_busy(own.process.rank) || !self.has_access(reduction, id.index, own);
+        match turn {
+            Turn::Root(root) => reduction.own_of(id.index, root, &is_alive).is_none_or(waits),
+            Turn::Owners => reduction.executors(id.index, &is_alive).any(waits),
+            Turn::Anyone => {
+                let alive = reduction.group().iter().filter(|rank| is_alive(*rank));
+                alive
+                    .filter(|rank| is_busy(*rank))
+                    .any(|rank| reduction.can_help(id.index, rank, self.members))
+            }
+        }
+    }
+
+    /// How well the process of `own` can read what there is to be folded into that; nothing if it cannot now.
+    fn access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Access> {
+        let reader = self.reader(reduction, index, own)?;
+        let access = |ready: &Ready| reader.access(ready, reduction.shares_memory());
+        reduction.segment(index).queue().access(own, access)
+    }
+
+    /// Whether the process of `own` can read something now that is to be folded into that.
+    fn has_access(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> bool {
+        let Some(reader) = self.reader(reduction, index, own) else { return false };
+        let access = |ready: &Ready| reader.access(ready, reduction.shares_memory());
+        reduction.segment(index).queue().has_access(own, access)
+    }
+
+    /// The process of `own`, if it reaches something that can be folded into that.
+    fn reader(&self, reduction: &Reduction, index: SegmentIndex, own: &Arc<Ready>) -> Option<Reader<'a>> {
+        let rank = own.process.rank;
+        let reader = || {
+            let out_of_reach = reduction.out_of_reach(rank, self.members);
+            Reader::new(rank, self.members, self.lanes, self.policy, out_of_reach)
+        };
+        reduction.meets_within_reach(index, own, self.members).then(reader)
+    }
+
+    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from the owner that serves the
+    /// fewest reads. Were it always of the oldest one, the link of its root would carry nothing away meanwhile.
+    pub(super) fn first_for(&self, rank: Rank, listings: &Listings) -> Option<SegmentId> {
+        let reductions = self.reductions;
+        let is_alive = |rank| self.members.alive(rank).is_some();
+        let into_own = |id: SegmentId| {
+            let reduction = &reductions[&id.reduction];
+            let own = reduction.own_of(id.index, rank, &is_alive)?;
+            self.access(reduction, id.index, own)
+        };
+        let afresh =
+            |id: SegmentId| reductions[&id.reduction].can_help(id.index, rank, self.members).then_some(());
+        let of_crowd = || {
+            let has_room = |owner| self.lanes[rank].has_room_for(owner, self.policy);
+            let mut waiting = listings.waiting_in_crowd(rank, has_room, CROWD_COMPARED, into_own);
+            waiting.sort_unstable_by_key(|(started, id, _)| (*started, *id));
+            let firsts = waiting.into_iter().take(REDUCTIONS_COMPARED);
+            firsts.map(|(_, id, access)| (id, access)).min_by_key(|(_, access)| *access)
+        };
+        let of_owners = || {
+            let firsts = listings.firsts_of(rank, false, usize::MAX, into_own).take(REDUCTIONS_COMPARED);
+            let best = firsts.min_by_key(|(_, access)| *access);
+            best.into_iter().chain(of_crowd()).min_by_key(|(_, access)| *access)
+        };
+        let to_root = listings.firsts(Turn::Root(rank), into_own).take(REDUCTIONS_COMPARED);
+        let first = to_root.min_by_key(|(_, access)| *access).or_else(of_owners);
+        let first = first.or_else(|| listings.firsts_of(rank, true, CROWD_LOOKS_MAX, into_own).next());
+        let of_anyone = || listings.firsts(Turn::Anyone, afresh).next().map(|(id, ())| id);
+        first.map(|(id, _)| id).or_else(of_anyone)
+    }
+
+    /// Under which pairs a segment is listed: none, unless many reductions are open.
+    pub(super) fn pairs(&self, id: SegmentId, turn: Option<Turn>) -> Pairs {
+        let mut pairs = Pairs::new();
+        if turn.is_none() || self.reductions.len() <= self.policy.crowd_from {
+            return pairs;
+        }
+        let reduction = self.reductions.get(&id.reduction);
+        let Some(reduction) = reduction.filter(|reduction| !reduction.is_apart()) else {
+            return pairs;
+        };
+        let is_alive = |rank| self.members.alive(rank).is_some();
+        let executors: SmallVec<[&Arc<Ready>; LISTED_MAX]> = match turn {
+            Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
+            Some(Turn::Owners) => reduction.executors(id.index, &is_alive).take(LISTED_MAX).collect(),
+            Some(Turn::Anyone) | None => return pairs,
+        };
+        let host = |rank| self.members.alive(rank).map(|peer| peer.host);
+        let is_near = reduction.shares_memory() || reduction.spec().order == Order::Fixed;
+        for own in executors {
+            let reader = own.process.rank;
+            let others = reduction.segment(id.index).queue().iter().filter(|other| *other != own);
+            for other in others.take(LISTED_MAX) {
+                let owner = other.process.rank;
+                let at_any_time = is_near || other.is_inline() || host(owner) == host(reader);
+                pairs.push((reader, if at_any_time { reader } else { owner }));
+            }
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+
+    /// The owner of a waiting partial, or the root if it is its turn, that has room and is expected to be done first with
+    /// folding the others into it. Of many, only some are compared.
+    pub(super) fn best_owner(&self, id: SegmentId, turn: Option<Turn>) -> Option<Rank> {
+        let is_alive = |rank| self.members.alive(rank).is_some();
+        let has_room = |own: &&Arc<Ready>| self.lanes[own.process.rank].has_room(self.policy);
+        let reduction = self.reductions.get(&id.reduction)?;
+        let able: SmallVec<[&Arc<Ready>; 16]> = match turn {
+            Some(Turn::Root(root)) => reduction.own_of(id.index, root, &is_alive).into_iter().collect(),
+            _ => {
+                // Most of them may not reach the others.
+                let all = if reduction.is_apart() { usize::MAX } else { OWNERS_COMPARED };
+                let compared = all.max(reduction.fan_in_max() + 1);
+                reduction.executors(id.index, &is_alive).take(compared).collect()
+            }
+        };
+        let able = able.into_iter().filter(has_room).filter(|own| self.has_access(reduction, id.index, own));
+        self.fastest(able.map(|ready| ready.process.rank), reduction.range(id.index).len)
+    }
+
+    /// Who has room, and a partial that is not needed.
+    pub(super) fn best_afresh(&self, id: SegmentId) -> Option<Rank> {
+        let reduction = self.reductions.get(&id.reduction)?;
+        let alive = reduction.group().iter().filter(|rank| self.members.alive(*rank).is_some());
+        let free = alive.filter(|rank| reduction.can_help(id.index, *rank, self.members));
+        self.fastest(free, reduction.range(id.index).len)
+    }
+
+    /// Of those who have room the one that is expected to be done first with `bytes` bytes, by its smoothed rate and by
+    /// what it has to do already. The paper's rule, the shorter most recent task, is this rule for workers that have
+    /// nothing else to do. Of equals it is the first.
+    fn fastest(&self, ranks: impl Iterator<Item = Rank>, bytes: u64) -> Option<Rank> {
+        let lane = |rank: &Rank| -> &Lane { &self.lanes[*rank] };
+        let free = ranks.filter(|rank| lane(rank).has_room(self.policy));
+        free.min_by_key(|rank| lane(rank).expected_ns(bytes))
+    }
+}
