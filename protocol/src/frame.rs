@@ -19,10 +19,10 @@ use crate::{
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
 
+pub use crate::codec::VERSION;
+
 /// First bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"evfd";
-/// Version of everything on the wire. Two versions never talk to each other.
-pub const VERSION: u16 = 5;
 /// Bytes before the payload.
 pub const PRELUDE_BYTES: usize = 28;
 

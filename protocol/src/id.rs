@@ -197,3 +197,19 @@ impl fmt::Debug for SegmentId {
         write!(f, "{:?}/{:?}", self.reduction, self.index)
     }
 }
+
+/// A contiguous part of a body, in bytes; whole elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByteRange {
+    /// First byte.
+    pub start: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl ByteRange {
+    /// The byte after the last.
+    pub fn end(self) -> u64 {
+        self.start + self.len
+    }
+}

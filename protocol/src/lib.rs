@@ -44,7 +44,7 @@ pub mod time;
 pub mod watch;
 
 pub use id::{
-    Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
+    ByteRange, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
     SegmentIndex, TaskId, WindowId,
 };
 pub use path::Path;

@@ -9,6 +9,7 @@ use core::{fmt, ops::Range, time::Duration};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use crate::id::ByteRange;
 use crate::{
     id::{
         Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
@@ -554,22 +555,6 @@ pub struct Source {
     pub path: Path,
     /// Where it is readable.
     pub data: Data,
-}
-
-/// A contiguous part of a body, in bytes; whole elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByteRange {
-    /// First byte.
-    pub start: u64,
-    /// Number of bytes.
-    pub len: u64,
-}
-
-impl ByteRange {
-    /// The byte after the last.
-    pub fn end(self) -> u64 {
-        self.start + self.len
-    }
 }
 
 /// The reduction ended well.

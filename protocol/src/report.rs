@@ -6,8 +6,8 @@ use core::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    id::ByteRange,
     id::{Rank, SegmentIndex},
-    message::ByteRange,
     path::Path,
     spec::Aspect,
 };

@@ -10,7 +10,7 @@ use core::fmt;
 use aegis::aegis128l::Aegis128LMac;
 use serde::{Deserialize, Serialize};
 
-use crate::frame::VERSION;
+use crate::codec::VERSION;
 
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 16;

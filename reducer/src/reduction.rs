@@ -66,6 +66,23 @@ impl<B: Body> Reduction<B, ToRoot> {
     }
 }
 
+impl Session {
+    /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).
+    ///
+    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it again. Each rank counts
+    /// the calls of each name for as long as the job lasts, which takes 20 to 40 bytes for a name: use one name again (`"step"`)
+    /// rather than a name for each call (`"step-17"`), which after ten million calls has taken 400 MB.
+    /// The group is the world and the root rank 0 unless said otherwise; see [`Reduction`].
+    pub fn reduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToRoot> {
+        Reduction::new(self.clone(), name.into(), body, Delivery::Root(Rank(0)))
+    }
+
+    /// Reduces the group's bodies to one value everywhere (`MPI_Allreduce`, `MPI_Iallreduce`).
+    pub fn allreduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToAll> {
+        Reduction::new(self.clone(), name.into(), body, Delivery::All)
+    }
+}
+
 impl<B: Body, D> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
         Self {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use everfold_protocol::{Rank, ReductionId, message::News, spec::Delivery};
+use everfold_protocol::{Rank, ReductionId, message::News};
 use everfold_runtime::{
     kernel::Element,
     master::MasterThread,
@@ -15,12 +15,7 @@ use everfold_runtime::{
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::{
-    array::Array,
-    body::Body,
-    group::Group,
-    reduction::{Reduction, ToAll, ToRoot},
-};
+use crate::{array::Array, group::Group};
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
 ///
@@ -88,21 +83,6 @@ impl Session {
                 }
             }
         }))
-    }
-
-    /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).
-    ///
-    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it again. Each rank counts
-    /// the calls of each name for as long as the job lasts, which takes 20 to 40 bytes for a name: use one name again (`"step"`)
-    /// rather than a name for each call (`"step-17"`), which after ten million calls has taken 400 MB.
-    /// The group is the world and the root rank 0 unless said otherwise; see [`Reduction`].
-    pub fn reduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToRoot> {
-        Reduction::new(self.clone(), name.into(), body, Delivery::Root(Rank(0)))
-    }
-
-    /// Reduces the group's bodies to one value everywhere (`MPI_Allreduce`, `MPI_Iallreduce`).
-    pub fn allreduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToAll> {
-        Reduction::new(self.clone(), name.into(), body, Delivery::All)
     }
 
     /// An array of `len` elements in memory that peers on this host can map, so that reducing it copies nothing.

@@ -1,190 +1,54 @@
 //! What an application's session holds of its worker: the way to call reductions, and to hear of the job.
 
-use std::{fmt, io, path::PathBuf, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{fmt, sync::Arc, thread::JoinHandle};
 
-use everfold_master::Policy;
 use everfold_protocol::{
-    JobId, Path, ProcessId, Rank, ReductionId,
+    Path, ProcessId,
     message::{Contribution, News, Peer},
-    report::{Refusal, Report},
-    spec::{Limits, ReductionSpec},
+    spec::Limits,
     team,
 };
 use tokio::sync::{broadcast, oneshot, watch};
 
-use everfold_worker::machine::{Event, ExecutionError, Gone};
+use everfold_worker::machine::{Event, Gone};
 
 use crate::{
-    body::Body,
-    driver::Driver,
-    executor::{Returned, Share, ShareError},
-    launch::Transport,
-    memory::{board::OwnBoard, region::Region},
-    transport::{
-        control::{Address, LoopbackName},
-        handshake::{HandshakeError, Key},
-    },
+    call::{Call, Pending},
+    driver::{Driver, Joined},
+    executor::{Share, ShareError},
+    memory::region::Region,
 };
-
-/// What a rank must know to join its job.
-#[derive(Clone, Debug)]
-pub struct RankConfig {
-    /// Who it is.
-    pub process: ProcessId,
-    /// Which job.
-    pub job: JobId,
-    /// Number of its processes.
-    pub size: u32,
-    /// The job's secret.
-    pub key: Key,
-    /// Where the master listens.
-    pub rendezvous: Address,
-    /// How to read peers' memory.
-    pub transport: Transport,
-    /// How long to wait for the master and for the other processes.
-    pub join_timeout: Duration,
-    /// The job's board, in the process that hosts the master.
-    pub board: Option<Arc<OwnBoard>>,
-    /// How the deputy schedules that this process hosts where a large group works in teams.
-    pub policy: Policy,
-    /// Threads that fold.
-    pub threads: usize,
-    /// Directory below which copies of contributions are kept while they are needed.
-    pub storage: PathBuf,
-    /// Label of what this host shares with others that may fail together.
-    pub domain: Option<String>,
-}
-
-/// Why a process could not join its job.
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// Nobody answers at the rendezvous.
-    #[error("no master at {address} within {timeout:?}: {source}")]
-    NoMaster {
-        /// Where it should be.
-        address: Address,
-        /// How long it was tried.
-        timeout: Duration,
-        /// What the last attempt said.
-        source: io::Error,
-    },
-    /// The process that answers is not this job's master.
-    #[error("the master at {address} refuses this process: {source}")]
-    Handshake {
-        /// Where it is.
-        address: Address,
-        /// Why.
-        source: HandshakeError,
-    },
-    /// Other processes did not come.
-    #[error("ranks {missing} did not join within {timeout:?}{rendezvous}")]
-    Incomplete {
-        /// Who.
-        missing: Path,
-        /// How long they were waited for.
-        timeout: Duration,
-        /// Why those on other hosts may not have found the master.
-        rendezvous: LoopbackName,
-    },
-    /// The master does not take this process into the job.
-    #[error(
-        "the master at {address} does not take this process, rank {rank} of a job of {size}, into its job: {reason}"
-    )]
-    Unwelcome {
-        /// Where it is.
-        address: Address,
-        /// Which rank this process is.
-        rank: Rank,
-        /// Of how many.
-        size: u32,
-        /// Why.
-        reason: String,
-    },
-    /// The master went away before everyone was here.
-    #[error("the master went away before all processes had joined")]
-    MasterLost,
-    /// This process lacks something it needs.
-    #[error("this process cannot start its worker: {0}")]
-    System(#[from] io::Error),
-}
-
-/// One call of the application.
-#[derive(Debug)]
-pub struct Call {
-    /// Which reduction.
-    pub reduction: ReductionId,
-    /// Its name.
-    pub name: String,
-    /// What all have to agree on.
-    pub spec: ReductionSpec,
-    /// This rank's contribution.
-    pub body: Body,
-}
-
-/// How a call ended.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The reduction, or this rank's part in it, was refused; nothing was counted.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The body could not be contributed.
-    #[error(transparent)]
-    Share(#[from] ShareError),
-    /// The process that hosts the master is gone.
-    #[error("the master is gone")]
-    MasterLost,
-    /// This process was declared failed.
-    #[error(
-        "this process was declared failed, because it was silent for too long; the others go on without it"
-    )]
-    Fenced,
-    /// The session was closed before.
-    #[error("the session is closed")]
-    Closed,
-    /// The result exists, but could not be copied here.
-    #[error("the result could not be read: {0}")]
-    ResultLost(ExecutionError),
-}
-
-/// A call that ended well.
-pub struct Completed {
-    /// The result, where this rank was to have it.
-    pub value: Option<Returned>,
-    /// What happened.
-    pub report: Report,
-}
-
-impl From<Gone> for CallError {
-    fn from(gone: Gone) -> Self {
-        match gone {
-            Gone::Left => Self::Closed,
-            Gone::MasterLost => Self::MasterLost,
-            Gone::Fenced => Self::Fenced,
-        }
-    }
-}
-
-/// Where a call's outcome is awaited.
-pub(crate) type Answer = oneshot::Sender<Result<Completed, CallError>>;
-
-/// What [`Handle::call`] promises.
-pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
 
 /// A process's place in its job.
 pub struct Handle {
-    pub(crate) process: ProcessId,
-    pub(crate) limits: Limits,
-    pub(crate) peers: Vec<Peer>,
+    process: ProcessId,
+    limits: Limits,
+    peers: Vec<Peer>,
     /// Whether they are on several hosts.
-    pub(crate) apart: bool,
-    pub(crate) driver: Arc<Driver>,
-    pub(crate) gone: watch::Receiver<Option<Gone>>,
-    pub(crate) failed: watch::Receiver<Path>,
+    apart: bool,
+    driver: Arc<Driver>,
+    gone: watch::Receiver<Option<Gone>>,
+    failed: watch::Receiver<Path>,
     /// The I/O thread.
-    pub(crate) thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Handle {
+    /// The handle of a process that has joined; `thread` does its input and output.
+    pub(crate) fn new(joined: Joined, thread: JoinHandle<()>) -> Self {
+        let Joined { driver, peers, limits } = joined;
+        Self {
+            process: driver.process(),
+            limits,
+            apart: peers.iter().any(|peer| peer.host != peers[0].host),
+            peers,
+            gone: driver.watch_gone(),
+            failed: driver.watch_failed(),
+            driver,
+            thread: Some(thread),
+        }
+    }
+
     /// This process.
     pub fn process(&self) -> ProcessId {
         self.process

@@ -5,6 +5,7 @@
 //! | [`launch`] | starting the processes of a job, and what they find in their environment |
 //! | [`rank`] | joins the job; the thread for input and output |
 //! | `driver` | lets the rank's machine act, on whichever thread has an event for it |
+//! | `call` | what the application tells its rank, and hears |
 //! | `handle` | what a session holds of its rank |
 //! | `placing` | what a rank does with the board |
 //! | `hearing` | which thread hears the master |
@@ -32,6 +33,7 @@ mod atomic {
 }
 pub mod ancestry;
 pub mod body;
+mod call;
 pub mod copier;
 mod deputies;
 pub mod descriptors;

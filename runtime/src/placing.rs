@@ -14,8 +14,8 @@ use everfold_worker::machine::ExecutionError;
 
 use crate::{
     body::Body,
+    call::{Answer, CallError, Completed},
     executor::Returned,
-    handle::{Answer, CallError, Completed},
     kernel::{self, Accumulate, Bracketing, Own},
     memory::board::{self, Bells, OwnBoard, SharedWords, now},
     patience::{self, Patience},

@@ -12,7 +12,7 @@ use std::{
 use everfold_protocol::{JobId, ProcessId, message::Peer};
 
 use crate::{
-    driver::Driver,
+    driver::{Driver, Joined},
     keeper::{Keeper, KeeperConfig},
     launch::Transport,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
@@ -28,8 +28,9 @@ use crate::{
 };
 
 pub use crate::{
+    call::{Call, CallError, Completed, JoinError, Pending, RankConfig},
     driver::timestamp,
-    handle::{Call, CallError, Completed, Handle, JoinError, Pending, RankConfig, Waiting},
+    handle::{Handle, Waiting},
 };
 
 /// Stack of a thread that folds. Objects are nested as deep as the stacks of small threads allow, but what `combine` makes of several
@@ -55,13 +56,12 @@ pub fn start(config: RankConfig) -> Result<Handle, JoinError> {
             Err(error) => drop(ready.send(Err(error.into()))),
         }
     })?;
-    let mut handle = welcome.recv().unwrap_or(Err(JoinError::MasterLost))?;
-    handle.thread = Some(thread);
-    Ok(handle)
+    let joined = welcome.recv().unwrap_or(Err(JoinError::MasterLost))?;
+    Ok(Handle::new(joined, thread))
 }
 
 /// Joins the job, and works until this process has left it.
-async fn work(config: RankConfig, ready: mpsc::Sender<Result<Handle, JoinError>>) {
+async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>) {
     let (members, incoming) = tokio::sync::mpsc::unbounded_channel();
     let driver = match connect(config, members, ready.clone()).await {
         Ok(driver) => driver,
@@ -77,7 +77,7 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Handle, JoinError>>
 async fn connect(
     config: RankConfig,
     members: Members,
-    ready: mpsc::Sender<Result<Handle, JoinError>>,
+    ready: mpsc::Sender<Result<Joined, JoinError>>,
 ) -> Result<Arc<Driver>, JoinError> {
     let RankConfig { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
     let address = || rendezvous.clone();

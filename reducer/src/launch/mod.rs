@@ -17,83 +17,16 @@ use everfold_runtime::{
     master::{MasterConfig, MasterThread},
     memory::board::OwnBoard,
     rank::{self, RankConfig},
-    transport::{
-        control::{Address, AddressError},
-        handshake::Key,
-    },
+    transport::{control::Address, handshake::Key},
 };
 
 pub use everfold_runtime::launch::{
     Environment, EnvironmentError, Local, LocalError, Secret, Transport, environment, local,
 };
 
-use crate::{
-    config::{Config, ConfigError},
-    error::Error,
-    session::Session,
-};
+use crate::{config::Config, error::Error, session::Session};
 
-/// Why a job could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The environment describes a job that makes no sense.
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
-    /// A knob of the configuration is out of range.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The rendezvous is no address.
-    #[error("EVERFOLD_RENDEZVOUS: {0}")]
-    Rendezvous(#[from] AddressError),
-    /// The workers could not be started.
-    #[error(transparent)]
-    Local(#[from] LocalError),
-    /// The caller is inside an asynchronous runtime.
-    #[error(
-        "launch blocks its thread, which the asynchronous runtime around it needs: call it outside, first thing in main, \
-         or join a job that is there with Session::join"
-    )]
-    InsideRuntime,
-    /// A process that has started this one has joined the job under this rank.
-    #[error(
-        "rank {rank} of this job is process {ancestor}, which has started this one; its variables EVERFOLD_RENDEZVOUS, \
-         EVERFOLD_RANK and EVERFOLD_SIZE are not meant for this process: unset them, or call launch, which starts a job of \
-         its own"
-    )]
-    Inherited {
-        /// The rank.
-        rank: everfold_protocol::Rank,
-        /// Id of the process that has it.
-        ancestor: u32,
-    },
-    /// Rank 0 cannot listen at the rendezvous.
-    #[error("rank 0 cannot listen at {address}: {source}{}", advice(source))]
-    Listen {
-        /// The rendezvous.
-        address: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// What has to be told over MPI cannot be found.
-    #[cfg(feature = "mpi")]
-    #[error("cannot start beside MPI: {0}")]
-    Mpi(std::io::Error),
-    /// This program does not know its own path.
-    #[error("this program cannot find itself to start copies: {0}")]
-    NoProgram(std::io::Error),
-}
-
-/// What to do if the rendezvous is taken.
-fn advice(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            ". Give each job a rendezvous of its own, and rank 0 (EVERFOLD_RANK) to one process. If this one was started \
-             by another program, it may have inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and EVERFOLD_SIZE: unset them \
-             to start a job of its own"
-        }
-        _ => "",
-    }
-}
+pub use crate::error::LaunchError;
 
 /// How a program becomes a job.
 #[derive(Clone, Debug)]

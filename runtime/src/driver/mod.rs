@@ -33,11 +33,11 @@ use tokio::{
 use everfold_worker::machine::{Action, End, Event, Gone, Worker};
 
 use crate::{
+    call::{Answer, CallError, Completed, JoinError, RankConfig},
     copier::Copier,
     deputies::Deputies,
     descriptors::{self, patiently},
     executor::{Share, ShareError},
-    handle::{Answer, CallError, Completed, Handle, JoinError, RankConfig},
     hearing::Hearing,
     keeper::Keeper,
     memory::{board::Bell, window::Windows},
@@ -88,7 +88,7 @@ struct Inner {
     outlet: Outlet<ToMaster>,
     limits: Limits,
     /// Where the application waits for its session.
-    ready: Option<mpsc::Sender<Result<Handle, JoinError>>>,
+    ready: Option<mpsc::Sender<Result<Joined, JoinError>>>,
     /// Until it takes part no more.
     news: Option<broadcast::Sender<News>>,
     /// When the I/O thread wakes up by itself.
@@ -123,7 +123,7 @@ impl Driver {
         keeper: Arc<Keeper>,
         peers: Arc<Peers>,
         (socket, seals): (OwnedFd, Seals),
-        ready: mpsc::Sender<Result<Handle, JoinError>>,
+        ready: mpsc::Sender<Result<Joined, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
         let hearing = Hearing::new()?;
@@ -186,6 +186,20 @@ impl Driver {
 
     fn now(&self) -> Timestamp {
         timestamp(self.origin)
+    }
+
+    pub(crate) fn process(&self) -> ProcessId {
+        self.config.process
+    }
+
+    /// Follows whether this process takes part, and why not.
+    pub(crate) fn watch_gone(&self) -> watch::Receiver<Option<Gone>> {
+        self.gone.subscribe()
+    }
+
+    /// Follows which ranks were declared failed.
+    pub(crate) fn watch_failed(&self) -> watch::Receiver<Path> {
+        self.failed.subscribe()
     }
 
     /// What happens in the job from now on; nothing if this process takes part no more.
@@ -595,18 +609,8 @@ impl Driver {
         let (placing, calls): (_, Option<Calls>) = Placing::open(rank, own, &peers, &limits).unzip();
         inner.placing = placing;
         calls.into_iter().for_each(|calls| inner.part.share_board(calls));
-        let handle = Handle {
-            process: self.config.process,
-            limits,
-            apart: peers.iter().any(|peer| peer.host != peers[0].host),
-            peers,
-            gone: self.gone.subscribe(),
-            failed: self.failed.subscribe(),
-            driver: self.clone(),
-            thread: None,
-        };
         if let Some(ready) = inner.ready.take() {
-            let _ = ready.send(Ok(handle));
+            let _ = ready.send(Ok(Joined { driver: self.clone(), peers, limits }));
         }
     }
 
@@ -619,6 +623,15 @@ impl Driver {
             }
         }
     }
+}
+
+/// A process that has joined its job.
+pub(crate) struct Joined {
+    pub driver: Arc<Driver>,
+    /// All processes of the job, by rank.
+    pub peers: Vec<Peer>,
+    /// What holds in this job.
+    pub limits: Limits,
 }
 
 /// Leaves when it is dropped, however that comes about.

@@ -14,8 +14,8 @@ use everfold_worker::participant::Participant;
 
 use crate::{
     body::Body,
+    call::{Answer, Call},
     executor::Share,
-    handle::{Answer, Call},
     memory::board::{SharedWords, now},
     placing::{self, Placed},
 };

@@ -13,8 +13,8 @@ use everfold_protocol::ReductionId;
 use everfold_storage::{HAS_DISK, JobDirectory, Kind, RecordKey, Store, StoreError, job_directory};
 
 use super::{
+    config::KeeperConfig,
     error::{DiskError, KeepError},
-    front::KeeperConfig,
 };
 
 /// See the module.

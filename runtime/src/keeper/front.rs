@@ -8,16 +8,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
-use everfold_protocol::{JobId, ProcessId, ReductionId};
-use everfold_storage::{Durability, Kind, RecordKey};
+use everfold_protocol::ReductionId;
+use everfold_storage::{Kind, RecordKey};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::{
+    config::KeeperConfig,
     disk::Disk,
     error::{DiskError, KeepError},
     writer::{Job, Put, Writer},
@@ -28,34 +28,6 @@ use super::{
 const RELEASED_MAX: usize = 4096;
 /// Bytes from which giving memory back takes longer than handing that over to another thread.
 const LONG_DROP_BYTES: u64 = 1 << 20;
-
-/// What a keeper must know.
-#[derive(Clone, Debug)]
-pub struct KeeperConfig {
-    /// Directory below which jobs keep their files; see
-    /// [`base_directory`](everfold_storage::job_directory::base_directory).
-    pub base: PathBuf,
-    /// Which job.
-    pub job: JobId,
-    /// Which process of it this is.
-    pub process: ProcessId,
-    /// What the acknowledgement of [`Medium::Disk`] means. Default: [`Durability::Stored`].
-    pub durability: Durability,
-    /// Most bytes in [`Medium::Memory`] at any time. Default: 1 GiB. Less protects less; more takes memory from the
-    /// application.
-    pub memory_bytes_max: u64,
-    /// Most bytes on their way to disk at any time; more wait. A single record may be longer. Default: 64 MiB. Less
-    /// lets a disk idle; more takes memory from the application while the disk is slow. At most 4 GiB count.
-    pub queue_bytes_max: u64,
-}
-
-impl KeeperConfig {
-    /// With the defaults.
-    pub fn new(base: PathBuf, job: JobId, process: ProcessId) -> Self {
-        let durability = Durability::Stored;
-        Self { base, job, process, durability, memory_bytes_max: 1 << 30, queue_bytes_max: 64 << 20 }
-    }
-}
 
 /// Where something is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

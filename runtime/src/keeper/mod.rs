@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`front`] | the keeper: what is kept, what is released, how much at most |
+//! | `config` | how much it may use, and where |
 //! | `writer` | the one thread that writes to disk; it gives way to folding |
 //! | `disk` | this process's store, and those that dead processes of this host left |
 //! | [`kept`] | a contribution that a keeper holds, as a window shows it |
@@ -14,12 +15,14 @@
 //!
 //! Deliberately absent: any decision about what to keep and where, and sending it to other processes.
 
+mod config;
 mod disk;
 pub mod error;
 pub mod front;
 pub mod kept;
 mod writer;
 
+pub use config::KeeperConfig;
 pub use error::{DiskError, KeepError};
-pub use front::{Keeper, KeeperConfig, Medium};
+pub use front::{Keeper, Medium};
 pub use kept::Kept;

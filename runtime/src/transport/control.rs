@@ -28,7 +28,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{handshake::HandshakeError, lobby::Origin};
+use super::error::HandshakeError;
 
 /// Bytes both ways.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -313,6 +313,24 @@ pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<B
             }
             result => return result,
         }
+    }
+}
+
+/// Where a connection comes from, as far as somebody can have many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Over TCP; of IPv6 the network, as each host has a whole one.
+    Network(IpAddr),
+    /// On this host, over a Unix socket.
+    User(u32),
+}
+
+impl From<IpAddr> for Origin {
+    fn from(address: IpAddr) -> Self {
+        Self::Network(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+            address => address,
+        })
     }
 }
 

@@ -17,7 +17,7 @@
 //! What follows is [sealed](everfold_protocol::seal), with a key for each direction: a keyed hash of the direction, hello
 //! and nonce. So it depends on the secret, on both nonces, and on who talks to whom and why. It is not encrypted.
 
-use std::{fmt, io, time::Duration};
+use std::{fmt, io};
 
 use everfold_protocol::{
     JobId, ProcessId,
@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::control::{Stream, read_frame, write_frame};
 
+pub use super::error::{ByteOrder, HandshakeError, TIMEOUT};
+
 /// Largest frame that a stranger may send, in bytes.
 const STRANGER_BYTES_MAX: u64 = 1 << 10;
-/// How long a stranger may take.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The key that all processes of a job share.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,29 +52,6 @@ pub enum Purpose {
     Data(ProcessId),
     /// Messages between a member of a team and its deputy, which this process hosts.
     Team(ProcessId),
-}
-
-/// In which order a process keeps the bytes of a number. Arrays travel as they lie in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ByteOrder {
-    /// The lowest first.
-    LittleEndian,
-    /// The highest first.
-    BigEndian,
-}
-
-impl ByteOrder {
-    /// That of this process.
-    pub const OURS: Self = if cfg!(target_endian = "little") { Self::LittleEndian } else { Self::BigEndian };
-}
-
-impl fmt::Display for ByteOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LittleEndian => "little-endian",
-            Self::BigEndian => "big-endian",
-        })
-    }
 }
 
 /// Who connects, to what job, and why.
@@ -105,44 +82,6 @@ struct Proof([u8; 32]);
 enum Verdict {
     Welcome,
     WrongSecret,
-}
-
-/// Why two processes do not talk to each other.
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeError {
-    /// The connection broke, or the other side hung up.
-    #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
-    /// The other side does not speak this protocol, or another version of it.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// The other side belongs to another job.
-    #[error(
-        "the other side belongs to {theirs:?}, this process to {ours:?}; check EVERFOLD_JOB and the address"
-    )]
-    ForeignJob {
-        /// Its job.
-        theirs: JobId,
-        /// Ours.
-        ours: JobId,
-    },
-    /// The other side runs on a machine of another kind.
-    #[error(
-        "the other side runs on a {theirs} machine, this process on a {ours} one, and arrays are not converted on the way; \
-         run all ranks of a job on machines of one byte order"
-    )]
-    OtherByteOrder {
-        /// How it keeps numbers.
-        theirs: ByteOrder,
-        /// How this process does.
-        ours: ByteOrder,
-    },
-    /// The two sides have different secrets.
-    #[error("the other side does not know this job's secret; check EVERFOLD_SECRET on both")]
-    WrongSecret,
-    /// The other side was silent for too long.
-    #[error("the other side did not finish the handshake in {TIMEOUT:?}")]
-    TimedOut,
 }
 
 fn nonce() -> io::Result<[u8; 32]> {

@@ -8,7 +8,6 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use everfold_protocol::{JobId, ProcessId};
 use tokio::sync::oneshot;
 
 use super::{
-    control::{BoxStream, Listener, Stream},
+    control::{BoxStream, Listener, Origin, Stream},
     handshake::{self, HandshakeError, Hello, Key, Purpose, Seals},
 };
 use crate::descriptors;
@@ -30,24 +29,6 @@ const DESCRIPTORS_PART: u64 = 4;
 /// How often a process of the job knocks, and how long it waits after the first time. It doubles.
 const KNOCKS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Where a connection comes from, as far as somebody can have many of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// Over TCP; of IPv6 the network, as each host has a whole one.
-    Network(IpAddr),
-    /// On this host, over a Unix socket.
-    User(u32),
-}
-
-impl From<IpAddr> for Origin {
-    fn from(address: IpAddr) -> Self {
-        Self::Network(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-            address => address,
-        })
-    }
-}
 
 /// All connections to one listener that have proved nothing yet.
 #[derive(Clone, Debug)]
@@ -243,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_host_of_ipv6_is_one_origin_whatever_it_calls_itself() {
-        let origin = |address: &str| Origin::from(address.parse::<IpAddr>().unwrap());
+        let origin = |address: &str| Origin::from(address.parse::<std::net::IpAddr>().unwrap());
         assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
         assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
         assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`control`] | connections for control messages: addresses, frames, over Unix sockets and TCP |
 //! | [`mod@line`] | such a connection in the steady state: any thread sends and hears, and none waits |
+//! | `error` | why two processes do not talk to each other |
 //! | [`handshake`] | proof that both ends of a connection know the job's secret |
 //! | [`lobby`] | where connections wait until they have passed the handshake |
 //! | [`shm`] | one-sided reads on the same host |
@@ -23,6 +24,7 @@ use crate::memory::{
 
 pub mod conformance;
 pub mod control;
+mod error;
 pub mod handshake;
 pub mod line;
 pub mod lobby;

@@ -9,10 +9,10 @@ use everfold_protocol::{
 use everfold_worker::machine::End;
 
 use super::{
-    execute::Violation,
     judge::{Case, Judgement, cases},
     schedule::{Fault, Planned, Receiver, Schedule, Trouble},
     tally::Tally,
+    violation::Violation,
 };
 
 const ONE_REPORT: &str = "all calls that end well tell one report";

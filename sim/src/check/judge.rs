@@ -11,12 +11,12 @@ use everfold_protocol::{
 use everfold_worker::machine::End;
 
 use super::{
-    execute::Violation,
     protection,
     reach::Reaches,
     schedule::{Planned, Schedule},
     suspects::{DESERTED, FENCED, Suspects, join},
     tally::Tally,
+    violation::Violation,
 };
 use crate::{Ended, World, evidence};
 

@@ -16,7 +16,6 @@
 //! |---|---|
 //! | `schedule` | the plain data |
 //! | `draw` | schedules from seeds |
-//! | `sizes` | schedules whose sizes are unusual |
 //! | `shapes` | worlds of rarer shapes |
 //! | `execute` | a run from beginning to end |
 //! | `suspects` | who had to do with what went wrong, from when on |
@@ -26,6 +25,7 @@
 //! | `protection` | what has to hold of replicas |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
 //! | `reach` | what nobody may miss who could have read it |
+//! | `violation` | what does not hold |
 //! | `tally` | what was drawn, and what became of it |
 //! | `shrink` | smaller schedules that fail in the same way |
 
@@ -40,12 +40,13 @@ mod reach;
 mod schedule;
 mod shapes;
 mod shrink;
-mod sizes;
 mod suspects;
 mod tally;
+mod violation;
 
 pub use draw::draw;
-pub use execute::{Ran, Violation, run, run_told};
+pub use execute::{Ran, run, run_told};
 pub use schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;
+pub use violation::Violation;

@@ -4,10 +4,10 @@ use everfold_protocol::spec::{Delivery, Protection};
 use everfold_worker::machine::End;
 
 use super::{
-    execute::Violation,
     judge::{Case, Judgement, cases},
     schedule::{Planned, Schedule},
     tally::Tally,
+    violation::Violation,
 };
 use crate::World;
 

@@ -7,9 +7,9 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_protocol::{Rank, ReductionId, spec::Protection};
 
 use super::{
-    execute::Violation,
     schedule::{Planned, Schedule},
     tally::Tally,
+    violation::Violation,
 };
 use crate::{Ordered, World};
 

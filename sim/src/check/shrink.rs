@@ -6,8 +6,8 @@
 use everfold_protocol::spec::{Order, Protection};
 
 use super::{
-    execute::Violation,
     schedule::{Body, Planned, Receiver, Schedule, Trouble},
+    violation::Violation,
 };
 use crate::settings::Wakes;
 

@@ -6,7 +6,7 @@
 
 use everfold_protocol::{Path, Rank, Timestamp, message::Evidence};
 
-use super::{execute::Violation, schedule::Schedule, tally::Tally};
+use super::{schedule::Schedule, tally::Tally, violation::Violation};
 use crate::World;
 
 pub(crate) const FENCED: &str =

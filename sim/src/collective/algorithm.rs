@@ -1,9 +1,6 @@
 //! What each rank does in which algorithm. The root is rank 0.
 
-use std::{fmt, time::Duration};
-
-use super::engine::{Arrivals, time};
-use crate::model::Cluster;
+use std::fmt;
 
 /// A step of a rank's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,29 +152,4 @@ fn pipeline(children: &[u32], parent: Option<u32>, bytes: u64, segment_bytes: u6
         steps.extend(parent.map(|to| Step::Send { to, bytes }));
     }
     steps
-}
-
-/// The segment length, among powers of two, with which `algorithm` is fastest in an undisturbed `cluster`, and how long
-/// it takes with it.
-pub fn best_segment(
-    cluster: &Cluster,
-    ranks: u32,
-    bytes: u64,
-    algorithm: impl Fn(u64) -> Algorithm,
-) -> (Algorithm, Duration) {
-    let calm = Cluster { interference: None, ..cluster.clone() };
-    let mut best: Option<(Algorithm, Duration)> = None;
-    let mut segment_bytes = bytes.next_power_of_two();
-    // Segments of which a thousand make the body are short enough: start-ups outweigh everything then.
-    while segment_bytes >= (bytes >> 10).max(1 << 10) {
-        let candidate = algorithm(segment_bytes);
-        let took = time(&calm, candidate, ranks, bytes, &Arrivals::default(), 0)[0];
-        match best {
-            Some((_, least)) if took > 2 * least => break,
-            Some((_, least)) if took >= least => {}
-            _ => best = Some((candidate, took)),
-        }
-        segment_bytes /= 2;
-    }
-    best.expect("the whole body is a segment, too")
 }

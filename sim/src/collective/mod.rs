@@ -4,7 +4,9 @@
 //! begin to flow when both ends are there. Receiving blocks; sending does not, unless the algorithm exchanges.
 
 mod algorithm;
+mod best;
 mod engine;
 
-pub use algorithm::{Algorithm, best_segment};
+pub use algorithm::Algorithm;
+pub use best::best_segment;
 pub use engine::{Arrivals, time};

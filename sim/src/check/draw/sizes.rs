@@ -7,8 +7,8 @@ use rand::{Rng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    draw::{Weather, add_reduction, pick},
-    schedule::{Body, Planned, Receiver, Schedule},
+    super::schedule::{Body, Planned, Receiver, Schedule},
+    Weather, add_reduction, pick,
 };
 
 /// Length in bytes up to which bodies travel in messages.

@@ -1,4 +1,8 @@
 //! Schedules from seeds.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `sizes` | schedules whose sizes are unusual |
 
 use std::collections::BTreeSet;
 
@@ -6,10 +10,11 @@ use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
+mod sizes;
+
 use super::{
     schedule::{BOARD_BYTES, Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble},
     shapes::reshape,
-    sizes,
 };
 use crate::settings::Wakes;
 
@@ -18,7 +23,7 @@ const CALLS_US: std::ops::Range<u64> = 0..3000;
 
 /// What may happen in a world.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weather {
+enum Weather {
     /// Nothing.
     Fair,
     /// Processes die, which shows at once.
@@ -453,12 +458,12 @@ fn lose_results(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-pub(super) fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {
+fn pick<T: Copy, const N: usize>(random: &mut ChaCha8Rng, choices: [T; N]) -> T {
     choices[random.random_range(0..N)]
 }
 
 /// Adds a reduction, and perhaps more of its name.
-pub(super) fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, weather: Weather) {
+fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, weather: Weather) {
     let ranks = schedule.ranks();
     let group: Vec<u32> = loop {
         let group: Vec<u32> = (0..ranks).filter(|_| random.random_bool(0.8)).collect();
