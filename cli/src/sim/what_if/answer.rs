@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use everfold::Protection;
+use everfold_lab::sim::{figure::Point, parallel};
 use everfold_sim::{collective::Arrivals, experiment::Experiment, model::Failures};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{super::parallel, question::Question};
-use crate::sim::figure::Point;
+use super::question::Question;
 
 /// Ranks call within so much time of each other, as after a barrier.
 const SKEW: Duration = Duration::from_micros(100);

@@ -18,12 +18,14 @@ use std::{
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
-
+use everfold_lab::{
+    Failure, say,
+    sim::figure::{Axis, Figure, Point, Series, seconds},
+    size,
+};
 use everfold_sim::model::Failures;
 
 use self::{answer::Answer, question::Question};
-use super::figure::{Axis, Figure, Point, Series, seconds};
-use crate::{Failure, say, size};
 
 const EXAMPLE: &str = "\
 A question is a file such as this; all but the first two lines have these defaults:
