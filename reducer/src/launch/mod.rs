@@ -11,6 +11,7 @@ pub mod environment;
 pub mod local;
 mod output;
 mod place;
+mod terminal;
 
 use std::{future::Future, sync::Arc};
 
@@ -28,6 +29,7 @@ use everfold_worker::{
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
     local::{Local, LocalError},
+    terminal::is_forwarded_to_terminal,
 };
 use crate::{
     config::{Config, ConfigError},
