@@ -6,8 +6,8 @@
 //! | make processes, networks and disks fail, and see what comes of it | [`Chaos`] |
 //! | draw the paper's figures, and simulate more ranks than there are machines | [`sim`] |
 //!
-//! The `everfold` command offers all of it. What it shares with this crate is here, too: output ([`mod@say`]),
-//! failures ([`Failure`]), sizes ([`size`]), interrupts ([`interrupts`]).
+//! The `everfold` command offers all of it. What both need is here, too: output ([`mod@say`]), failures
+//! ([`Failure`]), sizes ([`size`]) and interrupts ([`interrupts`]).
 //!
 //! Deliberately absent: rules. What has to hold in random worlds is in `everfold_sim`.
 
@@ -23,6 +23,7 @@ mod failure;
 pub mod interrupts;
 mod machine;
 mod meeting;
+mod progress;
 mod scratch;
 pub mod sim;
 pub mod size;

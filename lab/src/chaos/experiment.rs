@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::mpsc, time::Duration};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::{
     job::{Event, JobSpec},
@@ -11,10 +11,10 @@ use super::{
     storage,
     trial::{Ground, Trial},
 };
-use crate::{Failure, interrupts, scratch::Scratch};
+use crate::{Failure, interrupts, progress, scratch::Scratch};
 
 /// Trials without faults from which it is learnt how long one takes.
-const WITHOUT_FAULTS: usize = 5;
+const WITHOUT_FAULTS: u64 = 5;
 
 /// What is to be tried.
 #[derive(Debug)]
@@ -71,24 +71,24 @@ impl Experiment {
             events,
             sender,
         };
-        let progress = ProgressBar::new(0);
-        let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}");
-        progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let progress = progress::bar(WITHOUT_FAULTS, "trials without faults");
         let seen = self.run_on(&ground, &progress);
         progress.finish_and_clear();
         seen
     }
 
     fn run_on(&self, ground: &Ground, progress: &ProgressBar) -> Result<Seen, Failure> {
-        progress.set_message("trials without faults");
         let without_faults = match self.time {
             Some(_) => Vec::new(),
-            None => (0..WITHOUT_FAULTS).map(|_| self.run_without_faults(ground)).collect::<Result<_, _>>()?,
+            None => (0..WITHOUT_FAULTS)
+                .map(|_| self.run_without_faults(ground).inspect(|_| progress.inc(1)))
+                .collect::<Result<_, _>>()?,
         };
         let mut times: Vec<f64> = without_faults.iter().filter_map(|trial| trial.result_ms).collect();
         times.sort_unstable_by(f64::total_cmp);
         let measured = times.get(times.len() / 2).map(|ms| Duration::from_secs_f64(ms / 1e3));
         let time = self.time.or(measured).unwrap_or_default();
+        progress.set_position(0);
         progress.set_length(self.numbers.len() as u64);
         progress.set_message("trials");
         let mut trials = Vec::new();

@@ -1,17 +1,20 @@
 //! Independent simulations on all cores. Results come in the order of their inputs, however they were shared out.
 
 use std::{
+    borrow::Cow,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::progress;
 
 /// Applies `work` to all `items`; shows how far it is as `what`.
-pub fn map<T: Sync, R: Send>(what: &'static str, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let progress = ProgressBar::new(items.len() as u64).with_message(what);
-    let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}");
-    progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+pub fn map<T: Sync, R: Send>(
+    what: impl Into<Cow<'static, str>>,
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let progress = progress::bar(items.len() as u64, what);
     let next = AtomicUsize::new(0);
     let some = || {
         let mut done = Vec::new();
