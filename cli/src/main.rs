@@ -1,24 +1,13 @@
 //! The `everfold` command.
 
-#[macro_use]
-mod say;
-
 mod bench;
-mod chaos;
-mod children;
-mod clock;
-mod cluster;
-mod interrupts;
-mod meeting;
 mod run;
-mod scratch;
 mod sim;
-mod size;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nix::sys::signal::Signal;
+use everfold_lab::{Chaos, Failure, note, say};
 
 /// Reductions that finish: start jobs on this machine, measure reductions, break them, simulate them.
 ///
@@ -36,7 +25,7 @@ enum Command {
     /// Measure reductions on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
-    Chaos(Box<chaos::Chaos>),
+    Chaos(Box<Chaos>),
     /// Simulate reductions in clusters that are not at hand.
     #[command(subcommand)]
     Sim(sim::Sim),
@@ -67,29 +56,4 @@ impl Arguments {
 fn explain(error: clap::Error) -> Result<ExitCode, Failure> {
     error.print().map_err(say::failure)?;
     Ok(ExitCode::from(error.exit_code() as u8))
-}
-
-/// Why a command did not do what it was asked.
-#[derive(Debug)]
-struct Failure {
-    /// Empty if nobody is there to be told.
-    message: String,
-    exit_code: u8,
-}
-
-impl Failure {
-    fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), exit_code: 1 }
-    }
-
-    /// We were asked to end.
-    fn interrupted(signal: Signal) -> Self {
-        Self { message: format!("ended by {signal}"), exit_code: 128 + signal as u8 }
-    }
-}
-
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self { message: error.to_string(), exit_code: 1 }
-    }
 }

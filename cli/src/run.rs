@@ -2,32 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{Args, ValueEnum};
-use everfold::launch::{self, Local};
-
-use crate::Failure;
-
-/// How processes read each other's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Transport {
-    /// Shared memory between processes of one host, TCP otherwise.
-    #[default]
-    Auto,
-    /// As auto.
-    Shm,
-    /// TCP, even on one host.
-    Tcp,
-}
-
-impl From<Transport> for launch::Transport {
-    fn from(transport: Transport) -> Self {
-        match transport {
-            Transport::Auto => Self::Auto,
-            Transport::Shm => Self::Shm,
-            Transport::Tcp => Self::Tcp,
-        }
-    }
-}
+use clap::Args;
+use everfold::launch::Local;
+use everfold_lab::{Failure, Transport};
 
 /// Start a program as a job of several processes on this machine.
 ///

@@ -59,3 +59,30 @@ fn scale_has_a_line_per_number_of_ranks() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("there are 10gbe, 100gbe, hdr and ndr"), "{text}");
 }
+
+#[test]
+fn what_if_says_first_what_it_does_and_draws_no_bar_where_nobody_sees_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("question.toml");
+    fs::write(&file, "ranks = 6\nsizes = [\"64KiB\", \"1MiB\"]\n").unwrap();
+    let ask = |more: &[&str]| {
+        let output = everfold(&[&["what-if", file.to_str().unwrap()], more].concat());
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|output| String::from_utf8(output).unwrap());
+        assert!(output.status.success(), "{stderr}");
+        assert_eq!(stderr, "");
+        let (plan, answer) = stdout.split_once('\n').unwrap();
+        assert!(plan.contains("64 KiB, 1 MiB on 6 ranks"), "{plan}");
+        (answer.to_owned(), plan.to_owned())
+    };
+    let (answer, plan) = ask(&[]);
+    assert!(plan.contains("20 to 200 in which a rank dies"), "{plan}");
+    assert_eq!(answer.matches(" of 200: ").count(), 2, "so few ranks take little:\n{answer}");
+    assert_eq!(answer, ask(&[]).0);
+    let (answer, plan) = ask(&["--deaths", "7", "--repeat", "2"]);
+    assert!(
+        plan.contains("2 runs with protection disk") && plan.contains("7 in which a rank dies"),
+        "{plan}"
+    );
+    assert_eq!(answer.matches(" of 7: ").count(), 2, "{answer}");
+}

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -20,6 +21,7 @@ use everfold::launch::{
 };
 use nix::{
     errno::Errno,
+    pty::{OpenptyResult, openpty},
     sys::{
         resource::{Resource, setrlimit},
         signal::{SigHandler, Signal, kill, killpg, signal},
@@ -203,16 +205,36 @@ fn every_rank_finds_its_place_in_the_job() {
     let script = r#"
         count=$(grep -c "$EVERFOLD_SECRET" /proc/$$/cmdline)
         echo $EVERFOLD_RANK/$EVERFOLD_SIZE $EVERFOLD_INCARNATION $EVERFOLD_TRANSPORT ${#EVERFOLD_SECRET} $count
-        echo $EVERFOLD_RENDEZVOUS unix:@everfold-$EVERFOLD_JOB $EVERFOLD_SECRET_FILE >&2
+        echo $EVERFOLD_RENDEZVOUS unix:@everfold-$EVERFOLD_JOB $EVERFOLD_SECRET_FILE $EVERFOLD_TERMINAL >&2
     "#;
     let mut command = Supervisor::command(3, script);
-    let (code, stdout, stderr) =
-        Supervisor::spawn(command.env("EVERFOLD_SECRET_FILE", "/of/another/job")).finish();
+    command.env("EVERFOLD_SECRET_FILE", "/of/another/job").env("EVERFOLD_TERMINAL", "12345");
+    let (code, stdout, stderr) = Supervisor::spawn(&mut command).finish();
     assert_eq!(code, 0, "{stderr:?}");
     assert_eq!(stdout, ["[0] 0/3 0 auto 64 0", "[1] 1/3 0 auto 64 0", "[2] 2/3 0 auto 64 0"]);
     let job = stderr[0].split_whitespace().next_back().unwrap();
     assert_eq!(job.len(), "unix:@everfold-".len() + 16);
     assert_eq!(stderr, [format!("[0] {job} {job}"), format!("[1] {job} {job}"), format!("[2] {job} {job}")]);
+}
+
+#[test]
+fn a_progress_display_reaches_a_terminal_and_the_next_line_erases_it() {
+    let script = r#"
+        test "$EVERFOLD_TERMINAL" = "$(stat -Lc %i /proc/$$/fd/2)" || exit 1
+        printf '50 %%\r' >&2
+        kill -KILL $$
+    "#;
+    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    let mut command = Supervisor::command(1, script);
+    command.env("TERM", "xterm").env("NO_COLOR", "1").stdout(Stdio::null()).stderr(slave);
+    let mut process = command.spawn().unwrap();
+    // Our end of what it writes to: a terminal that nobody has open any more ends in an error.
+    drop(command);
+    let mut seen = Vec::new();
+    let _ = File::from(master).read_to_end(&mut seen);
+    let notice = "everfold: rank 0 was killed by SIGKILL\r\n";
+    assert_eq!(String::from_utf8(seen).unwrap(), format!("\x1b[K[0] 50 %\r\x1b[K{notice}"));
+    assert_eq!(process.wait().unwrap().code(), Some(137));
 }
 
 #[test]

@@ -162,5 +162,5 @@ impl From<Gone> for CallError {
 /// Where a call's outcome is awaited.
 pub(crate) type Answer = oneshot::Sender<Result<Completed, CallError>>;
 
-/// What [`Handle::call`] promises.
+/// What [`Handle::call`](crate::rank::Handle::call) promises.
 pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;

@@ -1,25 +1,22 @@
 //! `everfold sim`: the machines in worlds of virtual time.
 
 mod check;
-mod costs;
-mod figure;
-mod paper;
-mod parallel;
-mod scale;
 mod what_if;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-
-use crate::Failure;
+use everfold_lab::{
+    Failure,
+    sim::{Paper, PerMessage, Scale},
+};
 
 #[derive(Subcommand)]
 pub enum Sim {
     Check(check::Check),
-    Costs(costs::PerMessage),
-    Paper(paper::Paper),
-    Scale(scale::Scale),
+    Costs(PerMessage),
+    Paper(Paper),
+    Scale(Scale),
     WhatIf(what_if::WhatIf),
 }
 

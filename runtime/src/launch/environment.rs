@@ -10,6 +10,7 @@
 //! | `EVERFOLD_SECRET_FILE` | path of a file that holds the secret | an error |
 //! | `EVERFOLD_TRANSPORT` | `auto`, `shm` or `tcp` | `auto` |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
+//! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that program, see
 //! `everfold::launch`.

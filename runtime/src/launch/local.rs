@@ -51,6 +51,7 @@ use tokio::{
 use super::{
     environment::{Environment, SECRET_FILE, Secret, Transport},
     output::{Forwarder, Output, Sink},
+    terminal,
 };
 
 /// Most processes that one machine is asked to run.
@@ -243,6 +244,10 @@ impl Local {
         let (stderr, from_stderr) = output.stderr.open(rank)?;
         let stdin = if rank == 0 { Stdio::inherit() } else { Stdio::null() };
         let mut command = Command::new(&self.program);
+        match output.stderr.is_overwritten().then(|| terminal::name(&stderr)).flatten() {
+            Some(pipe) => command.env(terminal::TERMINAL, pipe),
+            None => command.env_remove(terminal::TERMINAL),
+        };
         command
             .args(&self.arguments)
             .envs(environment.variables())

@@ -4,7 +4,8 @@
 //!   and a last line without an end gets one. Without a prefix no byte is changed or added, so these two may touch
 //!   the line of another rank.
 //! - A carriage return ends a line like a newline does. A progress display is then shown as it moves, each state
-//!   behind the prefix of its rank, instead of being held back until it is complete.
+//!   behind the prefix of its rank, instead of being held back until it is complete. On a terminal, a prefix and a line
+//!   of our own first erase what such a display has left in the line.
 //! - Memory is bounded. If our stdout is read slowly, the processes wait as they would without us.
 //! - A closed pipe, as behind `| head -1`, is no error: the job goes on to its end, and what the processes print there is
 //!   taken and dropped. They compute for hours, and a pager that ends must not end them.
@@ -30,6 +31,8 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
+use super::terminal;
+
 /// Longest line that is kept until its end is seen, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Most that is read at once, in bytes.
@@ -48,10 +51,12 @@ pub(super) struct Output {
 impl Output {
     /// Unless `quiet`, what cannot be written to stdout is told on stderr.
     pub(super) fn start(ranks: u32, prefix: bool, quiet: bool) -> io::Result<Self> {
-        let labels = |is_terminal| prefix.then(|| Labels::new(ranks, is_terminal && wants_colour()));
-        let stderr = Stream::start(io::stderr(), labels(io::stderr().is_terminal()), None)?;
+        let start = |to: Box<dyn Write + Send>, screen, notices| {
+            Stream::start(to, screen, prefix.then(|| Labels::new(ranks, screen)), notices)
+        };
+        let stderr = start(Box::new(io::stderr()), Screen::of(&io::stderr()), None)?;
         let notices = (!quiet).then(|| stderr.sink());
-        let stdout = Stream::start(io::stdout(), labels(io::stdout().is_terminal()), notices)?;
+        let stdout = start(Box::new(io::stdout()), Screen::of(&io::stdout()), notices)?;
         Ok(Self { stdout, stderr })
     }
 
@@ -69,9 +74,31 @@ fn wants_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// What can be done where one of our streams is shown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Screen {
+    is_coloured: bool,
+    is_overwritten: bool,
+}
+
+impl Screen {
+    fn of(stream: &impl IsTerminal) -> Self {
+        Self {
+            is_coloured: stream.is_terminal() && wants_colour(),
+            is_overwritten: terminal::can_overwrite(stream),
+        }
+    }
+
+    /// What a line begins with.
+    fn erase(self) -> &'static str {
+        if self.is_overwritten { terminal::ERASE } else { "" }
+    }
+}
+
 /// One of our streams, and the thread that writes to it.
 pub(super) struct Stream {
     sink: Sink,
+    screen: Screen,
     labels: Option<Labels>,
     lost: Arc<AtomicBool>,
 }
@@ -80,6 +107,7 @@ impl Stream {
     /// `notices` hears of the first output that is lost.
     fn start(
         to: impl Write + Send + 'static,
+        screen: Screen,
         labels: Option<Labels>,
         notices: Option<Sink>,
     ) -> io::Result<Self> {
@@ -98,7 +126,12 @@ impl Stream {
         std::thread::Builder::new()
             .name("everfold-output".to_owned())
             .spawn(move || write(items, to, lose))?;
-        Ok(Self { sink: Sink(sink), labels, lost })
+        Ok(Self { sink: Sink { items: sink, begin: "" }, screen, labels, lost })
+    }
+
+    /// Whether a line that ends in a carriage return is overwritten by the next one.
+    pub(super) fn is_overwritten(&self) -> bool {
+        self.screen.is_overwritten
     }
 
     /// Whether something that was sent before the last [`flush`](Self::flush) could not be written.
@@ -116,13 +149,13 @@ impl Stream {
 
     /// For lines of our own.
     pub(super) fn sink(&self) -> Sink {
-        self.sink.clone()
+        Sink { begin: self.screen.erase(), ..self.sink.clone() }
     }
 
     /// Waits until all that was sent so far is written.
     async fn flush(&self) {
         let (written, is_written) = oneshot::channel();
-        if self.sink.0.send(Item::Mark(written)).await.is_ok() {
+        if self.sink.items.send(Item::Mark(written)).await.is_ok() {
             let _ = is_written.await;
         }
     }
@@ -137,25 +170,34 @@ enum Item {
 
 /// Where whole lines go.
 #[derive(Clone)]
-pub(super) struct Sink(mpsc::Sender<Item>);
+pub(super) struct Sink {
+    items: mpsc::Sender<Item>,
+    /// What is written before each block.
+    begin: &'static str,
+}
 
 impl Sink {
     /// Sends whole lines. Waits while too many are under way.
     pub(super) async fn send(&self, block: impl Into<Vec<u8>>) {
         let block = block.into();
         if !block.is_empty() {
-            let _ = self.0.send(Item::Block(block)).await;
+            let _ = self.items.send(self.item(block)).await;
         }
     }
 
     /// Sends whole lines, unless that means to wait.
     pub(super) fn try_send(&self, block: impl Into<Vec<u8>>) {
-        let _ = self.0.try_send(Item::Block(block.into()));
+        let _ = self.items.try_send(self.item(block.into()));
     }
 
     /// Sends whole lines from a thread outside of any runtime. Waits while too many are under way.
     fn send_blocking(&self, block: impl Into<Vec<u8>>) {
-        let _ = self.0.blocking_send(Item::Block(block.into()));
+        let _ = self.items.blocking_send(self.item(block.into()));
+    }
+
+    fn item(&self, mut block: Vec<u8>) -> Item {
+        block.splice(..0, self.begin.bytes());
+        Item::Block(block)
     }
 }
 
@@ -238,20 +280,21 @@ impl Forwarder {
 /// How the ranks are named in front of their lines.
 struct Labels {
     digits: usize,
-    is_coloured: bool,
+    screen: Screen,
 }
 
 impl Labels {
-    fn new(ranks: u32, is_coloured: bool) -> Self {
-        Self { digits: ranks.saturating_sub(1).to_string().len(), is_coloured }
+    fn new(ranks: u32, screen: Screen) -> Self {
+        Self { digits: ranks.saturating_sub(1).to_string().len(), screen }
     }
 
     fn of(&self, rank: Rank) -> Vec<u8> {
-        let Self { digits, is_coloured } = *self;
+        let Self { digits, screen } = *self;
         // Cyan, green, yellow, magenta, blue. Red is left to those who have something to warn of.
         let colour = [36, 32, 33, 35, 34][rank.index() % 5];
         let label = format!("[{:digits$}]", rank.0);
-        if is_coloured { format!("\x1b[{colour}m{label}\x1b[0m ") } else { format!("{label} ") }.into_bytes()
+        let label = if screen.is_coloured { format!("\x1b[{colour}m{label}\x1b[0m") } else { label };
+        format!("{}{label} ", screen.erase()).into_bytes()
     }
 }
 
@@ -380,12 +423,16 @@ mod tests {
 
     #[test]
     fn labels_are_aligned_and_coloured() {
-        let label = |ranks, is_coloured, rank| Labels::new(ranks, is_coloured).of(Rank(rank));
+        let label = |ranks, is_coloured, rank| {
+            Labels::new(ranks, Screen { is_coloured, ..Screen::default() }).of(Rank(rank))
+        };
         assert_eq!(label(1, false, 0), b"[0] ");
         assert_eq!(label(10, false, 9), b"[9] ");
         assert_eq!(label(11, false, 9), b"[ 9] ");
         assert_eq!(label(4096, false, 42), b"[  42] ");
         assert_eq!(label(8, true, 6), b"\x1b[32m[6]\x1b[0m ");
+        let screen = Screen { is_overwritten: true, ..Screen::default() };
+        assert_eq!(Labels::new(8, screen).of(Rank(6)), b"\x1b[K[6] ");
     }
 
     /// A stream that takes only so many bytes, and those only in small pieces and at every second attempt.
@@ -417,7 +464,7 @@ mod tests {
     fn reluctant(room: usize, labels: Option<Labels>) -> (Stream, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let to = Reluctant { taken: taken.clone(), room, attempts: 0 };
-        (Stream::start(to, labels, None).unwrap(), taken)
+        (Stream::start(to, Screen::default(), labels, None).unwrap(), taken)
     }
 
     /// A disk that has no room for the first `full` blocks.
@@ -457,7 +504,7 @@ mod tests {
         let (notices, said) = reluctant(usize::MAX, None);
         let taken = Arc::new(Mutex::new(Vec::new()));
         let disk = Disk { taken: taken.clone(), full: 2 };
-        let stream = Stream::start(disk, None, Some(notices.sink())).unwrap();
+        let stream = Stream::start(disk, Screen::default(), None, Some(notices.sink())).unwrap();
         for line in ["one\n", "two\n", "three\n"] {
             stream.sink().send(line).await;
         }
@@ -479,7 +526,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_ended_process_left_is_read_and_nobody_else_is_waited_for() {
-        let (stream, taken) = reluctant(usize::MAX, Some(Labels::new(2, false)));
+        let (stream, taken) = reluctant(usize::MAX, Some(Labels::new(2, Screen::default())));
         let (mut writer, forwarder) = stream.open(Rank(1)).unwrap();
         writer.write_all(b"one\ntwo").unwrap();
         forwarder.run(std::future::ready(())).await;

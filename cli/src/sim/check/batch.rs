@@ -10,11 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use everfold_lab::{Failure, interrupts};
 use everfold_sim::check::{Tally, Violation, draw, run};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use nix::sys::signal::Signal;
-
-use crate::{Failure, interrupts};
 
 /// Seeds that a thread takes at a time.
 const CHUNK: u64 = 64;

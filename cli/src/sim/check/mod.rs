@@ -16,9 +16,8 @@ use std::{
 };
 
 use clap::Args;
+use everfold_lab::{Failure, note, say};
 use everfold_sim::check::{Ran, Schedule, Violation, draw, run, run_told, shrink};
-
-use crate::{Failure, say};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -18,12 +18,18 @@ use std::{
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
-
+use everfold::Protection;
+use everfold_lab::{
+    Failure, say,
+    sim::figure::{Axis, Figure, Point, Series, seconds},
+    size,
+};
 use everfold_sim::model::Failures;
 
-use self::{answer::Answer, question::Question};
-use super::figure::{Axis, Figure, Point, Series, seconds};
-use crate::{Failure, say, size};
+use self::{
+    answer::{Answer, DEATHS_LEAST, DEATHS_MOST, Effort},
+    question::Question,
+};
 
 const EXAMPLE: &str = "\
 A question is a file such as this; all but the first two lines have these defaults:
@@ -51,9 +57,11 @@ A question is a file such as this; all but the first two lines have these defaul
   # oversubscription = 4.0       # how many times less than its nodes together a rack can send
   # core_us = 1.0                # added to the latency between racks
 
-Each answer says how it comes about: T is the mean of runs without failures, P the probability that any of the nodes fails
-during T, which begins at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of a rank drawn from all, at a moment drawn from T. Rank 0 is
-among them; it receives the results and hosts the master, so that its death loses everything.";
+T is the mean of runs without failures. P is the probability that any of the nodes fails during T, which begins
+at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of a rank drawn
+from all, at a moment drawn from T. Rank 0 is among them; it receives the results and hosts the master, so that its
+death loses everything. \"lost\" is told with 95 % intervals: they are the wider, the fewer deaths were simulated.
+Long bodies take long to simulate and get fewer deaths, unless --deaths says how many.";
 
 /// Tell what reductions would take and risk in a cluster that a file describes.
 ///
@@ -70,9 +78,9 @@ pub struct WhatIf {
     /// Runs without failures per size.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Runs per size in which a rank dies.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    deaths: u32,
+    /// Runs per size in which a rank dies [default: as many as do not take long, 20 to 200].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    deaths: Option<u32>,
     /// Decides everything that is drawn.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -86,7 +94,9 @@ impl WhatIf {
         };
         let text = fs::read_to_string(&self.file).map_err(|error| unusable(&error))?;
         let question: Question = toml::from_str(&text).map_err(|error| unusable(&error))?;
-        let answers = answer::simulate(&question, self.repeat, self.deaths, self.seed);
+        let effort = Effort { repeat: self.repeat, deaths: self.deaths };
+        let said = say!("{}", plan(&question, effort));
+        let answers = answer::simulate(&question, effort, self.seed);
         let beside = self.file.parent().map_or(PathBuf::new(), Path::to_owned);
         let folder = self.out.unwrap_or(beside);
         let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
@@ -94,10 +104,26 @@ impl WhatIf {
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let figure = figure(name, &question, &answers);
         figure.write(&folder)?;
+        said?;
         say::results(table(&question, &answers))?;
         say!("picture: {}", folder.join(format!("{}.svg", figure.name)).display())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What is going to be simulated.
+fn plan(question: &Question, Effort { repeat, deaths }: Effort) -> String {
+    let Question { ranks, sizes, protection, .. } = question;
+    let sizes = sizes.iter().map(|bytes| size::show(*bytes)).collect::<Vec<_>>().join(", ");
+    let unprotected = match protection {
+        Protection::None => String::new(),
+        _ => format!(", {repeat} without protection"),
+    };
+    let deaths = deaths.map_or(format!("{DEATHS_LEAST} to {DEATHS_MOST}"), |deaths| deaths.to_string());
+    format!(
+        "simulating reductions of {sizes} on {ranks} ranks: of each size {repeat} runs with protection \
+         {protection}{unprotected}, and {deaths} in which a rank dies"
+    )
 }
 
 fn table(question: &Question, answers: &[Answer]) -> String {
@@ -125,10 +151,10 @@ fn table(question: &Question, answers: &[Answer]) -> String {
             time_s(answer.protected_s.mean),
             format!("{:+.1} %", 100.0 * answer.overhead()),
             answer.with_death_s.map_or("none ended well".to_owned(), |time| time_s(time.mean)),
-            format!("{} of {}", answer.lost, answer.deaths),
+            format!("{} of {}: {}", answer.lost, answer.deaths, percent(answer.fatal())),
             format!("{:.2e}", answer.death_probability),
             format!("{:.2e}", answer.death_probability_after_failure),
-            format!("{:.2e}", answer.loss_probability),
+            format!("{:.1e} to {:.1e}", answer.loss_probability[0], answer.loss_probability[1]),
         ]);
     }
     for column in table.column_iter_mut() {
@@ -137,6 +163,12 @@ fn table(question: &Question, answers: &[Answer]) -> String {
     format!(
         "{ranks} ranks, protection {protection}, a node fails every {node_mtbf_hours} h (Weibull, shape {shape})\n{table}\n"
     )
+}
+
+/// A probability of which the ends of an interval are known.
+fn percent(ends: [f64; 2]) -> String {
+    let [low, high] = ends.map(|end| (100.0 * end).round());
+    format!("{low} to {high} %")
 }
 
 fn figure(name: String, question: &Question, answers: &[Answer]) -> Figure {

@@ -3,10 +3,9 @@
 use std::{fmt::Display, str::FromStr, time::Duration};
 
 use everfold::Protection;
+use everfold_lab::size;
 use everfold_sim::model::{Cluster, Failures, Interference, Preset, Topology};
 use serde::{Deserialize, Deserializer, de::Error};
-
-use crate::size;
 
 /// A question, as it is written.
 #[derive(Debug, Deserialize)]

@@ -1,0 +1,202 @@
+//! What a run has shown, for people and for programs.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use serde::Serialize;
+
+use super::{experiment::Seen, said::Loss, trial::Trial, verdict::Verdict};
+use crate::{Failure, machine::Machine};
+
+/// Counts and figures of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Trials with faults.
+    pub trials: usize,
+    /// Those that came to a result.
+    pub recovered: usize,
+    /// Those that ended in an error which says what is lost.
+    pub lost: usize,
+    /// Those that ended in something wrong.
+    pub wrong: usize,
+    /// Those that did not end.
+    pub hung: usize,
+    /// Those that failed in another way.
+    pub other: usize,
+    /// Time to the result of those that recovered.
+    pub result_ms: Option<Spread>,
+    /// The same without faults.
+    pub without_faults_ms: Option<Spread>,
+    /// Folds that were done again, in parts of those that a run without faults needs, where that is known.
+    pub folds_redone: Option<Spread>,
+    /// Trials in which a dead rank's contribution counts.
+    pub survived: usize,
+    /// Faults that came when the rank or the whole trial was over, or found no file.
+    pub missed: usize,
+    /// How often each thing was lost.
+    pub losses: BTreeMap<Loss, usize>,
+}
+
+/// How figures are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half are below.
+    pub median: f64,
+    /// Nine of ten are below.
+    pub p90: f64,
+    /// None is above.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(figures: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = figures.collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let at =
+            |part: f64| sorted.get(((sorted.len().checked_sub(1)?) as f64 * part).round() as usize).copied();
+        Some(Self { median: at(0.5)?, p90: at(0.9)?, max: at(1.0)? })
+    }
+}
+
+impl Summary {
+    /// Counts `trials` and sets those `without_faults` beside them.
+    pub fn new(trials: &[Trial], without_faults: &[Trial]) -> Self {
+        let count = |verdict| trials.iter().filter(|trial| trial.verdict == verdict).count();
+        let times = |trials: &[Trial]| Spread::of(trials.iter().filter_map(|trial| trial.result_ms));
+        let recovered = || trials.iter().filter(|trial| trial.verdict == Verdict::Recovered);
+        let work = || recovered().filter_map(|trial| trial.work);
+        let mut losses = BTreeMap::new();
+        for loss in trials.iter().filter_map(|trial| trial.loss) {
+            *losses.entry(loss).or_default() += 1;
+        }
+        let faults = trials.iter().flat_map(|trial| &trial.faults);
+        Self {
+            trials: trials.len(),
+            recovered: count(Verdict::Recovered),
+            lost: count(Verdict::Lost),
+            wrong: count(Verdict::Wrong),
+            hung: count(Verdict::Hung),
+            other: count(Verdict::Failed),
+            result_ms: times(trials),
+            without_faults_ms: times(without_faults),
+            folds_redone: Spread::of(
+                work().filter(|work| work.folds > 0).map(|work| work.folds_redone as f64 / work.folds as f64),
+            ),
+            survived: work().filter(|work| work.survived > 0).count(),
+            missed: faults.filter(|injected| injected.at_ms.is_none()).count(),
+            losses,
+        }
+    }
+
+    /// Whether nothing was seen that should not be.
+    pub fn is_good(&self) -> bool {
+        self.wrong == 0 && self.hung == 0
+    }
+
+    /// For people.
+    pub fn show(&self) -> String {
+        let mut counts = table(["trials", "recovered", "lost", "wrong", "hung", "other"]);
+        let numbers = [self.trials, self.recovered, self.lost, self.wrong, self.hung, self.other];
+        counts.add_row(numbers.map(|number| number.to_string()));
+        align(&mut counts);
+        let mut figures = table(["", "median", "90 %", "max"]);
+        let rows = [
+            ("time to result, recovered", self.result_ms, show_ms as fn(f64) -> String),
+            ("time to result, without faults", self.without_faults_ms, show_ms),
+            ("folds done again", self.folds_redone, |part| format!("{:.1} %", part * 100.0)),
+        ];
+        for (name, spread, show) in rows {
+            if let Some(Spread { median, p90, max }) = spread {
+                figures.add_row([name.to_owned(), show(median), show(p90), show(max)]);
+            }
+        }
+        align(&mut figures);
+        let mut text = format!("{counts}\n");
+        if self.result_ms.is_some() || self.without_faults_ms.is_some() {
+            text += &format!("{figures}\n");
+        }
+        if self.survived > 0 {
+            text += &format!("{} results have contributions of ranks that died\n", self.survived);
+        }
+        for (loss, count) in &self.losses {
+            text += &format!("{count} are lost: {loss}\n");
+        }
+        if self.missed > 0 {
+            text += &format!("{} faults hit nothing: too late, or no file was there\n", self.missed);
+        }
+        text
+    }
+}
+
+/// A table with our looks.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
+    table
+}
+
+/// Sets all columns but the first to the right.
+pub fn align(table: &mut Table) {
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+fn show_ms(ms: f64) -> String {
+    format!("{:.3?}", Duration::from_secs_f64(ms / 1e3))
+}
+
+/// What goes into a file for programs.
+#[derive(Debug, Serialize)]
+pub struct Document<'a> {
+    machine: Machine,
+    seed: u64,
+    time_without_faults_ms: f64,
+    summary: &'a Summary,
+    without_faults: &'a [Trial],
+    trials: &'a [Trial],
+}
+
+/// Writes all that was seen to `path`.
+pub fn write(path: &Path, seed: u64, seen: &Seen, summary: &Summary) -> Result<(), Failure> {
+    let document = Document {
+        machine: Machine::here(),
+        seed,
+        time_without_faults_ms: seen.time.as_secs_f64() * 1e3,
+        summary,
+        without_faults: &seen.without_faults,
+        trials: &seen.trials,
+    };
+    std::fs::write(path, serde_json::to_vec_pretty(&document)?)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::said::Work;
+
+    fn trial(verdict: Verdict, loss: Option<Loss>, result_ms: Option<f64>, redone: u64) -> Trial {
+        let work = result_ms.map(|_| Work { folds: 10, folds_redone: redone, survived: redone });
+        let (number, faults) = (Some(0), Vec::new());
+        Trial { number, verdict, why: None, loss, faults, result_ms, work, output: None }
+    }
+
+    #[test]
+    fn trials_are_counted() {
+        let lost = || trial(Verdict::Lost, Some(Loss::Contribution), None, 0);
+        let recovered = |at: u32| trial(Verdict::Recovered, None, Some(at.into()), at.into());
+        let mut trials: Vec<Trial> = (0..10).map(recovered).collect();
+        trials.extend([lost(), lost(), trial(Verdict::Hung, None, None, 0)]);
+        let summary = Summary::new(&trials, &[]);
+        assert_eq!((summary.trials, summary.recovered, summary.lost, summary.hung), (13, 10, 2, 1));
+        assert_eq!((summary.wrong, summary.other, summary.survived), (0, 0, 9));
+        assert_eq!(summary.result_ms, Some(Spread { median: 5.0, p90: 8.0, max: 9.0 }));
+        assert_eq!(summary.folds_redone, Some(Spread { median: 0.5, p90: 0.8, max: 0.9 }));
+        assert_eq!(summary.without_faults_ms, None);
+        assert_eq!(summary.losses, BTreeMap::from([(Loss::Contribution, 2)]));
+        assert!(!summary.is_good());
+        assert!(Summary::new(&trials[..12], &[]).is_good());
+    }
+}

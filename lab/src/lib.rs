@@ -1,0 +1,32 @@
+//! Measures reductions, breaks them, and draws what the simulator says of clusters that are not at hand.
+//!
+//! | to | see |
+//! |---|---|
+//! | measure reductions on this machine, and beside MPI | [`mod@bench`] |
+//! | make processes, networks and disks fail, and see what comes of it | [`Chaos`] |
+//! | draw the paper's figures, and simulate more ranks than there are machines | [`sim`] |
+//!
+//! The `everfold` command offers all of it. What both need is here, too: output ([`mod@say`]), failures
+//! ([`Failure`]), sizes ([`size`]) and interrupts ([`interrupts`]).
+//!
+//! Deliberately absent: rules. What has to hold in random worlds is in `everfold_sim`.
+
+#[macro_use]
+pub mod say;
+
+pub mod bench;
+mod chaos;
+mod children;
+mod clock;
+mod cluster;
+mod failure;
+pub mod interrupts;
+mod machine;
+mod meeting;
+mod progress;
+mod scratch;
+pub mod sim;
+pub mod size;
+mod transport;
+
+pub use self::{chaos::Chaos, failure::Failure, transport::Transport};

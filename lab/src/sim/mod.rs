@@ -1,0 +1,9 @@
+//! What the simulator says of clusters that are not at hand.
+
+mod costs;
+pub mod figure;
+mod paper;
+pub mod parallel;
+mod scale;
+
+pub use self::{costs::PerMessage, paper::Paper, scale::Scale};
