@@ -24,7 +24,7 @@ compiler:
 setup: compiler ## Install what the build needs (compiler, libclang) where it is missing.
 	@scripts/setup libclang
 
-build: setup
+build: setup ## The command and the examples.
 	cargo build --release -p everfold-cli -p everfold-examples --bins --examples
 
 # Without RocksDB, whose C++ takes most of a first build: the demo keeps no copies on disk.

@@ -1,4 +1,4 @@
-//! The master of a team: what it does of an attempt in teams (see [`team`](everfold_protocol::team)).
+//! The master of a team: what it does of an attempt in teams (see [`team`]).
 //!
 //! A deputy schedules like the master of the job; its reductions end where those of the master begin: it tells where the
 //! team's partials lie. It repairs nothing. Whatever comes in between, it asks the master to dissolve the attempt.

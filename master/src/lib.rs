@@ -1,7 +1,7 @@
 //! The deciding part of everfold: which partials meet where (DR §2).
 //!
 //! [`Master`] is a pure machine. It takes [`Event`]s and time and gives back [`Action`]s; sockets, clocks and
-//! processes stand behind whoever drives it: `everfold::host` in a real job, `everfold-sim` in a simulated one.
+//! processes stand behind whoever drives it: `everfold_runtime::master` in a real job, `everfold-sim` in a simulated one.
 //!
 //! | module | holds |
 //! |---|---|

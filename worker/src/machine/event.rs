@@ -1,0 +1,218 @@
+//! What a rank's machine hears, and what it wants done.
+
+use alloc::{
+    string::{String, ToString},
+    sync::Arc,
+    vec::Vec,
+};
+
+use everfold_protocol::{
+    Path, ProcessId, ReductionId, TaskId,
+    message::{
+        Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
+        TaskCounters, ToMaster, ToWorker,
+    },
+    report::{Refusal, Report},
+    spec::Limits,
+};
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The application calls a reduction; its original is readable.
+    Call(Contribution),
+    /// The master said something.
+    Master {
+        /// Who, and at which epoch.
+        header: Header,
+        /// What.
+        message: ToWorker,
+    },
+    /// A deputy of the master has a task.
+    Deputy(ProcessId, Task),
+    /// The body of this call, which was tried in teams, is the original again that it was.
+    Renewed(ReductionId),
+    /// The connection to a deputy broke.
+    DeputyLost(ProcessId),
+    /// A task is done; the partial is readable as `Data`.
+    Executed {
+        /// Which task.
+        task: TaskId,
+        /// Where the partial is readable, and what doing it cost.
+        result: Result<(Data, TaskCounters), ExecutionError>,
+    },
+    /// The result of a reduction was copied here, or could not be.
+    Collected {
+        /// Which reduction.
+        reduction: ReductionId,
+        /// Whether it worked.
+        result: Result<Collected, ExecutionError>,
+    },
+    /// A call that was on the board is for the master, who has taken it from there, or is to be told.
+    OffBoard {
+        /// The contribution.
+        contribution: Contribution,
+        /// Whether the master has it.
+        taken: bool,
+    },
+    /// A copy of an original is there, or cannot be made.
+    Kept(Kept),
+    /// The application calls no more reductions.
+    Close,
+    /// The connection to the master broke.
+    MasterLost,
+}
+
+/// Why a task was not done. The partial it was to grow is as it was (I4).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("data of {culprit}: {reason}")]
+pub struct ExecutionError {
+    /// Whose data could not be read or combined.
+    pub culprit: ProcessId,
+    /// Whose contributions these were, if that is known better than by who held them; else empty.
+    pub suspects: Path,
+    /// What kind of failure it is.
+    pub fault: Fault,
+    /// What went wrong.
+    pub reason: String,
+}
+
+impl ExecutionError {
+    /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were read.
+    pub fn may_pass(&self) -> bool {
+        matches!(self.fault, Fault::Unreachable | Fault::Damaged)
+    }
+
+    /// Data of `culprit` does not fit.
+    pub fn blame(culprit: ProcessId, reason: impl core::fmt::Display) -> Self {
+        Self { culprit, suspects: Path::empty(), fault: Fault::Unfit, reason: reason.to_string() }
+    }
+}
+
+/// How much of a result was copied here.
+#[derive(Debug)]
+pub enum Collected {
+    /// All of it. Where others can read it here, if they may have to.
+    Whole(Option<Data>),
+    /// What could be reached.
+    Part {
+        /// What became of this rank's body, if it is an array.
+        body: Option<HalfBody>,
+        /// What could not be reached.
+        error: ExecutionError,
+    },
+}
+
+/// How a result is copied here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collecting {
+    /// Whether it is copied over this rank's partial, and its contribution stays as it is until the result goes to the
+    /// application.
+    pub beside: bool,
+    /// Whether what was copied before is of another result.
+    pub afresh: bool,
+}
+
+/// Something is to be done.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Tell the master.
+    Send(ToMaster),
+    /// Tell a deputy.
+    Tell(ProcessId, ToMaster),
+    /// Wait no longer for what tasks of this call read for an attempt in teams.
+    GiveUp(ReductionId),
+    /// Make the body of this call an original again, as it was when it was called; answer with [`Event::Renewed`].
+    Renew(ReductionId),
+    /// An attempt in teams is over: tell the deputy here, if there is one.
+    Over(ReductionId),
+    /// Everyone has joined: connect to them.
+    Meet {
+        /// All processes of the job, by rank.
+        peers: Arc<[Peer]>,
+        /// What holds in this job.
+        limits: Limits,
+    },
+    /// The master does not take this process into the job.
+    Unwelcome(String),
+    /// The job did not come about.
+    Incomplete {
+        /// Who did not come.
+        missing: Path,
+    },
+    /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
+    Execute(Task),
+    /// Copy these pieces here; answer with [`Event::Collected`].
+    Collect {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// What lies where.
+        pieces: Vec<Piece>,
+        /// How.
+        how: Collecting,
+    },
+    /// The application's future ends.
+    Resolve {
+        /// Which call.
+        reduction: ReductionId,
+        /// How.
+        end: End,
+    },
+    /// Nobody reads this reduction's windows any more.
+    Release(ReductionId),
+    /// Make these copies; answer with [`Event::Kept`].
+    Keep(Keep),
+    /// A process was declared failed.
+    Departed {
+        /// Which.
+        process: ProcessId,
+        /// What spoke for it.
+        evidence: Evidence,
+    },
+    /// Unmap the memory of this process, which was declared failed: nobody needs it any more.
+    Forget(ProcessId),
+    /// Something that the application may want to know.
+    News(News),
+    /// This rank takes part no more; [`Worker::gone`] tells why.
+    Closed,
+}
+
+/// Why a worker takes part no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It left in good order.
+    Left,
+    /// The process that hosts the master is gone.
+    MasterLost,
+    /// It was declared failed.
+    Fenced,
+}
+
+/// How a reduction ended for this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// Well; others have the result.
+    Finished(Report),
+    /// Well; this rank's body is the result.
+    Received(Report),
+    /// Refused.
+    Refused(Refusal),
+    /// The process that hosts the master is gone.
+    MasterLost,
+    /// This process was declared failed: it was silent for too long.
+    Fenced,
+    /// The session was closed before.
+    Closed,
+    /// The result exists, but could not be copied here.
+    ResultLost(ExecutionError),
+}
+
+impl From<Gone> for End {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Left => Self::Closed,
+            Gone::MasterLost => Self::MasterLost,
+            Gone::Fenced => Self::Fenced,
+        }
+    }
+}
