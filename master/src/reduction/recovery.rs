@@ -22,7 +22,8 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, SegmentIndex, Timestamp,
+    Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp,
+    message::{Fault, TaskFailed},
     report::{FailureRecord, Refusal, Restored},
 };
 
@@ -191,13 +192,58 @@ impl Reduction {
         Ok(())
     }
 
+    /// Takes in that a task came to nothing. Returns whether something begins to wait.
+    ///
+    /// # Errors
+    /// Why the reduction cannot complete as it is.
+    pub(crate) fn fail(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, suspects, fault, reason, .. } = failed;
+        let (executor, members) = (running.executor.rank, &desk.members);
+        match fault {
+            Fault::Unreachable => self.unreachable(index, running, culprit, reason, desk),
+            Fault::Damaged => self.damaged(index, &running, culprit, members).map(|()| false),
+            Fault::Torn if self.spec.delivery.root() != Some(executor) => {
+                self.torn(index, &running, members).map(|()| false)
+            }
+            Fault::Torn | Fault::Unfit => {
+                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
+                Err(Refusal::FoldFailed { executor, path, reason })
+            }
+        }
+    }
+
+    /// The same of a task that was given up before.
+    ///
+    /// # Errors
+    /// It was tried for too long.
+    pub(crate) fn fail_in_vain(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
+        self.segments[index].spoil(running.executor.rank);
+        let is_apart = fault == Fault::Unreachable && desk.is_alive(culprit.rank);
+        let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
+        match is_over && self.stands_still(index) {
+            true => Err(running.not_folded(culprit, reason)),
+            false => Ok(false),
+        }
+    }
+
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
     /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
     /// Returns whether something begins to wait.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried for too long.
-    pub(crate) fn unreachable(
+    fn unreachable(
         &mut self,
         index: SegmentIndex,
         running: Running,
@@ -231,7 +277,7 @@ impl Reduction {
     ///
     /// # Errors
     /// A contribution is lost.
-    pub fn damaged(
+    fn damaged(
         &mut self,
         index: SegmentIndex,
         running: &Running,
@@ -285,12 +331,7 @@ impl Reduction {
     ///
     /// # Errors
     /// A contribution is lost.
-    pub fn torn(
-        &mut self,
-        index: SegmentIndex,
-        running: &Running,
-        members: &Membership,
-    ) -> Result<(), Refusal> {
+    fn torn(&mut self, index: SegmentIndex, running: &Running, members: &Membership) -> Result<(), Refusal> {
         let segment = &mut self.segments[index];
         segment.held.remove(&running.executor.rank);
         segment.spoil(running.executor.rank);
