@@ -62,7 +62,7 @@ pub(crate) struct Charge {
     /// Segments ordered from the keeper and not yet answered.
     ordered: u32,
     /// Segments of which a copy was acknowledged. Some may be gone again.
-    pub kept: u32,
+    kept: u32,
     /// When its owner has contributed.
     since: Timestamp,
     /// When the keeper was asked or heard last, and how long it may be silent.
@@ -404,6 +404,16 @@ impl Charge {
         self.left > 0
     }
 
+    /// Segments of which a copy was acknowledged. Some may be gone again.
+    pub fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Takes in of how many segments there is a copy.
+    pub fn recount(&mut self, kept: u32) {
+        self.kept = kept;
+    }
+
     /// Notes that the keeper is asked for these segments.
     pub fn order(&mut self, now: Timestamp, segments: &Range<u32>) {
         if self.ordered == 0 {
@@ -571,6 +581,6 @@ mod tests {
         assert_eq!(asked, [(1, 0), (2, 100), (1, 300), (2, 700), (1, 1500)]);
         assert_eq!((next, now), (Next::GiveUp, at(2200)));
         keepers.kept(now, ProcessId::first(1), Rank(0), 4, 4);
-        assert_eq!(keepers.get_mut(Rank(0)).map(|charge| charge.kept), Some(4));
+        assert_eq!(keepers.get_mut(Rank(0)).map(|charge| charge.kept()), Some(4));
     }
 }

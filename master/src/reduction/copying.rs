@@ -14,7 +14,7 @@
 //! A copy counts from its acknowledgement on (I5). Who keeps it, and who does if that one cannot, says `keepers`. All that an
 //! acknowledgement asks for takes as long however large the group is.
 
-use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -40,7 +40,47 @@ pub(crate) struct Copying {
     begun: bool,
     /// When it is looked next whether copies are to be ordered: once for all who contribute meanwhile.
     look: Option<Timestamp>,
-    pub keepers: Keepers,
+    keepers: Keepers,
+    /// Originals that wait for their replica before they count.
+    uncommitted: BTreeMap<Rank, Arc<Ready>>,
+}
+
+impl Copying {
+    /// Takes in that `owner` has contributed what may need a copy, in so many segments.
+    pub(super) fn add(&mut self, now: Timestamp, owner: Rank, segments: u32) {
+        self.keepers.add(now, owner, segments);
+    }
+
+    /// Lets an original wait for its replica before it counts.
+    pub(super) fn hold(&mut self, original: Arc<Ready>) {
+        self.uncommitted.insert(original.process.rank, original);
+    }
+
+    /// The original of `owner`, if it waits for its replica.
+    pub(super) fn held(&self, owner: Rank) -> Option<&Arc<Ready>> {
+        self.uncommitted.get(&owner)
+    }
+
+    /// Whether originals wait for their replicas.
+    pub(super) fn holds_some(&self) -> bool {
+        !self.uncommitted.is_empty()
+    }
+
+    /// Whose originals wait for their replicas.
+    pub(super) fn all_held(&self) -> Path {
+        self.uncommitted.keys().copied().collect()
+    }
+
+    /// Takes in that the group goes on without `ranks`.
+    pub(super) fn go_without(&mut self, ranks: &Path) {
+        self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
+        self.keepers.place_anew();
+    }
+
+    /// When owners are looked after next.
+    pub(super) fn due(&self) -> impl Iterator<Item = (Timestamp, Rank)> + '_ {
+        self.keepers.due()
+    }
 }
 
 /// Owners whose originals nobody can keep, and why.
@@ -183,13 +223,13 @@ impl Reduction {
     ) {
         let Desk { now, policy, members, timers, outbox } = desk;
         let how = self.keep_as();
-        let Self { segments, originals, uncommitted, copying, group, arrived, .. } = self;
+        let Self { segments, originals, copying, group, arrived, .. } = self;
         let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
         let Some(original) = originals.get(&owner).filter(is_readable) else { return };
+        let is_uncommitted = copying.held(owner).is_some();
         let Some(charge) = copying.keepers.get_mut(owner).filter(|_| members.alive(owner).is_some()) else {
             return;
         };
-        let is_uncommitted = uncommitted.contains_key(&owner);
         // What does not count yet is in no partial.
         let is_kept = |index: u32| match &segments[SegmentIndex(index)] {
             segment if is_uncommitted => segment.replicas.contains_key(&owner),
@@ -236,7 +276,7 @@ impl Reduction {
             }
             (Found::GivenUp, _) => None,
             (_, Some(reason)) if !waits => Some((owner, reason)),
-            (Found::Nobody, _) if self.uncommitted.contains_key(&owner) => {
+            (Found::Nobody, _) if self.copying.held(owner).is_some() => {
                 Some((owner, "there is no other process to keep it".to_owned()))
             }
             _ => None,
@@ -344,12 +384,12 @@ impl Reduction {
         self.copying.keepers.kept(now, keeper, rank, kept.segments.len() as u32, new);
         // Counted one by one, as the others are not looked through each time.
         let Some(charge) = self.copying.keepers.get_mut(rank) else { return false };
-        if charge.kept < self.segments.count() {
+        if charge.kept() < self.segments.count() {
             return false;
         }
-        charge.kept =
-            self.segments.iter().filter(|segment| segment.replicas.contains_key(&rank)).count() as u32;
-        charge.kept == self.segments.count() && self.commit(rank)
+        let kept = self.segments.iter().filter(|segment| segment.replicas.contains_key(&rank)).count() as u32;
+        charge.recount(kept);
+        kept == self.segments.count() && self.commit(rank)
     }
 
     /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless its memory outlives it.
@@ -376,7 +416,7 @@ impl Reduction {
 
     /// Lets a contribution take part that waited for its copy. Returns whether it did wait.
     pub(crate) fn commit(&mut self, rank: Rank) -> bool {
-        let Some(original) = self.uncommitted.remove(&rank) else { return false };
+        let Some(original) = self.copying.uncommitted.remove(&rank) else { return false };
         self.enter(&original);
         true
     }

@@ -80,8 +80,6 @@ pub struct Reduction {
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
-    /// Originals that wait for their replica before they count.
-    uncommitted: BTreeMap<Rank, Arc<Ready>>,
     copying: Copying,
     segment_bytes: u64,
     body_bytes: u64,
@@ -150,7 +148,6 @@ impl Reduction {
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
-            uncommitted: BTreeMap::new(),
             copying: Copying::default(),
             segment_bytes,
             body_bytes,
@@ -269,7 +266,7 @@ impl Reduction {
     ) -> impl Iterator<Item = (Timestamp, Timer)> {
         let deadline = self.due().map(|due| (due, Timer::Deadline(id)));
         let gathered = self.gathers_until(policy).map(|end| (end, Timer::Gathered(id)));
-        let keepers = self.copying.keepers.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
+        let keepers = self.copying.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
         deadline.into_iter().chain(gathered).chain(keepers)
     }
 
@@ -298,11 +295,11 @@ impl Reduction {
         }
         let ready = Arc::new(Ready { process, path, data });
         if self.spec.protection > Protection::None && matches!(ready.data, Data::Window(_)) {
-            self.copying.keepers.add(now, process.rank, self.segments.count());
+            self.copying.add(now, process.rank, self.segments.count());
         }
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
-            self.uncommitted.insert(process.rank, ready);
+            self.copying.hold(ready);
         } else {
             self.enter(&ready);
         }
@@ -348,7 +345,7 @@ impl Reduction {
 
     /// The contributions that have to count in every segment: those that came and may take part.
     pub(crate) fn committed(&self) -> Path {
-        self.arrived.difference(&self.uncommitted.keys().copied().collect())
+        self.arrived.difference(&self.copying.all_held())
     }
 
     /// Verifies I1.

@@ -43,7 +43,7 @@ impl Reduction {
     pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
         self.apart.forget(dead.rank);
-        let uncommitted = self.uncommitted.get(&dead.rank);
+        let uncommitted = self.copying.held(dead.rank);
         let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
         if gone || !self.arrived.contains(dead.rank) {
             return Err(Refusal::ProcessFailed { ranks: Path::single(dead.rank) });
@@ -58,7 +58,7 @@ impl Reduction {
     pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId) {
         self.survived = self.survived.union(&Path::single(dead.rank)).expect("a process dies once");
         let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
-        self.account.failures.push((now, failure));
+        self.account.mourn(now, failure);
     }
 
     /// Takes it up again whoever has died meanwhile.
@@ -99,8 +99,7 @@ impl Reduction {
         self.survived = self.survived.difference(ranks);
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
-        self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
-        self.copying.keepers.place_anew();
+        self.copying.go_without(ranks);
         // What was copied of a result with them is none any more.
         self.handout.start_over();
         for segment in &mut self.segments {
@@ -183,11 +182,11 @@ impl Reduction {
         }
         let cover = self.cover(index, &missing, members)?;
         // Both hold the same contributions: each partial more is a fold less that is done.
-        self.account.folds_redone += cover.len().saturating_sub(loose) as u64;
-        if let Some((_, failure)) = self.account.failures.last_mut() {
+        self.account.redo(cover.len().saturating_sub(loose) as u64);
+        self.account.restore(|| {
             let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
-            failure.restored.push(Restored { segment: index, path: missing, copies });
-        }
+            Restored { segment: index, path: missing, copies }
+        });
         cover.into_iter().for_each(|ready| self.put(index, ready));
         Ok(())
     }
@@ -366,7 +365,7 @@ impl Reduction {
         let segment = &mut self.segments[index];
         let running = segment.running.remove(&executor);
         segment.abandoned.extend(running.map(|running| Abandoned { running, counts: true }));
-        self.account.tasks_doubled += 1;
+        self.account.double();
         cover.into_iter().for_each(|ready| self.put(index, ready));
         true
     }

@@ -36,7 +36,7 @@ impl Reduction {
     fn waits_for_more(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
         let more_come =
-            || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
+            || !segment.running.is_empty() || self.copying.holds_some() || self.arrived != self.group;
         segment.queue.len() < *self.fan_in.start() && more_come()
     }
 
@@ -189,7 +189,7 @@ impl Reduction {
             && reads_nobody()
             && contributions == self.group.len()
             && self.spec.kind.folds_surely()
-            && !self.account.tells_trace
+            && !self.account.tells_trace()
             && reaches_all()
     }
 }
