@@ -267,7 +267,8 @@ impl Keepers {
         charge.fail(charge.heard, now, patience)
     }
 
-    /// Takes in that `keeper` has copies of so many segments of `owner`'s original, of so many of them the first.
+    /// Takes in that `keeper` has copies of `count` segments of `owner`'s original. Of `new` of them there was
+    /// none before.
     pub fn kept(&mut self, now: Timestamp, keeper: ProcessId, owner: Rank, count: u32, new: u32) {
         let Some(charge) = self.charges.get_mut(&owner) else { return };
         charge.answered(now, keeper, count);

@@ -1,4 +1,5 @@
-//! Memory of dead processes that reductions may still read: it stays mapped on its host until they have ended.
+//! Memory of dead processes that reductions may still read: it stays mapped on its host until they have
+//! ended.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},

@@ -58,8 +58,9 @@ impl Application<'_> {
         }
     }
 
-    /// The oldest reduction of the same name, if the caller belongs to its group and has just passed it by, and what that ends
-    /// in: the caller counts its calls of that name differently from the others, so nobody else's wait would ever end.
+    /// The oldest reduction of the same name, if the caller belongs to its group and has just passed it by,
+    /// and what that ends in: the caller counts its calls of that name differently from the others, so nobody
+    /// else's wait would ever end.
     pub(super) fn skipped(&self) -> Option<(ReductionId, Refusal)> {
         let Self { contribution, caller: rank, .. } = *self;
         let id = contribution.reduction;
@@ -82,7 +83,8 @@ impl Application<'_> {
         Some((skipped, refusal))
     }
 
-    /// Why a reduction that begins with it would never complete: a rank of its group has called that name more often already.
+    /// Why a reduction that begins with it would never complete: a rank of its group has called that name
+    /// more often already.
     pub(super) fn passed_by(&self) -> Option<Refusal> {
         let Self { contribution, caller, .. } = *self;
         let id = contribution.reduction;

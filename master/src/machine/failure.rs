@@ -151,13 +151,14 @@ impl Master {
         }
     }
 
-    /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction if not.
+    /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction
+    /// if not.
     pub(super) fn do_without(&mut self, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
             if let Some(ranks) = refusal.absent() {
-                // Some ranks may have all of the result. Or parts of it with these contributions lie where others
-                // have lain.
+                // Some ranks may have all of the result. Or parts of it with these contributions lie where
+                // others have lain.
                 let is_settled = reduction.is_settled(&self.desk.members);
                 let is_overwritten = reduction.is_overwritten();
                 // A rank that lives has lost its contribution to a part of the result.

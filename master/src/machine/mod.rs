@@ -1,9 +1,9 @@
 //! Which event means what.
 //!
 //! # Use
-//! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as many
-//! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
-//! because a batch of events went in. Time never runs back.
+//! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as
+//! many events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in
+//! batches, because a batch of events went in. Time never runs back.
 //!
 //! | module | holds |
 //! |---|---|
@@ -402,7 +402,8 @@ impl Master {
         self.copies(id, |reduction, desk| reduction.order_copies(id, desk));
     }
 
-    /// Does something about the copies of a reduction's originals, and goes on if contributions take part because of that.
+    /// Does something about the copies of a reduction's originals, and goes on if contributions take part
+    /// because of that.
     pub(super) fn copies(
         &mut self,
         id: ReductionId,

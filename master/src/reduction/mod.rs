@@ -1,9 +1,9 @@
 //! The state of one reduction and its exactly-once bookkeeping.
 //!
 //! # Invariant I1
-//! For each segment the paths of queued partials, of running tasks and of the finished result are
-//! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
-//! paths is one that refuses overlap.
+//! For each segment the paths of queued partials, of running tasks and of the finished result are disjoint,
+//! and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of paths is
+//! one that refuses overlap.
 //!
 //! | module | holds |
 //! |---|---|
@@ -76,7 +76,8 @@ pub struct Reduction {
     in_pairs: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     held_bytes: u64,
-    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
+    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came
+    /// inlined.
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
@@ -238,14 +239,15 @@ impl Reduction {
         self.spec.deadline.map(|deadline| self.started + deadline)
     }
 
-    /// Until when tasks wait for all partials that they can fold, unless it travels inlined: then they do so anyway.
+    /// Until when tasks wait for all partials that they can fold, unless it travels inlined: then they do so
+    /// anyway.
     pub fn gathers_until(&self, policy: &Policy) -> Option<Timestamp> {
         let gathers = self.share_memory && self.body_bytes > policy.limits.inline_bytes_max;
         (gathers && !policy.gather_time.is_zero()).then(|| self.started + policy.gather_time)
     }
 
-    /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a time, as a
-    /// tree.
+    /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a
+    /// time, as a tree.
     pub(crate) fn fold_in_pairs(&mut self) {
         if self.segments.count() == 1 {
             self.fan_in = 2..=2;

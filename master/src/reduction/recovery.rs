@@ -1,22 +1,22 @@
 //! What a failure does to a reduction, and how what was lost is put together again (DR §3, DR-10).
 //!
-//! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it holds.
-//! What no live partial holds any more is covered again by the cheapest copies that are left:
+//! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it
+//! holds. What no live partial holds any more is covered again by the cheapest copies that are left:
 //!
-//! 1. partials that can still be read because a process that died or was slow had only read them; the largest first, so
-//!    that as few folds as possible are done again;
-//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where they
-//!    came inlined;
+//! 1. partials that can still be read because a process that died or was slow had only read them; the largest
+//!    first, so that as few folds as possible are done again;
+//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where
+//!    they came inlined;
 //! 3. replicas of originals (DR-9).
 //!
-//! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest first
-//! gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
+//! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest
+//! first gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
 //!
-//! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived it may well
-//! succeed, and what it read is what was published. If it fails, its partials come back here.
+//! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived
+//! it may well succeed, and what it read is what was published. If it fails, its partials come back here.
 //!
-//! The same serves for a task that is late: its path is put together again for others, and whichever comes first
-//! counts. All of this is re-entrant (I7): a second failure finds the same tables.
+//! The same serves for a task that is late: its path is put together again for others, and whichever comes
+//! first counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{cmp::Reverse, time::Duration};
@@ -83,7 +83,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would be left.
+    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would
+    /// be left.
     ///
     /// # Errors
     /// More contributions are lost.
@@ -113,9 +114,9 @@ impl Reduction {
         self.segments.indices().try_for_each(|index| self.repair(index, None, members))
     }
 
-    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores what then
-    /// is missing, also what `undone`, a task that came to nothing, was to fold. May be called at any time; where nothing
-    /// is amiss, it changes nothing.
+    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores
+    /// what then is missing, also what `undone`, a task that came to nothing, was to fold. May be called at
+    /// any time; where nothing is amiss, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -236,9 +237,9 @@ impl Reduction {
         }
     }
 
-    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
-    /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
-    /// Returns whether something begins to wait.
+    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process
+    /// lives, its partials are left alone for a while: most likely its death is about to be noticed.
+    /// Otherwise others are to read them. Returns whether something begins to wait.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried for too long.
@@ -270,9 +271,9 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. What a living process holds is read again a few times: the damage may
-    /// have come on the way. Then replicas are suspected first, which may lie on a disk: if it was something else, the next try
-    /// tells.
+    /// It is told who has it, not which of its data it is. What a living process holds is read again a few
+    /// times: the damage may have come on the way. Then replicas are suspected first, which may lie on a
+    /// disk: if it was something else, the next try tells.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -306,7 +307,8 @@ impl Reduction {
         self.repair(index, Some(running), members)
     }
 
-    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else there is suspected.
+    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else
+    /// there is suspected.
     fn has_lost_to(
         &self,
         index: SegmentIndex,
