@@ -19,8 +19,8 @@ use crate::{
     event::Action,
     membership::Membership,
     policy::Policy,
-    reduction::{Called, Reduction, Standing},
-    scheduler::{Reductions, Scheduler, Step},
+    reduction::{Called, Reduction, Reductions, Standing},
+    scheduler::{Scheduler, Step},
     timers::Timer,
 };
 

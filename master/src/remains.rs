@@ -8,7 +8,7 @@ use alloc::{
 
 use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
 
-use crate::{desk::Desk, scheduler::Reductions};
+use crate::{desk::Desk, reduction::Reductions};
 
 /// Which reductions may read the memory of which dead processes.
 #[derive(Clone, Debug, Default)]

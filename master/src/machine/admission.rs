@@ -9,7 +9,10 @@ use everfold_protocol::{
     spec::{Aspect, Delivery},
 };
 
-use crate::{desk::Desk, reduction::Called, scheduler::Reductions};
+use crate::{
+    desk::Desk,
+    reduction::{Called, Reductions},
+};
 
 /// A contribution that is to take part, and what it is measured by.
 pub(super) struct Application<'a> {

@@ -33,10 +33,10 @@ use crate::{
     liveness::Liveness,
     membership::{Freshness, Membership},
     policy::Policy,
-    reduction::{Called, Reduction},
+    reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
-    scheduler::{Reductions, Scheduler, Step},
+    scheduler::{Scheduler, Step},
     timers::Timer,
     tries::RETRY_PAUSE,
 };

@@ -90,6 +90,9 @@ pub struct Reduction {
     account: Account,
 }
 
+/// All reductions that have not ended.
+pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
+
 /// What a reduction is called, and what its first caller says of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Called<'a> {

@@ -5,7 +5,6 @@ use alloc::{sync::Arc, vec::Vec};
 use everfold_protocol::{Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
 use smallvec::SmallVec;
 
-use super::Reductions;
 use crate::{
     crowd::{LISTED_MAX, Pairs},
     lane::{Lane, Lanes},
@@ -13,7 +12,7 @@ use crate::{
     membership::Membership,
     policy::Policy,
     queue::{Access, Ready},
-    reduction::Reduction,
+    reduction::{Reduction, Reductions},
 };
 
 /// Owners that are compared at least for a segment that waits: the latest may all have no room.

@@ -5,11 +5,11 @@ use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 use everfold_protocol::{Rank, ReductionId, Timestamp};
 use smallvec::SmallVec;
 
-use super::{Reductions, Scheduler};
+use super::Scheduler;
 use crate::{
     desk::Desk,
     pace::Paces,
-    reduction::{Reduction, Segment},
+    reduction::{Reduction, Reductions, Segment},
     task::Running,
 };
 

@@ -13,10 +13,7 @@
 mod choice;
 mod late;
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
+use alloc::{collections::BTreeSet, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -38,7 +35,7 @@ use crate::{
     pace::Paces,
     policy::Policy,
     queue::{Access, Ready},
-    reduction::Reduction,
+    reduction::{Reduction, Reductions},
     task::{Completed, Grant, Running},
     timers::Timer,
     tries::RETRY_PAUSE,
@@ -61,9 +58,6 @@ pub(crate) struct Scheduler {
     worked_on: BTreeSet<ReductionId>,
     next_task: u64,
 }
-
-/// All reductions that have not ended.
-pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
 
 /// What comes of a look at what is ready.
 #[derive(Debug)]
