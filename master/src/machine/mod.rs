@@ -9,19 +9,21 @@
 //! |---|---|
 //! | `admission` | whether a contribution may take part |
 //! | `ending` | how a reduction ends: well, or refused |
-//! | `failure` | who is dead or slow, who leaves, and what follows for the job |
+//! | `failure` | who is dead, silent or slow, and what follows for the job |
+//! | `members` | who joins the job, and who leaves it in good order |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
 mod admission;
 mod ending;
 mod failure;
+mod members;
 mod teams;
 
-use alloc::{collections::BTreeMap, sync::Arc};
+use alloc::collections::BTreeMap;
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank, ReductionId, Timestamp,
-    message::{Contribution, Evidence, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
+    message::{Contribution, Evidence, PartialReady, TaskFailed, ToMaster},
     report::Refusal,
 };
 
@@ -29,7 +31,7 @@ use self::admission::Application;
 use crate::{
     desk::Desk,
     dissolved::Dissolved,
-    event::{Action, Event, Notice},
+    event::{Action, Event},
     liveness::Liveness,
     membership::{Freshness, Membership},
     policy::Policy,
@@ -212,38 +214,6 @@ impl Master {
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(sender),
             ToMaster::Leave => self.leave(sender),
-        }
-    }
-
-    fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
-        let expected = self.desk.members.size();
-        if size != expected {
-            let reason = format!(
-                "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
-                 EVERFOLD_SIZE, or start as many by the same launcher"
-            );
-            self.desk.outbox.send(sender, ToWorker::Unwelcome { reason });
-            self.desk.outbox.disconnect(sender);
-            return;
-        }
-        if peer.process != sender || !self.desk.members.join(peer) {
-            self.desk.outbox.stale(sender, "join of a rank that is not expected");
-            self.desk.outbox.disconnect(sender);
-            return;
-        }
-        if !self.desk.members.lost().is_empty() {
-            let missing = self.desk.members.lost().clone();
-            self.desk.outbox.send(sender, ToWorker::Incomplete { missing });
-        } else if self.desk.members.everyone_here() {
-            self.desk.members.stop_joining();
-            self.desk.timers.call_off_all(Timer::Join);
-            let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
-            for peer in peers.iter() {
-                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
-                self.desk.outbox.send(peer.process, welcome);
-            }
-            self.start_watching();
-            self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
         }
     }
 
