@@ -1,15 +1,15 @@
 //! Processes that do not reach each other's memory, and how a reduction goes on in spite of them.
 //!
-//! Two processes may both live, both be heard by the master, and yet not read each other: the link between their hosts is
-//! cut or refuses connections. A reader whose task failed for that is *apart* from the owner. What it cannot read others
-//! fold:
+//! Two processes may both live, both be heard by the master, and yet not read each other: the link between
+//! their hosts is cut or refuses connections. A reader whose task failed for that is *apart* from the owner.
+//! What it cannot read others fold:
 //!
 //! 1. The owners of other partials that wait, of which the reader then reads what they have folded.
-//! 2. If all of them are apart from all partials that they could fold: a process whose own partial nobody needs. It begins
-//!    afresh with partials that it reaches, with a single one if need be. That task is a copy, and *relays* the partial to
-//!    those who reach the process but not its owner.
-//! 3. If nobody can do that, all that are apart try again, with a pause before each try that grows with the time tried,
-//!    until they have tried for longer than any silence is tolerated. Then the reduction ends in
+//! 2. If all of them are apart from all partials that they could fold: a process whose own partial nobody
+//!    needs. It begins afresh with partials that it reaches, with a single one if need be. That task is a
+//!    copy, and *relays* the partial to those who reach the process but not its owner.
+//! 3. If nobody can do that, all that are apart try again, with a pause before each try that grows with the
+//!    time tried, until they have tried for longer than any silence is tolerated. Then the reduction ends in
 //!    [`FoldFailed`](everfold_protocol::report::Refusal::FoldFailed).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,8 @@ use crate::{queue::Ready, tries::TimeTried};
 /// Readers on one host that did not reach an owner before no others on that host are sent there.
 const READERS_MAX: u32 = 2;
 
-/// Hosts from which somebody did not reach an owner before nobody else is sent there who has nothing to fold with what lies
-/// there: it is most likely out of everyone's reach.
+/// Hosts from which somebody did not reach an owner before nobody else is sent there who has nothing to fold
+/// with what lies there: it is most likely out of everyone's reach.
 const HOSTS_MAX: usize = 8;
 
 /// Readers that did not reach owners.
@@ -122,15 +122,17 @@ impl Tries {
         self.rested
     }
 
-    /// Takes in that nobody is left who could do it, so that all try again. Returns how long to wait before the next try.
+    /// Takes in that nobody is left who could do it, so that all try again. Returns how long to wait before
+    /// the next try.
     pub fn begin(&mut self, now: Timestamp) -> Duration {
         self.is_last = true;
         self.tried.begin(now);
         self.tried.pause()
     }
 
-    /// Takes in that a try failed, for which a process waits for `patience` at most; one of a process that did not reach
-    /// `itself` counts, too. Returns whether it was tried for longer than `most`, and nobody else could do it.
+    /// Takes in that a try failed, for which a process waits for `patience` at most; one of a process that
+    /// did not reach `itself` counts, too. Returns whether it was tried for longer than `most`, and nobody
+    /// else could do it.
     pub fn fail(&mut self, now: Timestamp, itself: bool, patience: Duration, most: Duration) -> bool {
         if self.is_last || itself {
             self.tried.again(now, patience);

@@ -1,7 +1,8 @@
 //! The master of a team: what it does of an attempt in teams (see [`team`]).
 //!
-//! A deputy schedules like the master of the job; its reductions end where those of the master begin: it tells where the
-//! team's partials lie. It repairs nothing. Whatever comes in between, it asks the master to dissolve the attempt.
+//! A deputy schedules like the master of the job; its reductions end where those of the master begin: it
+//! tells where the team's partials lie. It repairs nothing. Whatever comes in between, it asks the master to
+//! dissolve the attempt.
 
 use alloc::{collections::BTreeMap, sync::Arc};
 
@@ -18,16 +19,17 @@ use crate::{
     event::Action,
     membership::Membership,
     policy::Policy,
-    reduction::{Called, Reduction, Standing},
-    scheduler::{Reductions, Scheduler, Step},
+    reduction::{Called, Reduction, Reductions, Standing},
+    scheduler::{Scheduler, Step},
     timers::Timer,
 };
 
 /// Queues a team's reduction messages and makes tasks of them.
 ///
 /// # Use
-/// As that of a [`Master`](crate::Master): tell it what there is, then call [`poll_action`](Self::poll_action) until it returns
-/// `None`. Its actions are tasks, and what it reports to the master.
+/// As that of a [`Master`](crate::Master): tell it what there is, then call
+/// [`poll_action`](Self::poll_action) until it returns `None`. Its actions are tasks, and what it reports to
+/// the master.
 #[derive(Clone, Debug)]
 pub struct Deputy {
     /// Its members are those it had to do with.
@@ -210,8 +212,8 @@ impl Deputy {
         }
     }
 
-    /// Ends an attempt, and asks the master to dissolve it, at whoever takes part in it and at `others`, who may believe in
-    /// another group.
+    /// Ends an attempt, and asks the master to dissolve it, at whoever takes part in it and at `others`, who
+    /// may believe in another group.
     fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);

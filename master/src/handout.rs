@@ -17,8 +17,8 @@ use everfold_protocol::{
 
 use crate::{membership::Membership, queue::Ready, tries::TimeTried};
 
-/// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are on as
-/// many hosts, if there are: of two hosts a rank reaches one, if any two cannot reach each other.
+/// Ranks that lend the result they have until all have it: if one of them dies, the other is left. They are
+/// on as many hosts, if there are: of two hosts a rank reaches one, if any two cannot reach each other.
 const LENDERS: usize = 2;
 
 /// How far a result is handed out. It may be handed out several times.
@@ -205,7 +205,8 @@ impl Handout {
         self.told = None;
     }
 
-    /// Takes in that there will be another result, with other contributors: what was copied of this one is none any more.
+    /// Takes in that there will be another result, with other contributors: what was copied of this one is
+    /// none any more.
     pub fn start_over(&mut self) {
         self.bodies.clear();
         self.told = None;
@@ -236,7 +237,8 @@ impl Handout {
         self.bodies.is_empty()
     }
 
-    /// What bodies hold of a segment that lies in `range`: all of it, which is of `group`, or their owner's contribution.
+    /// What bodies hold of a segment that lies in `range`: all of it, which is of `group`, or their owner's
+    /// contribution.
     pub fn of_segment<'a>(
         &'a self,
         range: ByteRange,

@@ -62,7 +62,7 @@ pub(crate) struct Charge {
     /// Segments ordered from the keeper and not yet answered.
     ordered: u32,
     /// Segments of which a copy was acknowledged. Some may be gone again.
-    pub kept: u32,
+    kept: u32,
     /// When its owner has contributed.
     since: Timestamp,
     /// When the keeper was asked or heard last, and how long it may be silent.
@@ -267,7 +267,8 @@ impl Keepers {
         charge.fail(charge.heard, now, patience)
     }
 
-    /// Takes in that `keeper` has copies of so many segments of `owner`'s original, of so many of them the first.
+    /// Takes in that `keeper` has copies of `count` segments of `owner`'s original. Of `new` of them there was
+    /// none before.
     pub fn kept(&mut self, now: Timestamp, keeper: ProcessId, owner: Rank, count: u32, new: u32) {
         let Some(charge) = self.charges.get_mut(&owner) else { return };
         charge.answered(now, keeper, count);
@@ -402,6 +403,16 @@ impl Charge {
             self.left -= 1;
         }
         self.left > 0
+    }
+
+    /// Segments of which a copy was acknowledged. Some may be gone again.
+    pub fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Takes in of how many segments there is a copy.
+    pub fn recount(&mut self, kept: u32) {
+        self.kept = kept;
     }
 
     /// Notes that the keeper is asked for these segments.
@@ -571,6 +582,6 @@ mod tests {
         assert_eq!(asked, [(1, 0), (2, 100), (1, 300), (2, 700), (1, 1500)]);
         assert_eq!((next, now), (Next::GiveUp, at(2200)));
         keepers.kept(now, ProcessId::first(1), Rank(0), 4, 4);
-        assert_eq!(keepers.get_mut(Rank(0)).map(|charge| charge.kept), Some(4));
+        assert_eq!(keepers.get_mut(Rank(0)).map(|charge| charge.kept()), Some(4));
     }
 }

@@ -1,35 +1,36 @@
 //! The deciding part of everfold: which partials meet where (DR §2).
 //!
 //! [`Master`] is a pure machine. It takes [`Event`]s and time and gives back [`Action`]s; sockets, clocks and
-//! processes stand behind whoever drives it: `everfold_runtime::master` in a real job, `everfold-sim` in a simulated one.
+//! processes stand behind whoever drives it: `everfold_runtime::master` in a real job, `everfold-sim` in a
+//! simulated one.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | which event means what, and what follows for the job |
-//! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
-//! | [`intake`] | how much is taken in before a look at the timers |
-//! | `liveness` | who is heard, and who is silent |
 //! | [`deputy`] | the master of a team |
-//! | [`task`] | a task, from its grant to its answer |
-//! | `refusals` | what ranks hear that call a reduction after it was refused |
-//! | `remains` | how long the memory of the dead stays mapped |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
-//! | `handout` | who copies a result, who has it, and who lends it |
-//! | `keepers` | who keeps whose copy, and who does if that fails |
-//! | [`placement`] | on whom copies are placed |
-//! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
-//! | `apart` | who does not reach whose memory |
-//! | `scheduler` | who is given which task, and when |
-//! | `listing` | which segments wait, for whom, and under what they are found |
-//! | `crowd` | which segments wait for whom while many reductions are open |
-//! | `dissolved` | attempts in teams that were dissolved, and who was told |
-//! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
-//! | `pace` | how long the application's own operations take |
-//! | [`membership`] | who is in the job, and which messages are stale |
-//! | `tries` | for how long something was tried in vain, and when it is tried again |
+//! | [`intake`] | how much is taken in before a look at the timers |
 //! | `desk` | what all rules of a job work with |
 //! | `timers` | what is due when |
 //! | `outbox` | what is to be done, in order |
+//! | [`membership`] | who is in the job, and which messages are stale |
+//! | `liveness` | who is heard, and who is silent |
+//! | `refusals` | what ranks hear that call a reduction after it was refused |
+//! | `remains` | how long the memory of the dead stays mapped |
+//! | `dissolved` | attempts in teams that were dissolved, and who was told |
+//! | `scheduler` | who is given which task, and when |
+//! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
+//! | `pace` | how long the application's own operations take |
+//! | `listing` | which segments wait, for whom, and under what they are found |
+//! | `crowd` | which segments wait for whom while many reductions are open |
+//! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
+//! | [`task`] | a task, from its grant to its answer |
+//! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
+//! | `handout` | who copies a result, who has it, and who lends it |
+//! | `apart` | who does not reach whose memory |
+//! | `tries` | for how long something was tried in vain, and when it is tried again |
+//! | `keepers` | who keeps whose copy, and who does if that fails |
+//! | [`placement`] | on whom copies are placed |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
 //! Deliberately absent: payloads. Only inlined bodies pass through, unread.

@@ -1,8 +1,8 @@
 //! Which segments wait, for whom, and under what they are found.
 //!
-//! A segment is listed when it was offered and nobody has taken it. A worker that gets room then looks at those only for which it may be
-//! the one: those whose turn is its own, and those in which a partial of its own waits. So a look takes as long however many
-//! segments wait for others.
+//! A segment is listed when it was offered and nobody has taken it. A worker that gets room then looks at
+//! those only for which it may be the one: those whose turn is its own, and those in which a partial of its
+//! own waits. So a look takes as long however many segments wait for others.
 
 use alloc::{collections::BTreeSet, vec::Vec};
 use core::ops::Bound;
@@ -66,7 +66,8 @@ pub(crate) struct Listings {
 }
 
 impl Listings {
-    /// Lists a segment as it is now: under `pairs` in the crowd, if there are any; and under the `root` that could be roused.
+    /// Lists a segment as it is now: under `pairs` in the crowd, if there are any; and under the `root` that
+    /// could be roused.
     pub fn list(&mut self, waiting: Waiting, turn: Option<Turn>, pairs: Pairs, root: Option<Rank>) {
         let Waiting { id, started, queue, listing } = waiting;
         let place = turn.map(|turn| (turn, !pairs.is_empty()));
@@ -138,8 +139,8 @@ impl Listings {
         self.crowd.iter()
     }
 
-    /// What of the crowd waits for `reader` to read from processes that it `has_room` for: of each, in order, what of it is
-    /// `able`.
+    /// What of the crowd waits for `reader` to read from processes that it `has_room` for: of each, in order,
+    /// what of it is `able`.
     pub fn waiting_in_crowd<T>(
         &self,
         reader: Rank,
@@ -150,7 +151,8 @@ impl Listings {
         self.crowd.waiting_for(reader, has_room, each_max, able)
     }
 
-    /// Of each reduction that has segments that wait for `turn`, the oldest first, what the first of them is that is `able`.
+    /// Of each reduction that has segments that wait for `turn`, the oldest first, what the first of them is
+    /// that is `able`.
     pub fn firsts<T>(
         &self,
         turn: Turn,
@@ -175,7 +177,8 @@ impl Listings {
         })
     }
 
-    /// The same of segments in which a partial of `owner` waits; of the crowd, or of all others. Looks at `most` segments.
+    /// The same of segments in which a partial of `owner` waits; of the crowd, or of all others. Looks at
+    /// `most` segments.
     pub fn firsts_of<T>(
         &self,
         owner: Rank,
@@ -209,8 +212,8 @@ impl Listings {
         self.with_root.range(from..).take_while(move |(whose, ..)| *whose == root).map(|(_, _, id)| *id)
     }
 
-    /// Verifies that nothing is listed that does not wait. `look` tells of a segment whose turn it is, when its reduction was
-    /// started, and where it says that it is listed.
+    /// Verifies that nothing is listed that does not wait. `look` tells of a segment whose turn it is, when
+    /// its reduction was started, and where it says that it is listed.
     ///
     /// # Panics
     /// If something is.

@@ -78,7 +78,8 @@ mod tests {
 
     const PING: Duration = Duration::from_millis(400);
 
-    /// Rings on time for ten ping intervals, in which only rank 2 is heard. Tells the pings and who is silent at the end.
+    /// Rings on time for ten ping intervals, in which only rank 2 is heard. Tells the pings and who is silent
+    /// at the end.
     fn ten_intervals(liveness: &mut Liveness, mut next: Timestamp) -> (Vec<u64>, Vec<Rank>) {
         let (end, mut pings) = (next + PING * 10, Vec::new());
         loop {

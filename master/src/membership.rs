@@ -264,8 +264,8 @@ impl Membership {
 
     /// Whether the bytes of `ready` can be read.
     ///
-    /// Shared memory stays mapped at the peers when its process has died; what is in it does not change any more. Of a
-    /// process that was only silent nothing is read (I2): it may wake up and go on writing.
+    /// Shared memory stays mapped at the peers when its process has died; what is in it does not change any
+    /// more. Of a process that was only silent nothing is read (I2): it may wake up and go on writing.
     pub fn readable(&self, ready: &Ready, share_memory: bool) -> bool {
         match &ready.data {
             Data::Inline(_) => true,

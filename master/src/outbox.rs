@@ -49,8 +49,8 @@ impl Outbox {
         self.0.push_back(Action::Report(ToMaster::Opened(Box::new(opened))));
     }
 
-    /// At a deputy: tells the master of a segment that the team has folded, and with the last one what all of them took.
-    /// Those of one turn go together.
+    /// At a deputy: tells the master of a segment that the team has folded, and with the last one what all of
+    /// them took. Those of one turn go together.
     pub fn report_part(&mut self, id: ReductionId, part: Part, effort: Option<Effort>) {
         if let Some(Action::Report(ToMaster::Parts { reduction, parts, effort: all })) = self.0.back_mut()
             && *reduction == id

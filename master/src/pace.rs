@@ -1,14 +1,16 @@
 //! How long the application's own operations take.
 //!
-//! What a predefined operation takes follows from its bytes, and a task that takes much longer tells of a slow worker. An
-//! operation of the application may take a microsecond or an hour: only tasks that are done tell. So whoever folds with
-//! such an operation is compared with others that did the same, or with its own past where nobody else did. Where nothing is
-//! known, nobody is late: doing the work again would take just as long. A worker that froze is silent, and found by that.
+//! What a predefined operation takes follows from its bytes, and a task that takes much longer tells of a
+//! slow worker. An operation of the application may take a microsecond or an hour: only tasks that are done
+//! tell. So whoever folds with such an operation is compared with others that did the same, or with its own
+//! past where nobody else did. Where nothing is known, nobody is late: doing the work again would take just
+//! as long. A worker that froze is silent, and found by that.
 //!
-//! What is known also decides how bodies of one piece are folded ([`Paces::folds_in_pairs`]): all by one worker in one
-//! task, or in pairs, as a tree. One task costs one round trip, and folds one after the other; a tree costs a round trip
-//! for each level, and folds a level at once. The first reduction with an operation is folded in pairs: if it is quick, that
-//! takes some round trips more, once; if it is slow, one worker would fold for as long as all others together could.
+//! What is known also decides how bodies of one piece are folded ([`Paces::folds_in_pairs`]): all by one
+//! worker in one task, or in pairs, as a tree. One task costs one round trip, and folds one after the other;
+//! a tree costs a round trip for each level, and folds a level at once. The first reduction with an operation
+//! is folded in pairs: if it is quick, that takes some round trips more, once; if it is slow, one worker
+//! would fold for as long as all others together could.
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 use core::time::Duration;
@@ -22,8 +24,8 @@ use smallvec::SmallVec;
 
 use crate::{lane::Load, task::Running};
 
-/// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was taken away from, does
-/// not count.
+/// Latest tasks of one operation that are remembered. An odd fold among them, one that the processor was
+/// taken away from, does not count.
 const TASKS_MAX: usize = 8;
 
 /// Operations that are remembered. A program has few; one with more has some of them learnt anew.
@@ -87,16 +89,16 @@ impl Paces {
         }
     }
 
-    /// Whether bodies of `kind` in one piece are folded in pairs: the operation is the application's, and it takes at least
-    /// `slow`, or nobody knows.
+    /// Whether bodies of `kind` in one piece are folded in pairs: the operation is the application's, and it
+    /// takes at least `slow`, or nobody knows.
     pub fn folds_in_pairs(&self, kind: &BodyKind, slow: Duration) -> bool {
         let Some(operation) = own_operation(kind) else { return false };
         let known = self.0.get(operation).and_then(|paces| median(paces.iter().map(|pace| pace.fold_ns)));
         known.is_none_or(|ns| u128::from(ns) >= slow.as_nanos())
     }
 
-    /// How long others, or else its executor, would take for a task of `kind`; nothing if nobody knows. Operands that are
-    /// longer than those before are expected to take as much longer.
+    /// How long others, or else its executor, would take for a task of `kind`; nothing if nobody knows.
+    /// Operands that are longer than those before are expected to take as much longer.
     pub fn expected(&self, kind: &BodyKind, running: &Running) -> Option<Duration> {
         let paces = self.0.get(own_operation(kind)?)?;
         let folds = running.partials().saturating_sub(1).max(1) as u64;

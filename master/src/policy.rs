@@ -178,8 +178,8 @@ impl Policy {
         4 * team::width(spec)
     }
 
-    /// How long the master lets an attempt in teams stand still. Deputies wait longer: one word of the master's spares them
-    /// theirs.
+    /// How long the master lets an attempt in teams stand still. Deputies wait longer: one word of the
+    /// master's spares them theirs.
     pub(crate) fn attempt_patience(&self) -> Duration {
         self.limits.ping_interval.max(ATTEMPT_PATIENCE_MIN)
     }

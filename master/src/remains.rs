@@ -1,4 +1,5 @@
-//! Memory of dead processes that reductions may still read: it stays mapped on its host until they have ended.
+//! Memory of dead processes that reductions may still read: it stays mapped on its host until they have
+//! ended.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +8,7 @@ use alloc::{
 
 use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
 
-use crate::{desk::Desk, scheduler::Reductions};
+use crate::{desk::Desk, reduction::Reductions};
 
 /// Which reductions may read the memory of which dead processes.
 #[derive(Clone, Debug, Default)]

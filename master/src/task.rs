@@ -64,8 +64,8 @@ impl Running {
 pub struct Abandoned {
     /// The task.
     pub running: Running,
-    /// Whether its result still counts if it comes first: what it reads is as it was, and nobody folds a part of what was put in
-    /// its place with something else.
+    /// Whether its result still counts if it comes first: what it reads is as it was, and nobody folds a part
+    /// of what was put in its place with something else.
     pub counts: bool,
 }
 

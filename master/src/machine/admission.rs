@@ -1,113 +1,38 @@
-//! Whether a contribution may take part, and in what.
+//! Whether a contribution may take part.
 
 use alloc::string::ToString;
+
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId,
+    Path, Rank, ReductionId,
     message::Contribution,
     report::Refusal,
     spec::{Aspect, Delivery},
 };
 
-use super::Master;
 use crate::{
-    reduction::{Called, Reduction},
-    timers::Timer,
+    desk::Desk,
+    reduction::{Called, Reductions},
 };
 
-impl Master {
-    pub(super) fn contribute(&mut self, sender: ProcessId, contribution: Contribution) {
-        let id = contribution.reduction;
-        if id.is_in_teams() {
-            return self.contribute_in_teams(sender, contribution);
-        }
-        let told = self.refused_before(id, sender.rank, &contribution.spec.group);
-        let is_news = told.is_none() && !self.reductions.contains_key(&id);
-        let refusal = told.or_else(|| self.unacceptable(sender, &contribution));
-        // Those who have called hear of a disagreement, too.
-        if let Some(refusal) =
-            refusal.filter(|it| it.absent().is_none() || !self.disagrees(sender, &contribution))
-        {
-            if refusal.absent().is_some() && is_news {
-                // Who else is absent by then is no other reason for those who call later.
-                self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
-            }
-            self.tell_refused(id, Path::single(sender.rank), refusal);
-            return;
-        }
-        if self.reductions.contains_key(&id.in_teams()) {
-            // They would wait for this rank.
-            self.dissolve(id.in_teams(), &contribution.spec.group);
-        }
-        self.expose_skipped(sender.rank, &contribution);
-        if let Some(reduction) = self.reductions.get(&id) {
-            if reduction.arrived().contains(sender.rank) {
-                self.desk.outbox.stale(sender, "second contribution to one reduction");
-                return;
-            }
-            let Contribution { name, spec, .. } = &contribution;
-            if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
-                self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
-                self.tell_refused(id, Path::single(sender.rank), refusal);
-                return;
-            }
-        }
-        let passed_by = self.passed_by(sender.rank, &contribution);
-        let reduction = self.reductions.entry(id).or_insert_with(|| {
-            if let Some(deadline) = contribution.spec.deadline {
-                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
-            }
-            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
-            let mut reduction =
-                Reduction::new(self.desk.now, sender.rank, &contribution, &self.desk.policy, share_memory);
-            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
-                reduction.fold_in_pairs();
-            }
-            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
-                self.desk.timers.set(end, Timer::Gathered(id));
-            }
-            reduction
-        });
-        reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
-        if let Some(refusal) = passed_by {
-            self.refuse(id, refusal);
-            return;
-        }
-        let at_once = reduction.wants_copies() && reduction.copies_at_once();
-        if reduction.wants_copies() && !at_once {
-            let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
-            self.look_for_copies(self.desk.now + wait, id);
-        }
-        let reduction = &self.reductions[&id];
-        match self.desk.members.absent(reduction.group(), reduction.arrived()) {
-            Some(refusal) => self.do_without(id, refusal),
-            None => self.proceed(id),
-        }
-        if at_once {
-            self.copies(id, |reduction, desk| reduction.order_copies_for(id, sender.rank, desk));
-        }
+/// A contribution that is to take part, and what it is measured by.
+pub(super) struct Application<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) reductions: &'a Reductions,
+    pub(super) caller: Rank,
+    pub(super) contribution: &'a Contribution,
+}
+
+impl Application<'_> {
+    /// On what the caller disagrees with those who have called the same reduction, if that is open.
+    pub(super) fn disagreement(&self) -> Option<Refusal> {
+        let Contribution { reduction: id, name, spec, .. } = self.contribution;
+        self.reductions.get(id)?.disagreement(*id, self.caller, Called { name, spec })
     }
 
-    /// What `caller`, who believes in `group`, hears if a reduction has been refused.
-    fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
-        let Self { refusals, desk, .. } = self;
-        if self.reductions.contains_key(&id) {
-            refusals.pass(id, caller);
-            return None;
-        }
-        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
-    }
-
-    /// Whether `sender` calls something else than those who have called a reduction that is open.
-    fn disagrees(&self, sender: ProcessId, contribution: &Contribution) -> bool {
-        let Contribution { reduction: id, name, spec, .. } = contribution;
-        let open = self.reductions.get(id);
-        open.is_some_and(|open| open.disagreement(*id, sender.rank, Called { name, spec }).is_some())
-    }
-
-    /// Why `sender` may not contribute, whatever the others say.
-    fn unacceptable(&self, sender: ProcessId, contribution: &Contribution) -> Option<Refusal> {
+    /// Why the caller may not contribute, whatever the others say.
+    pub(super) fn unacceptable(&self) -> Option<Refusal> {
+        let Self { contribution, caller: rank, .. } = *self;
         let spec = &contribution.spec;
-        let rank = sender.rank;
         let group = || spec.group.clone();
         let limit = self.desk.policy.limits.body_bytes_max;
         let bytes = spec.kind.array_bytes().map_or(contribution.data.len(), |(bytes, _)| bytes);
@@ -136,18 +61,18 @@ impl Master {
         }
     }
 
-    /// Ends the oldest reduction of the same name if `rank` belongs to its group and has just passed it by: it
-    /// counts its calls of that name differently from the others, so nobody else's wait would ever end.
-    fn expose_skipped(&mut self, rank: Rank, contribution: &Contribution) {
+    /// The oldest reduction of the same name, if the caller belongs to its group and has just passed it by,
+    /// and what that ends in: the caller counts its calls of that name differently from the others, so nobody
+    /// else's wait would ever end.
+    pub(super) fn skipped(&self) -> Option<(ReductionId, Refusal)> {
+        let Self { contribution, caller: rank, .. } = *self;
         let id = contribution.reduction;
         let oldest = ReductionId { sequence: 0, ..id };
-        let Some((&skipped, reduction)) = self.reductions.range(oldest..id).next() else {
-            return;
-        };
+        let (&skipped, reduction) = self.reductions.range(oldest..id).next()?;
         // What is missing of a rank that lives has come, and could not be read.
         let has_called = reduction.arrived().contains(rank) || reduction.missing().contains(rank);
         if has_called || !reduction.spec().group.contains(rank) {
-            return;
+            return None;
         }
         let refusal = Refusal::Mismatch {
             name: reduction.name().to_string(),
@@ -158,12 +83,13 @@ impl Master {
             other: rank,
             other_says: format!("{} (as its call {})", contribution.spec.group, id.sequence),
         };
-        self.refuse(skipped, refusal);
+        Some((skipped, refusal))
     }
 
-    /// Why a reduction that begins with `contribution` would never complete: a rank of its group has called that name
+    /// Why a reduction that begins with it would never complete: a rank of its group has called that name
     /// more often already.
-    fn passed_by(&self, caller: Rank, contribution: &Contribution) -> Option<Refusal> {
+    pub(super) fn passed_by(&self) -> Option<Refusal> {
+        let Self { contribution, caller, .. } = *self;
         let id = contribution.reduction;
         if self.reductions.contains_key(&id) {
             return None;

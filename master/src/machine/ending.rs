@@ -16,12 +16,13 @@ use crate::{
     timers::Timer,
 };
 
-/// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only the first is: all
-/// these lists together would grow with the square of the group.
+/// Ranks to which a result goes up to which each of them is told how many tasks each worker did. Of more only
+/// the first is: all these lists together would grow with the square of the group.
 const TASKS_TOLD_MAX: usize = 64;
 
 impl Master {
-    /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to have the result.
+    /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to
+    /// have the result.
     pub(super) fn finish(&mut self, id: ReductionId, last: Option<Task>) {
         let Self { desk, scheduler, reductions, .. } = self;
         let reduction = reductions.get_mut(&id).expect("only live reductions finish");
@@ -76,7 +77,8 @@ impl Master {
         self.end_refused(id, refusal, None);
     }
 
-    /// The same because of a caller who believes in another group, or in something else. It hears that by itself.
+    /// The same because of a caller who believes in another group, or in something else. It hears that by
+    /// itself.
     pub(super) fn refuse_also(&mut self, id: ReductionId, refusal: Refusal, caller: (Rank, &Path)) {
         self.end_refused(id, refusal, Some(caller));
     }
@@ -343,8 +345,8 @@ mod tests {
         }
     }
 
-    /// What comes of copies while a result is handed out counts if that is lost. The result itself does not matter
-    /// here.
+    /// What comes of copies while a result is handed out counts if that is lost. The result itself does not
+    /// matter here.
     #[test]
     fn copies_go_on_when_a_reduction_is_taken_up_again() {
         let id = ReductionId::new("x", 0);

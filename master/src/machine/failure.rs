@@ -4,24 +4,14 @@ use alloc::vec::Vec;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
-    message::{Evidence, MASTER_RANK, News, ToWorker},
+    message::{Evidence, News, ToWorker},
     report::Refusal,
 };
 
 use super::Master;
-use crate::{event::Notice, liveness::Ring, membership::State, remains, timers::Timer};
+use crate::{event::Notice, liveness::Ring, timers::Timer};
 
 impl Master {
-    /// Begins to ping, now that everyone is here.
-    pub(super) fn start_watching(&mut self) {
-        let interval = self.desk.policy.limits.ping_interval;
-        if !interval.is_zero() {
-            let ranks = self.desk.members.processes().map(|process| process.rank);
-            let first = self.liveness.begin(self.desk.now, interval, ranks);
-            self.desk.timers.set(first, Timer::Alarm);
-        }
-    }
-
     /// Pings, and looks for silence and late tasks.
     pub(super) fn ring(&mut self) {
         let Some(Ring { next, ping, silent }) = self.liveness.ring(self.desk.now) else { return };
@@ -43,45 +33,6 @@ impl Master {
             self.tell(id, News::Slow { rank, name });
             self.proceed(id);
         }
-    }
-
-    /// Waits no longer for processes that have not joined.
-    pub(super) fn stop_joining(&mut self) {
-        self.desk.members.stop_joining();
-        if self.desk.members.lost().is_empty() {
-            self.call_off(&self.desk.members.ranks(|state| *state == State::Expected));
-        }
-        self.desk.outbox.done();
-    }
-
-    /// Tells everyone who has joined that there will be no job.
-    fn call_off(&mut self, missing: &Path) {
-        let told = ToWorker::Incomplete { missing: missing.clone() };
-        self.desk.send_all(&told);
-    }
-
-    pub(super) fn close(&mut self, sender: ProcessId) {
-        self.desk.members.close(sender.rank);
-        self.refusals.depart(sender.rank);
-        self.end_what_cannot_complete();
-    }
-
-    pub(super) fn leave(&mut self, sender: ProcessId) {
-        if self.desk.members.alive(sender.rank).is_none() {
-            self.desk.outbox.stale(sender, "leave of a process that has not joined");
-            return;
-        }
-        self.desk.members.leave(sender.rank);
-        self.refusals.depart(sender.rank);
-        self.liveness.forget(sender.rank);
-        self.desk.outbox.notice(Notice::Left(sender));
-        if sender.rank != MASTER_RANK {
-            self.desk.outbox.send(sender, ToWorker::Farewell);
-        }
-        self.end_what_cannot_complete();
-        // What it had to do with has ended.
-        remains::forget(sender, &mut self.desk);
-        self.end_if_empty();
     }
 
     /// Declares a process failed, tells everyone, and repairs what it took part in.
@@ -151,13 +102,14 @@ impl Master {
         }
     }
 
-    /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction if not.
+    /// Goes on without the ranks that `refusal` names, if the caller has allowed that; refuses the reduction
+    /// if not.
     pub(super) fn do_without(&mut self, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
             if let Some(ranks) = refusal.absent() {
-                // Some ranks may have all of the result. Or parts of it with these contributions lie where others
-                // have lain.
+                // Some ranks may have all of the result. Or parts of it with these contributions lie where
+                // others have lain.
                 let is_settled = reduction.is_settled(&self.desk.members);
                 let is_overwritten = reduction.is_overwritten();
                 // A rank that lives has lost its contribution to a part of the result.
@@ -198,7 +150,7 @@ impl Master {
     }
 
     /// Goes on without those who will not come, or refuses every reduction that waits for them.
-    fn end_what_cannot_complete(&mut self) {
+    pub(super) fn end_what_cannot_complete(&mut self) {
         let running = self.reductions.iter().filter(|(_, reduction)| !reduction.is_handed_out());
         let waiting = running.filter_map(|(&id, reduction)| {
             Some((id, self.desk.members.absent(reduction.group(), reduction.arrived())?))
@@ -206,17 +158,6 @@ impl Master {
         let waiting: Vec<_> = waiting.collect();
         for (id, refusal) in waiting {
             self.do_without(id, refusal);
-        }
-    }
-
-    fn end_if_empty(&mut self) {
-        let others = self.desk.members.peers().count();
-        let expected = self.desk.members.ranks(|state| *state == State::Expected);
-        if others == 0 && expected.is_empty() {
-            if self.desk.members.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
-                self.desk.outbox.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
-            }
-            self.desk.outbox.done();
         }
     }
 

@@ -1,41 +1,44 @@
 //! Which event means what.
 //!
 //! # Use
-//! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as many
-//! events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in batches,
-//! because a batch of events went in. Time never runs back.
+//! Feed [`Master::handle_event`] (and [`Master::handle_timeout`] once [`Master::poll_timeout`] is due) as
+//! many events as there are, then call [`Master::poll_action`] until it returns `None`: grants come out in
+//! batches, because a batch of events went in. Time never runs back.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `admission` | whether a contribution may take part, and in what |
+//! | `admission` | whether a contribution may take part |
 //! | `ending` | how a reduction ends: well, or refused |
-//! | `failure` | who is dead or slow, who leaves, and what follows for the job |
+//! | `failure` | who is dead, silent or slow, and what follows for the job |
+//! | `members` | who joins the job, and who leaves it in good order |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
 mod admission;
 mod ending;
 mod failure;
+mod members;
 mod teams;
 
-use alloc::{collections::BTreeMap, sync::Arc};
+use alloc::collections::BTreeMap;
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, ReductionId, Timestamp,
-    message::{Evidence, Fault, PartialReady, Peer, TaskFailed, ToMaster, ToWorker},
+    Epoch, JobId, Path, ProcessId, Rank, ReductionId, Timestamp,
+    message::{Contribution, Evidence, PartialReady, TaskFailed, ToMaster},
     report::Refusal,
 };
 
+use self::admission::Application;
 use crate::{
     desk::Desk,
     dissolved::Dissolved,
-    event::{Action, Event, Notice},
+    event::{Action, Event},
     liveness::Liveness,
     membership::{Freshness, Membership},
     policy::Policy,
-    reduction::Reduction,
+    reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
-    scheduler::{Reductions, Scheduler, Step},
+    scheduler::{Scheduler, Step},
     timers::Timer,
     tries::RETRY_PAUSE,
 };
@@ -214,36 +217,91 @@ impl Master {
         }
     }
 
-    fn join(&mut self, sender: ProcessId, peer: Peer, size: u32) {
-        let expected = self.desk.members.size();
-        if size != expected {
-            let reason = format!(
-                "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
-                 EVERFOLD_SIZE, or start as many by the same launcher"
-            );
-            self.desk.outbox.send(sender, ToWorker::Unwelcome { reason });
-            self.desk.outbox.disconnect(sender);
-            return;
+    /// Takes in a contribution, if it may take part.
+    fn contribute(&mut self, sender: ProcessId, contribution: Contribution) {
+        let id = contribution.reduction;
+        if id.is_in_teams() {
+            return self.contribute_in_teams(sender, contribution);
         }
-        if peer.process != sender || !self.desk.members.join(peer) {
-            self.desk.outbox.stale(sender, "join of a rank that is not expected");
-            self.desk.outbox.disconnect(sender);
-            return;
-        }
-        if !self.desk.members.lost().is_empty() {
-            let missing = self.desk.members.lost().clone();
-            self.desk.outbox.send(sender, ToWorker::Incomplete { missing });
-        } else if self.desk.members.everyone_here() {
-            self.desk.members.stop_joining();
-            self.desk.timers.call_off_all(Timer::Join);
-            let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
-            for peer in peers.iter() {
-                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
-                self.desk.outbox.send(peer.process, welcome);
+        let told = self.refused_before(id, sender.rank, &contribution.spec.group);
+        let is_news = told.is_none() && !self.reductions.contains_key(&id);
+        let refusal = told.or_else(|| self.application(sender, &contribution).unacceptable());
+        // Those who have called hear of a disagreement, too.
+        let disagrees = || self.application(sender, &contribution).disagreement().is_some();
+        if let Some(refusal) = refusal.filter(|it| it.absent().is_none() || !disagrees()) {
+            if refusal.absent().is_some() && is_news {
+                // Who else is absent by then is no other reason for those who call later.
+                self.remember_refusal(id, &refusal, &contribution.spec.group, |rank| rank == sender.rank);
             }
-            self.start_watching();
-            self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
+            self.tell_refused(id, Path::single(sender.rank), refusal);
+            return;
         }
+        if self.reductions.contains_key(&id.in_teams()) {
+            // They would wait for this rank.
+            self.dissolve(id.in_teams(), &contribution.spec.group);
+        }
+        if let Some((skipped, refusal)) = self.application(sender, &contribution).skipped() {
+            self.refuse(skipped, refusal);
+        }
+        if let Some(reduction) = self.reductions.get(&id) {
+            if reduction.arrived().contains(sender.rank) {
+                return self.desk.outbox.stale(sender, "second contribution to one reduction");
+            }
+            let Contribution { name, spec, .. } = &contribution;
+            if let Some(refusal) = reduction.disagreement(id, sender.rank, Called { name, spec }) {
+                self.refuse_also(id, refusal.clone(), (sender.rank, &spec.group));
+                return self.tell_refused(id, Path::single(sender.rank), refusal);
+            }
+        }
+        let passed_by = self.application(sender, &contribution).passed_by();
+        let reduction = self.reductions.entry(id).or_insert_with(|| {
+            if let Some(deadline) = contribution.spec.deadline {
+                self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
+            }
+            let share_memory = self.desk.members.share_memory(&contribution.spec.group);
+            let mut reduction =
+                Reduction::new(self.desk.now, sender.rank, &contribution, &self.desk.policy, share_memory);
+            if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
+                reduction.fold_in_pairs();
+            }
+            if let Some(end) = reduction.gathers_until(&self.desk.policy) {
+                self.desk.timers.set(end, Timer::Gathered(id));
+            }
+            reduction
+        });
+        reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
+        if let Some(refusal) = passed_by {
+            self.refuse(id, refusal);
+            return;
+        }
+        let at_once = reduction.wants_copies() && reduction.copies_at_once();
+        if reduction.wants_copies() && !at_once {
+            let wait = reduction.copy_wait(sender.rank, self.desk.policy.limits.ping_interval);
+            self.look_for_copies(self.desk.now + wait, id);
+        }
+        let reduction = &self.reductions[&id];
+        match self.desk.members.absent(reduction.group(), reduction.arrived()) {
+            Some(refusal) => self.do_without(id, refusal),
+            None => self.proceed(id),
+        }
+        if at_once {
+            self.copies(id, |reduction, desk| reduction.order_copies_for(id, sender.rank, desk));
+        }
+    }
+
+    /// What `caller`, who believes in `group`, hears if a reduction has been refused.
+    fn refused_before(&mut self, id: ReductionId, caller: Rank, group: &Path) -> Option<Refusal> {
+        let Self { refusals, desk, .. } = self;
+        if self.reductions.contains_key(&id) {
+            refusals.pass(id, caller);
+            return None;
+        }
+        refusals.tell(id, caller, group, |rank| desk.members.may_call(*rank))
+    }
+
+    fn application<'a>(&'a self, sender: ProcessId, contribution: &'a Contribution) -> Application<'a> {
+        let Self { desk, reductions, .. } = self;
+        Application { desk, reductions, caller: sender.rank, contribution }
     }
 
     fn partial_ready(&mut self, sender: ProcessId, done: PartialReady) {
@@ -272,11 +330,10 @@ impl Master {
     }
 
     fn task_failed(&mut self, sender: ProcessId, failed: TaskFailed) {
-        let TaskFailed { task, segment: id, culprit, suspects, fault, reason } = failed;
-        let Some(reduction) = self.reductions.get_mut(&id.reduction) else {
-            return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
-        };
-        let Some((running, in_vain)) = reduction.take_failed(id.index, task, sender) else {
+        let id = failed.segment;
+        let reduction = self.reductions.get_mut(&id.reduction);
+        let taken = reduction.and_then(|reduction| reduction.take_failed(id.index, failed.task, sender));
+        let Some((running, in_vain)) = taken else {
             return self.desk.outbox.stale(sender, "failure of a task that nobody waits for");
         };
         self.scheduler.vacate(sender.rank, &running.load);
@@ -284,26 +341,9 @@ impl Master {
             return self.dissolve(id.reduction, &Path::empty());
         }
         let Some(reduction) = self.reductions.get_mut(&id.reduction) else { return };
-        let members = &self.desk.members;
-        let result = match fault {
-            _ if in_vain => {
-                reduction.segment_mut(id.index).spoil(sender.rank);
-                let is_apart = fault == Fault::Unreachable && members.alive(culprit.rank).is_some();
-                let is_over = is_apart && reduction.did_not_reach(id.index, sender, culprit, &self.desk);
-                match is_over && reduction.stands_still(id.index) {
-                    true => Err(running.not_folded(culprit, reason)),
-                    false => Ok(false),
-                }
-            }
-            Fault::Unreachable => reduction.unreachable(id.index, running, culprit, reason, &self.desk),
-            Fault::Damaged => reduction.damaged(id.index, &running, culprit, members).map(|()| false),
-            Fault::Torn if reduction.spec().delivery.root() != Some(sender.rank) => {
-                reduction.torn(id.index, &running, members).map(|()| false)
-            }
-            Fault::Torn | Fault::Unfit => {
-                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
-                Err(Refusal::FoldFailed { executor: sender.rank, path, reason })
-            }
+        let result = match in_vain {
+            true => reduction.fail_in_vain(running, failed, &self.desk),
+            false => reduction.fail(running, failed, &self.desk),
         };
         match result {
             Ok(suspended) => {
@@ -332,7 +372,8 @@ impl Master {
         self.copies(id, |reduction, desk| reduction.order_copies(id, desk));
     }
 
-    /// Does something about the copies of a reduction's originals, and goes on if contributions take part because of that.
+    /// Does something about the copies of a reduction's originals, and goes on if contributions take part
+    /// because of that.
     pub(super) fn copies(
         &mut self,
         id: ReductionId,

@@ -1,11 +1,12 @@
 //! Attempts in teams: what the master makes of what deputies tell (see [`team`](everfold_protocol::team)).
 //!
-//! To the master a team is a process that works on all segments: from the moment when all of it have contributed there is
-//! a running task of the deputy's for each, and it is done when the deputy tells where the team's partial lies. All else is
-//! as in any reduction.
+//! To the master a team is a process that works on all segments: from the moment when all of it have
+//! contributed there is a running task of the deputy's for each, and it is done when the deputy tells where
+//! the team's partial lies. All else is as in any reduction.
 //!
-//! Nothing is repaired. Whatever comes in between dissolves the attempt, and the master alone decides that: its word
-//! reaches everyone in order with all else that it says, so that nobody is left with an attempt that others have finished.
+//! Nothing is repaired. Whatever comes in between dissolves the attempt, and the master alone decides that:
+//! its word reaches everyone in order with all else that it says, so that nobody is left with an attempt that
+//! others have finished.
 
 use alloc::vec::Vec;
 
@@ -112,7 +113,8 @@ impl Master {
         self.tell_dissolved(id, group.as_ref().unwrap_or(others));
     }
 
-    /// Tells those of a group who have not been told that their attempt is over. Who has heard its result takes no notice.
+    /// Tells those of a group who have not been told that their attempt is over. Who has heard its result
+    /// takes no notice.
     fn tell_dissolved(&mut self, id: ReductionId, group: &Path) {
         let News { is_first, untold } = self.dissolved.tell(id, group);
         if is_first {

@@ -1,4 +1,5 @@
-//! Partials that meet in the fixed order: each is a bracket, and those meet that together are a larger one (I8).
+//! Partials that meet in the fixed order: each is a bracket, and those meet that together are a larger one
+//! (I8).
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -163,8 +164,8 @@ impl Brackets {
         Some(at.first.min(sibling.first))
     }
 
-    /// The sibling of a bracket, and in how many pieces it waits: if all of it does, in `most` pieces at most that `near`
-    /// accepts.
+    /// The sibling of a bracket, and in how many pieces it waits: if all of it does, in `most` pieces at most
+    /// that `near` accepts.
     fn sibling(&self, at: Place, most: usize, near: &impl Fn(&Ready) -> bool) -> Option<(Place, usize)> {
         let joint = at.left().min(at.right());
         let is_right = at.right() < at.left();
@@ -188,7 +189,8 @@ impl Brackets {
         (bracket.at.last == last).then_some(bracket)
     }
 
-    /// The largest bracket around the partial at `first` that waits, in two pieces at least and `most` at most.
+    /// The largest bracket around the partial at `first` that waits, in two pieces at least and `most` at
+    /// most.
     fn around(
         &self,
         first: usize,
@@ -275,7 +277,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrival, whoever is missing and however few may meet, the group folds to the tree.
+        /// Whatever the order of arrival, whoever is missing and however few may meet, the group folds to the
+        /// tree.
         #[test]
         fn brackets_fold_to_the_tree(
             order in Just((0..13usize).collect::<Vec<_>>()).prop_shuffle(),

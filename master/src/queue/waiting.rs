@@ -24,7 +24,8 @@ impl Queue {
         }
     }
 
-    /// Adds a partial. Positions are those in `agreed`; who takes part is in `group`, the same for all that wait.
+    /// Adds a partial. Positions are those in `agreed`; who takes part is in `group`, the same for all that
+    /// wait.
     ///
     /// # Panics
     /// If it is no bracket although the order is fixed.
@@ -72,7 +73,8 @@ impl Queue {
         }
     }
 
-    /// The partials that may meet others, in tasks of `most` partials at most; the latest first where any may meet.
+    /// The partials that may meet others, in tasks of `most` partials at most; the latest first where any may
+    /// meet.
     pub fn meeting(&self, most: usize) -> Box<dyn Iterator<Item = &Arc<Ready>> + '_> {
         match self {
             Self::Arrival(queue) if queue.has_partners() => Box::new(queue.iter().rev()),
@@ -121,9 +123,10 @@ impl Queue {
         }
     }
 
-    /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of their
-    /// operands, none of those that can never be read. Where some are near, no others are taken. Where any may meet, those are left for later whose processes are
-    /// much busier than others', or to be read later; there may be no partners then.
+    /// Takes `ready`, or whatever comes first, with partners: between two and `most` partials in the order of
+    /// their operands, none of those that can never be read. Where some are near, no others are taken. Where
+    /// any may meet, those are left for later whose processes are much busier than others', or to be read
+    /// later; there may be no partners then.
     pub fn take(
         &mut self,
         ready: Option<&Arc<Ready>>,
@@ -144,7 +147,8 @@ impl Queue {
         }
     }
 
-    /// Whether some partner of `ready` can be read now: what [`access`](Self::access) tells, but mostly one look is enough.
+    /// Whether some partner of `ready` can be read now: what [`access`](Self::access) tells, but mostly one
+    /// look is enough.
     pub fn has_access(&self, ready: &Arc<Ready>, access: impl Fn(&Ready) -> Access) -> bool {
         match self {
             Self::Arrival(queue) => queue.others(ready).any(|other| access(other) < Access::Later),
@@ -152,7 +156,8 @@ impl Queue {
         }
     }
 
-    /// Whether `ready`, which waits here, may meet something that `may` accepts, in a task of `most` partials at most.
+    /// Whether `ready`, which waits here, may meet something that `may` accepts, in a task of `most` partials
+    /// at most.
     pub fn may_meet(&self, ready: &Arc<Ready>, most: usize, may: impl Fn(&Ready) -> bool) -> bool {
         match self {
             Self::Arrival(queue) => queue.iter().any(|other| other != ready && may(other)),
@@ -160,8 +165,8 @@ impl Queue {
         }
     }
 
-    /// Whether something that was folded already, and that can be read, waits for a partial that is read much slower, by what
-    /// `read_ns` tells of reads from their owners.
+    /// Whether something that was folded already, and that can be read, waits for a partial that is read much
+    /// slower, by what `read_ns` tells of reads from their owners.
     pub fn waits_for_slow(&self, can_read: impl Fn(&Ready) -> bool, read_ns: impl Fn(Rank) -> u64) -> bool {
         match self {
             Self::Arrival(queue) => queue.waits_for_slow(can_read, read_ns),

@@ -6,7 +6,7 @@ use core::time::Duration;
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
     message::{Effort, Task, TaskCounters},
-    report::{FailureRecord, Phases, Report, TaskRecord},
+    report::{FailureRecord, Phases, Report, Restored, TaskRecord},
 };
 
 use super::Reduction;
@@ -18,12 +18,12 @@ pub(crate) struct Account {
     /// Who has called it, whether that contribution counts or not.
     arrivals: Vec<(Rank, Timestamp)>,
     effort: Effort,
-    pub(crate) tasks_doubled: u64,
-    pub(crate) folds_redone: u64,
+    tasks_doubled: u64,
+    folds_redone: u64,
     /// Every task, as long as a rank has asked for it or may still come and ask.
     history: Vec<Done>,
-    pub(crate) failures: Vec<(Timestamp, FailureRecord)>,
-    pub(super) tells_trace: bool,
+    failures: Vec<(Timestamp, FailureRecord)>,
+    tells_trace: bool,
 }
 
 /// A task that is done.
@@ -46,6 +46,33 @@ impl Account {
     pub(super) fn close(&mut self) {
         if !self.tells_trace {
             self.history = Vec::new();
+        }
+    }
+
+    /// Whether a rank has asked for all that was done.
+    pub(super) fn tells_trace(&self) -> bool {
+        self.tells_trace
+    }
+
+    /// Notes that others do a task, too.
+    pub(super) fn double(&mut self) {
+        self.tasks_doubled += 1;
+    }
+
+    /// Notes so many folds that are done again.
+    pub(super) fn redo(&mut self, folds: u64) {
+        self.folds_redone += folds;
+    }
+
+    /// Notes a death.
+    pub(super) fn mourn(&mut self, at: Timestamp, failure: FailureRecord) {
+        self.failures.push((at, failure));
+    }
+
+    /// Notes what was put together again after the latest death.
+    pub(super) fn restore(&mut self, restored: impl FnOnce() -> Restored) {
+        if let Some((_, failure)) = self.failures.last_mut() {
+            failure.restored.push(restored());
         }
     }
 
@@ -74,17 +101,17 @@ impl Account {
     }
 
     /// Who has done a task.
-    pub(crate) fn executors(&self) -> impl Iterator<Item = Rank> {
+    fn executors(&self) -> impl Iterator<Item = Rank> {
         self.effort.tasks_per_worker.keys().copied()
     }
 
     /// What tasks have taken.
-    pub(crate) fn effort(&self) -> &Effort {
+    pub(super) fn effort(&self) -> &Effort {
         &self.effort
     }
 
     /// Adds what a team's tasks have taken.
-    pub(crate) fn add(&mut self, effort: Effort) {
+    pub(super) fn add(&mut self, effort: Effort) {
         let Effort { tasks_per_worker, bytes_moved, working, fetching } = effort;
         for (rank, tasks) in tasks_per_worker {
             let mine = self.effort.tasks_per_worker.entry(rank).or_default();

@@ -1,9 +1,9 @@
 //! The state of one reduction and its exactly-once bookkeeping.
 //!
 //! # Invariant I1
-//! For each segment the paths of queued partials, of running tasks and of the finished result are
-//! disjoint, and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of
-//! paths is one that refuses overlap.
+//! For each segment the paths of queued partials, of running tasks and of the finished result are disjoint,
+//! and their union is what has arrived. [`Reduction::check`] verifies it; in between, every union of paths is
+//! one that refuses overlap.
 //!
 //! | module | holds |
 //! |---|---|
@@ -76,12 +76,11 @@ pub struct Reduction {
     in_pairs: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     held_bytes: u64,
-    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came inlined.
+    /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came
+    /// inlined.
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
-    /// Originals that wait for their replica before they count.
-    uncommitted: BTreeMap<Rank, Arc<Ready>>,
     copying: Copying,
     segment_bytes: u64,
     body_bytes: u64,
@@ -90,6 +89,9 @@ pub struct Reduction {
     last_progress: Timestamp,
     account: Account,
 }
+
+/// All reductions that have not ended.
+pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
 
 /// What a reduction is called, and what its first caller says of it.
 #[derive(Clone, Copy)]
@@ -150,7 +152,6 @@ impl Reduction {
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
-            uncommitted: BTreeMap::new(),
             copying: Copying::default(),
             segment_bytes,
             body_bytes,
@@ -241,14 +242,15 @@ impl Reduction {
         self.spec.deadline.map(|deadline| self.started + deadline)
     }
 
-    /// Until when tasks wait for all partials that they can fold, unless it travels inlined: then they do so anyway.
+    /// Until when tasks wait for all partials that they can fold, unless it travels inlined: then they do so
+    /// anyway.
     pub fn gathers_until(&self, policy: &Policy) -> Option<Timestamp> {
         let gathers = self.share_memory && self.body_bytes > policy.limits.inline_bytes_max;
         (gathers && !policy.gather_time.is_zero()).then(|| self.started + policy.gather_time)
     }
 
-    /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a time, as a
-    /// tree.
+    /// Lets every task fold two partials, as soon as they are there, if bodies are in one piece: several at a
+    /// time, as a tree.
     pub(crate) fn fold_in_pairs(&mut self) {
         if self.segments.count() == 1 {
             self.fan_in = 2..=2;
@@ -269,7 +271,7 @@ impl Reduction {
     ) -> impl Iterator<Item = (Timestamp, Timer)> {
         let deadline = self.due().map(|due| (due, Timer::Deadline(id)));
         let gathered = self.gathers_until(policy).map(|end| (end, Timer::Gathered(id)));
-        let keepers = self.copying.keepers.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
+        let keepers = self.copying.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
         deadline.into_iter().chain(gathered).chain(keepers)
     }
 
@@ -298,11 +300,11 @@ impl Reduction {
         }
         let ready = Arc::new(Ready { process, path, data });
         if self.spec.protection > Protection::None && matches!(ready.data, Data::Window(_)) {
-            self.copying.keepers.add(now, process.rank, self.segments.count());
+            self.copying.add(now, process.rank, self.segments.count());
         }
         self.originals.insert(process.rank, ready.clone());
         if self.spec.protection == Protection::CommitFirst && matches!(ready.data, Data::Window(_)) {
-            self.uncommitted.insert(process.rank, ready);
+            self.copying.hold(ready);
         } else {
             self.enter(&ready);
         }
@@ -348,7 +350,7 @@ impl Reduction {
 
     /// The contributions that have to count in every segment: those that came and may take part.
     pub(crate) fn committed(&self) -> Path {
-        self.arrived.difference(&self.uncommitted.keys().copied().collect())
+        self.arrived.difference(&self.copying.all_held())
     }
 
     /// Verifies I1.

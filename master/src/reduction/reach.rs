@@ -17,8 +17,8 @@ fn on_host(rank: Rank, members: &Membership) -> (Rank, u64) {
 }
 
 impl Reduction {
-    /// Takes in that a task of `reader` did not reach `owner`. Returns whether that was tried for longer than any silence is
-    /// tolerated, and nobody else could do it.
+    /// Takes in that a task of `reader` did not reach `owner`. Returns whether that was tried for longer than
+    /// any silence is tolerated, and nobody else could do it.
     pub(crate) fn did_not_reach(
         &mut self,
         index: SegmentIndex,
@@ -31,8 +31,8 @@ impl Reduction {
         self.segments[index].tries.fail(desk.now, reader == owner, patience, most)
     }
 
-    /// Whether late tasks of a segment are kept running. Their reads have been tried for long enough: the next one that
-    /// fails ends the reduction, and it must not be given up before.
+    /// Whether late tasks of a segment are kept running. Their reads have been tried for long enough: the
+    /// next one that fails ends the reduction, and it must not be given up before.
     pub(crate) fn awaits_last_try(&self, index: SegmentIndex) -> bool {
         self.segments[index].tries.are_over()
     }
@@ -98,7 +98,8 @@ impl Reduction {
             return Some(partials);
         }
         let is_alive = |rank| members.alive(rank).is_some();
-        // It has to be of use at once: who waits for something else would have it relayed from one to the other.
+        // It has to be of use at once: who waits for something else would have it relayed from one to the
+        // other.
         let awaits = |own: &Arc<Ready>, ready: &Arc<Ready>| {
             let reader = on_host(own.process.rank, members);
             reader.0 != rank
@@ -143,16 +144,17 @@ impl Reduction {
         again
     }
 
-    /// Begins a pause before those that are apart try again, if nobody works on the segment. Before all have called they
-    /// do not: one of those who have yet to come may reach both, and it is not over without them anyway. Returns before
-    /// when nobody tries again, if this is no pause that has begun before.
+    /// Begins a pause before those that are apart try again, if nobody works on the segment. Before all have
+    /// called they do not: one of those who have yet to come may reach both, and it is not over without them
+    /// anyway. Returns before when nobody tries again, if this is no pause that has begun before.
     pub(crate) fn pause_for_reach(&mut self, index: SegmentIndex) -> Option<Timestamp> {
         let is_apart = self.is_apart() && self.arrived == self.group;
         let pauses = is_apart && self.segments[index].running.is_empty() && self.pause_tries(index);
         pauses.then_some(self.apart.next_try())
     }
 
-    /// Has what could not be reached in a segment left alone for a while: one pause for all. Returns whether it begins.
+    /// Has what could not be reached in a segment left alone for a while: one pause for all. Returns whether
+    /// it begins.
     pub(crate) fn pause_tries(&mut self, index: SegmentIndex) -> bool {
         self.segments[index].tries.pause()
     }

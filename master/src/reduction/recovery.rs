@@ -1,28 +1,29 @@
 //! What a failure does to a reduction, and how what was lost is put together again (DR §3, DR-10).
 //!
-//! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it holds.
-//! What no live partial holds any more is covered again by the cheapest copies that are left:
+//! A process takes with it the partials that wait at it, the tasks it works on, and the finished segments it
+//! holds. What no live partial holds any more is covered again by the cheapest copies that are left:
 //!
-//! 1. partials that can still be read because a process that died or was slow had only read them; the largest first, so
-//!    that as few folds as possible are done again;
-//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where they
-//!    came inlined;
+//! 1. partials that can still be read because a process that died or was slow had only read them; the largest
+//!    first, so that as few folds as possible are done again;
+//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where
+//!    they came inlined;
 //! 3. replicas of originals (DR-9).
 //!
-//! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest first
-//! gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
+//! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest
+//! first gives the cover with the fewest pieces. What no copy is left of is lost, and says so.
 //!
-//! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived it may well
-//! succeed, and what it read is what was published. If it fails, its partials come back here.
+//! A task that *reads from* the dead process goes on: with memory that is mapped or bytes that have arrived
+//! it may well succeed, and what it read is what was published. If it fails, its partials come back here.
 //!
-//! The same serves for a task that is late: its path is put together again for others, and whichever comes first
-//! counts. All of this is re-entrant (I7): a second failure finds the same tables.
+//! The same serves for a task that is late: its path is put together again for others, and whichever comes
+//! first counts. All of this is re-entrant (I7): a second failure finds the same tables.
 
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, SegmentIndex, Timestamp,
+    Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp,
+    message::{Fault, TaskFailed},
     report::{FailureRecord, Refusal, Restored},
 };
 
@@ -42,7 +43,7 @@ impl Reduction {
     pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
         self.apart.forget(dead.rank);
-        let uncommitted = self.uncommitted.get(&dead.rank);
+        let uncommitted = self.copying.held(dead.rank);
         let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
         if gone || !self.arrived.contains(dead.rank) {
             return Err(Refusal::ProcessFailed { ranks: Path::single(dead.rank) });
@@ -57,7 +58,7 @@ impl Reduction {
     pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId) {
         self.survived = self.survived.union(&Path::single(dead.rank)).expect("a process dies once");
         let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
-        self.account.failures.push((now, failure));
+        self.account.mourn(now, failure);
     }
 
     /// Takes it up again whoever has died meanwhile.
@@ -82,7 +83,8 @@ impl Reduction {
         Ok(())
     }
 
-    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would be left.
+    /// Goes on without the contributions of `ranks`. Returns false if that is not allowed, or if nobody would
+    /// be left.
     ///
     /// # Errors
     /// More contributions are lost.
@@ -98,8 +100,7 @@ impl Reduction {
         self.survived = self.survived.difference(ranks);
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
-        self.uncommitted.retain(|rank, _| !ranks.contains(*rank));
-        self.copying.keepers.place_anew();
+        self.copying.go_without(ranks);
         // What was copied of a result with them is none any more.
         self.handout.start_over();
         for segment in &mut self.segments {
@@ -113,9 +114,9 @@ impl Reduction {
         self.segments.indices().try_for_each(|index| self.repair(index, None, members))
     }
 
-    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores what then
-    /// is missing, also what `undone`, a task that came to nothing, was to fold. May be called at any time; where nothing
-    /// is amiss, it changes nothing.
+    /// Makes a segment whole again: drops what cannot be read or does not belong to the group, and restores
+    /// what then is missing, also what `undone`, a task that came to nothing, was to fold. May be called at
+    /// any time; where nothing is amiss, it changes nothing.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -182,22 +183,67 @@ impl Reduction {
         }
         let cover = self.cover(index, &missing, members)?;
         // Both hold the same contributions: each partial more is a fold less that is done.
-        self.account.folds_redone += cover.len().saturating_sub(loose) as u64;
-        if let Some((_, failure)) = self.account.failures.last_mut() {
+        self.account.redo(cover.len().saturating_sub(loose) as u64);
+        self.account.restore(|| {
             let copies = cover.iter().map(|ready| (ready.process.rank, ready.path.clone())).collect();
-            failure.restored.push(Restored { segment: index, path: missing, copies });
-        }
+            Restored { segment: index, path: missing, copies }
+        });
         cover.into_iter().for_each(|ready| self.put(index, ready));
         Ok(())
     }
 
-    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process lives, its
-    /// partials are left alone for a while: most likely its death is about to be noticed. Otherwise others are to read them.
-    /// Returns whether something begins to wait.
+    /// Takes in that a task came to nothing. Returns whether something begins to wait.
+    ///
+    /// # Errors
+    /// Why the reduction cannot complete as it is.
+    pub(crate) fn fail(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, suspects, fault, reason, .. } = failed;
+        let (executor, members) = (running.executor.rank, &desk.members);
+        match fault {
+            Fault::Unreachable => self.unreachable(index, running, culprit, reason, desk),
+            Fault::Damaged => self.damaged(index, &running, culprit, members).map(|()| false),
+            Fault::Torn if self.spec.delivery.root() != Some(executor) => {
+                self.torn(index, &running, members).map(|()| false)
+            }
+            Fault::Torn | Fault::Unfit => {
+                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
+                Err(Refusal::FoldFailed { executor, path, reason })
+            }
+        }
+    }
+
+    /// The same of a task that was given up before.
+    ///
+    /// # Errors
+    /// It was tried for too long.
+    pub(crate) fn fail_in_vain(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
+        self.segments[index].spoil(running.executor.rank);
+        let is_apart = fault == Fault::Unreachable && desk.is_alive(culprit.rank);
+        let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
+        match is_over && self.stands_still(index) {
+            true => Err(running.not_folded(culprit, reason)),
+            false => Ok(false),
+        }
+    }
+
+    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process
+    /// lives, its partials are left alone for a while: most likely its death is about to be noticed.
+    /// Otherwise others are to read them. Returns whether something begins to wait.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried for too long.
-    pub(crate) fn unreachable(
+    fn unreachable(
         &mut self,
         index: SegmentIndex,
         running: Running,
@@ -225,13 +271,13 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. What a living process holds is read again a few times: the damage may
-    /// have come on the way. Then replicas are suspected first, which may lie on a disk: if it was something else, the next try
-    /// tells.
+    /// It is told who has it, not which of its data it is. What a living process holds is read again a few
+    /// times: the damage may have come on the way. Then replicas are suspected first, which may lie on a
+    /// disk: if it was something else, the next try tells.
     ///
     /// # Errors
     /// A contribution is lost.
-    pub fn damaged(
+    fn damaged(
         &mut self,
         index: SegmentIndex,
         running: &Running,
@@ -261,7 +307,8 @@ impl Reduction {
         self.repair(index, Some(running), members)
     }
 
-    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else there is suspected.
+    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else
+    /// there is suspected.
     fn has_lost_to(
         &self,
         index: SegmentIndex,
@@ -285,12 +332,7 @@ impl Reduction {
     ///
     /// # Errors
     /// A contribution is lost.
-    pub fn torn(
-        &mut self,
-        index: SegmentIndex,
-        running: &Running,
-        members: &Membership,
-    ) -> Result<(), Refusal> {
+    fn torn(&mut self, index: SegmentIndex, running: &Running, members: &Membership) -> Result<(), Refusal> {
         let segment = &mut self.segments[index];
         segment.held.remove(&running.executor.rank);
         segment.spoil(running.executor.rank);
@@ -325,7 +367,7 @@ impl Reduction {
         let segment = &mut self.segments[index];
         let running = segment.running.remove(&executor);
         segment.abandoned.extend(running.map(|running| Abandoned { running, counts: true }));
-        self.account.tasks_doubled += 1;
+        self.account.double();
         cover.into_iter().for_each(|ready| self.put(index, ready));
         true
     }

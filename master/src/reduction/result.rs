@@ -1,29 +1,33 @@
 //! How a result reaches those who are to have it, whoever dies meanwhile.
 //!
-//! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that misses a piece
-//! says so, tells how much of the result its body holds, and is told again when there is more to be had. If the piece went with
-//! its process, and nobody is left who may do without it, the reduction is taken up again: what survivors have folded,
-//! replicas, and those half-filled bodies cover what is lost, as in any recovery.
+//! The pieces of a result lie in windows of those who folded them, and are copied from there. A rank that
+//! misses a piece says so, tells how much of the result its body holds, and is told again when there is more
+//! to be had. If the piece went with its process, and nobody is left who may do without it, the reduction is
+//! taken up again: what survivors have folded, replicas, and those half-filled bodies cover what is lost, as
+//! in any recovery.
 //!
-//! A rank that has the result hands it to its application, shows its partials until all have it, and folds nothing any
-//! more. The first two keep the result until then, and lend it: so that no single death takes from others what somebody
-//! already has. A rank that cannot reach a process which lives and holds a piece is told a lender instead; once it
-//! has tried for longer than any silence is tolerated, the reduction ends in `ResultLost` for all that have no result yet.
+//! A rank that has the result hands it to its application, shows its partials until all have it, and folds
+//! nothing any more. The first two keep the result until then, and lend it: so that no single death takes
+//! from others what somebody already has. A rank that cannot reach a process which lives and holds a piece is
+//! told a lender instead; once it has tried for longer than any silence is tolerated, the reduction ends in
+//! `ResultLost` for all that have no result yet.
 //!
 //! # One report, one deadline
 //! Some calls have ended before others, and their processes may have died since. So what a report says of
-//! contributors, deaths and copies stays as it was when the result was first handed out, until there is another
-//! result: which is only as long as no call may have ended with this one. A deadline goes on while the result is
-//! copied. When it passes, those who have the result receive it, and the others hear that it has passed.
+//! contributors, deaths and copies stays as it was when the result was first handed out, until there is
+//! another result: which is only as long as no call may have ended with this one. A deadline goes on while
+//! the result is copied. When it passes, those who have the result receive it, and the others hear that it
+//! has passed.
 //!
 //! # What may be missing
-//! A result that was copied over contributions is all that is left of them. If the rest of it went with somebody whose
-//! contribution is nowhere else, nothing can be delivered: part of the result holds that contribution, the rest cannot, and a
-//! result has the same contributors in every element. Where the caller allows contributions to be missing, ranks of
-//! several hosts therefore copy the result *beside* their contributions: over their partials, which nobody needs any more, so
-//! that it takes no memory. All of them lend what they have, and put it into their bodies once all have it. Until
-//! then either somebody who lives has the whole result, or the contributions of all who live can be folded anew. The price is a
-//! copy within memory, and that all wait for the last. On one host, memory outlives its process anyway.
+//! A result that was copied over contributions is all that is left of them. If the rest of it went with
+//! somebody whose contribution is nowhere else, nothing can be delivered: part of the result holds that
+//! contribution, the rest cannot, and a result has the same contributors in every element. Where the caller
+//! allows contributions to be missing, ranks of several hosts therefore copy the result *beside* their
+//! contributions: over their partials, which nobody needs any more, so that it takes no memory. All of them
+//! lend what they have, and put it into their bodies once all have it. Until then either somebody who lives
+//! has the whole result, or the contributions of all who live can be folded anew. The price is a copy within
+//! memory, and that all wait for the last. On one host, memory outlives its process anyway.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -50,8 +54,8 @@ pub(crate) enum Course {
 }
 
 impl Reduction {
-    /// Whether those who have copied the result lend it: where pieces of it go with their processes, and where another result
-    /// may take its place until all have it.
+    /// Whether those who have copied the result lend it: where pieces of it go with their processes, and
+    /// where another result may take its place until all have it.
     pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
         let outlives = |piece: &Piece| match &piece.data {
             Data::Window(window) => self.share_memory && window.place.outlives_its_process(),
@@ -61,13 +65,14 @@ impl Reduction {
         matches!(self.spec.delivery, Delivery::All) && (may_change || !pieces.iter().all(outlives))
     }
 
-    /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays have lain so far,
-    /// change from now on.
+    /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays
+    /// have lain so far, change from now on.
     pub(crate) fn hand_out(&mut self, ranks: Path) {
         if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
             self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
         }
-        // A rank that still works on a task that was given up is busy until it answers, should the reduction be taken up again.
+        // A rank that still works on a task that was given up is busy until it answers, should the reduction
+        // be taken up again.
         for abandoned in self.segments.iter_mut().flat_map(|segment| &mut segment.abandoned) {
             abandoned.counts = false;
         }
@@ -107,7 +112,8 @@ impl Reduction {
 
     /// Hands the result to `receiver` alone.
     pub(crate) fn deliver(&mut self, id: ReductionId, receiver: Rank) -> Finished {
-        // No rank that lives has heard another report: the root that was to receive the result before is given up.
+        // No rank that lives has heard another report: the root that was to receive the result before is
+        // given up.
         self.handout.tell_anew();
         let finished = self.finished(id);
         self.hand_out(Path::single(receiver));
@@ -120,8 +126,8 @@ impl Reduction {
         Finished { reduction: id, lend, beside, result, last: None, report }
     }
 
-    /// Tells those who could not copy the whole result where it lies now, as far as they can reach that. Returns false if some of
-    /// it is gone.
+    /// Tells those who could not copy the whole result where it lies now, as far as they can reach that.
+    /// Returns false if some of it is gone.
     pub(crate) fn tell_returned(&mut self, id: ReductionId, desk: &mut Desk) -> bool {
         if !self.handout.go_on() {
             return true;
@@ -162,8 +168,8 @@ impl Reduction {
         pieces
     }
 
-    /// Where `rank` finds the pieces of the result: with others than those that it could not reach, where others have
-    /// them.
+    /// Where `rank` finds the pieces of the result: with others than those that it could not reach, where
+    /// others have them.
     fn pieces_for(&self, rank: Rank, members: &Membership) -> Option<Vec<Piece>> {
         let misses = self.handout.missed(rank)?;
         Some(self.pieces_at(|index, result| {
@@ -184,8 +190,8 @@ impl Reduction {
         }))
     }
 
-    /// Whether a call may have ended with the result, or somebody who lives can lend it: then no other result takes
-    /// its place.
+    /// Whether a call may have ended with the result, or somebody who lives can lend it: then no other result
+    /// takes its place.
     pub(crate) fn is_settled(&self, members: &Membership) -> bool {
         match self.copies_beside() {
             true => self.handout.lenders(members).next().is_some(),
@@ -208,14 +214,15 @@ impl Reduction {
         }
     }
 
-    /// Whether ranks copy the result beside their contributions, and keep both until all have it. Where memory is shared, arrays
-    /// that were folded outlive their processes; encoded objects do not.
+    /// Whether ranks copy the result beside their contributions, and keep both until all have it. Where
+    /// memory is shared, arrays that were folded outlive their processes; encoded objects do not.
     pub(crate) fn copies_beside(&self) -> bool {
         let is_object = self.spec.kind.array_bytes().is_none();
         self.spec.allow_missing && (is_object || !self.share_memory)
     }
 
-    /// Notes that `process`, which has copied the result, has all of it, and where it lends it. Returns whether it is to.
+    /// Notes that `process`, which has copied the result, has all of it, and where it lends it. Returns
+    /// whether it is to.
     pub(crate) fn take_collected(
         &mut self,
         process: ProcessId,
@@ -236,8 +243,8 @@ impl Reduction {
         lends
     }
 
-    /// Takes in that `process` could not copy the whole result. Returns how long to wait before it tries again, if nobody waits
-    /// yet: one pause is for all who miss something meanwhile.
+    /// Takes in that `process` could not copy the whole result. Returns how long to wait before it tries
+    /// again, if nobody waits yet: one pause is for all who miss something meanwhile.
     ///
     /// # Errors
     /// It has been tried for too long.
@@ -256,7 +263,8 @@ impl Reduction {
             self.handout.lose(culprit.rank);
         }
         let misses = self.handout.miss(process.rank, so_far);
-        // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the result.
+        // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the
+        // result.
         if culprit != process || !matches!(self.spec.delivery, Delivery::All) {
             misses.again(desk.now, so_far, desk.policy.limits.read_patience());
         }

@@ -13,8 +13,8 @@ use crate::{
     task::{Abandoned, Running},
 };
 
-/// How often what lies at a living process is read again that was damaged when it was read, before that is believed of what
-/// lies there.
+/// How often what lies at a living process is read again that was damaged when it was read, before that is
+/// believed of what lies there.
 const READ_AGAIN: u32 = 3;
 
 /// All segments of a body, by their index.
@@ -109,8 +109,8 @@ pub struct Segment {
     pub(super) result: Option<Arc<Ready>>,
     /// Partials of processes that could not be reached and have not been declared failed.
     pub(super) suspended: SmallVec<[Arc<Ready>; 1]>,
-    /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays as it is
-    /// until that rank executes another one.
+    /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays
+    /// as it is until that rank executes another one.
     pub(super) held: BTreeMap<Rank, Arc<Ready>>,
     /// Tasks that were given up.
     pub(super) abandoned: SmallVec<[Abandoned; 1]>,
@@ -212,8 +212,8 @@ impl Segment {
         Some(self.abandoned.remove(position))
     }
 
-    /// Takes what together holds `path` off it, the partials that wait and the tasks under way, if nobody folds any of it
-    /// with something else.
+    /// Takes what together holds `path` off it, the partials that wait and the tasks under way, if nobody
+    /// folds any of it with something else.
     pub(super) fn withdraw(&mut self, path: &Path) -> bool {
         let within = |ready: &Ready| ready.path.is_subset(path);
         let waiting = self.queue.iter().filter(|ready| within(ready)).map(|ready| ready.path.len());
@@ -294,7 +294,8 @@ impl Segment {
         forgotten
     }
 
-    /// The ranks whose contributions are in another process's hands, as [`is_safe`](Self::is_safe) says of one.
+    /// The ranks whose contributions are in another process's hands, as [`is_safe`](Self::is_safe) says of
+    /// one.
     pub(crate) fn safe(&self) -> Path {
         let folded = Path::any_of_others(self.folded().map(|held| (&held.path, held.process.rank)));
         match self.replicas.is_empty() {
@@ -310,7 +311,8 @@ impl Segment {
         ranks.for_each(|rank| assert_eq!(self.is_safe(rank), safe.contains(rank), "{rank} of {safe}"));
     }
 
-    /// Takes in that the bytes with this path at `owner` were damaged when they were read. Returns whether to read them again.
+    /// Takes in that the bytes with this path at `owner` were damaged when they were read. Returns whether to
+    /// read them again.
     pub(crate) fn reads_again(&mut self, owner: Rank, path: &Path) -> bool {
         let times = match self.damaged.iter_mut().find(|(rank, other, _)| *rank == owner && other == path) {
             Some((_, _, times)) => times,

@@ -14,8 +14,9 @@ use crate::{
 };
 
 impl Reduction {
-    /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the others.
-    /// Without an own one it begins afresh, over what it held; that stays as it is if nothing comes of the task.
+    /// Makes a running task of partials that have left the queue: `own` is the executor's, `sources` are the
+    /// others. Without an own one it begins afresh, over what it held; that stays as it is if nothing comes
+    /// of the task.
     pub fn start(
         &mut self,
         index: SegmentIndex,
@@ -29,7 +30,8 @@ impl Reduction {
         let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
         let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
         let segment = &mut self.segments[index];
-        // From now on an array may change under a task that was given up and reads it: a partial, not its owner's original.
+        // From now on an array may change under a task that was given up and reads it: a partial, not its
+        // owner's original.
         let original = Path::single(executor.rank);
         let changes = |read: &(ProcessId, Path)| !is_steady && read.0 == executor && read.1 != original;
         for abandoned in &mut segment.abandoned {

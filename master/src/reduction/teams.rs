@@ -43,8 +43,8 @@ impl Reduction {
         reduction
     }
 
-    /// Whether it comes to nothing because of `comers`: they disagree with those who came before, or have come before
-    /// themselves, or somebody of the group is gone.
+    /// Whether it comes to nothing because of `comers`: they disagree with those who came before, or have
+    /// come before themselves, or somebody of the group is gone.
     pub(crate) fn hinders(
         &self,
         id: ReductionId,

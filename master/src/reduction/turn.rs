@@ -20,14 +20,14 @@ use crate::{
 const SOURCE_BYTES: u64 = 128;
 
 impl Reduction {
-    /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's link
-    /// then carries each finished segment once instead of taking part in every level of the tree.
+    /// Whether the root's own partial waits for the rest of the group: long bodies between hosts. The root's
+    /// link then carries each finished segment once instead of taking part in every level of the tree.
     pub fn holds_root(&self) -> bool {
         self.segments.count() > 1 && !self.share_memory
     }
 
-    /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a few goes
-    /// if that would be too much to keep.
+    /// Whether partials wait for more: what travels inlined is folded in one go when all are here, or in a
+    /// few goes if that would be too much to keep.
     fn holds_inline(&self, policy: &Policy) -> bool {
         self.inline && !self.in_pairs && self.arrived != self.group && self.held_bytes < policy.hold_bytes
     }
@@ -36,7 +36,7 @@ impl Reduction {
     fn waits_for_more(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
         let more_come =
-            || !segment.running.is_empty() || !self.uncommitted.is_empty() || self.arrived != self.group;
+            || !segment.running.is_empty() || self.copying.holds_some() || self.arrived != self.group;
         segment.queue.len() < *self.fan_in.start() && more_come()
     }
 
@@ -108,7 +108,8 @@ impl Reduction {
         Some(partials)
     }
 
-    /// Whether everything else that is to be folded with the root's own partial waits with it, and nobody works on it.
+    /// Whether everything else that is to be folded with the root's own partial waits with it, and nobody
+    /// works on it.
     pub(crate) fn can_rouse_root(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
         segment.held_root.is_some()
@@ -116,9 +117,9 @@ impl Reduction {
             && segment.queue.contributions() + 1 == self.group.len()
     }
 
-    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes part at once;
-    /// then tasks of any size are made, as who is left may have no place for a bracket without its own contribution.
-    /// Returns whether anything changes.
+    /// Helps a segment that nobody can go on with, if nobody works on it: first the root's own partial takes
+    /// part at once; then tasks of any size are made, as who is left may have no place for a bracket without
+    /// its own contribution. Returns whether anything changes.
     pub(crate) fn rouse(&mut self, index: SegmentIndex) -> bool {
         let segment = &mut self.segments[index];
         if !(segment.running.is_empty() && self.arrived == self.group) {
@@ -154,8 +155,8 @@ impl Reduction {
             && !segment.is_busy(rank)
     }
 
-    /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in its own
-    /// partial.
+    /// Whether `rank` can begin afresh: it has called the reduction, and nothing that is still needed lies in
+    /// its own partial.
     pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
         let segment = &self.segments[index];
         let takes_part = self.arrived.contains(rank)
@@ -171,8 +172,9 @@ impl Reduction {
         takes_part && !needed && !segment.is_busy(rank)
     }
 
-    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and nobody needs to hear
-    /// what comes of it: nothing is left to be folded after it, all of it travels inlined, and folding cannot fail.
+    /// Whether those who are to have the result can do the task in which `partials` meet themselves, and
+    /// nobody needs to hear what comes of it: nothing is left to be folded after it, all of it travels
+    /// inlined, and folding cannot fail.
     pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
         let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
@@ -183,13 +185,14 @@ impl Reduction {
             // A worker that is still at a task that was given up cannot begin another one.
             Delivery::All => bytes <= policy.spread_bytes && self.segments[index].abandoned.is_empty(),
         };
-        // What lay on a board, however long, came inlined; partials of it lie in windows, which close when all is over.
+        // What lay on a board, however long, came inlined; partials of it lie in windows, which close when
+        // all is over.
         let reads_nobody = || partials.iter().all(|ready| !matches!(ready.data, Data::Window(_)));
         self.inline
             && reads_nobody()
             && contributions == self.group.len()
             && self.spec.kind.folds_surely()
-            && !self.account.tells_trace
+            && !self.account.tells_trace()
             && reaches_all()
     }
 }

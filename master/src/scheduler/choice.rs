@@ -5,7 +5,6 @@ use alloc::{sync::Arc, vec::Vec};
 use everfold_protocol::{Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
 use smallvec::SmallVec;
 
-use super::Reductions;
 use crate::{
     crowd::{LISTED_MAX, Pairs},
     lane::{Lane, Lanes},
@@ -13,7 +12,7 @@ use crate::{
     membership::Membership,
     policy::Policy,
     queue::{Access, Ready},
-    reduction::Reduction,
+    reduction::{Reduction, Reductions},
 };
 
 /// Owners that are compared at least for a segment that waits: the latest may all have no room.
@@ -25,8 +24,8 @@ const REDUCTIONS_COMPARED: usize = 8;
 /// Of a crowd, so many for each process that it would read from.
 const CROWD_COMPARED: usize = 2;
 
-/// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room for has one for it. One
-/// that has nothing to do finds the first of them.
+/// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room
+/// for has one for it. One that has nothing to do finds the first of them.
 const CROWD_LOOKS_MAX: usize = 64;
 
 /// Who is to read partials, and what that depends on.
@@ -102,7 +101,8 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Whether one of the owners in a segment, all of whom are compared when it is offered, has nothing to do.
+    /// Whether one of the owners in a segment, all of whom are compared when it is offered, has nothing to
+    /// do.
     fn an_owner_is_idle(&self, id: SegmentId) -> bool {
         let reduction = &self.reductions[&id.reduction];
         let is_alive = |rank| self.members.alive(rank).is_some();
@@ -155,8 +155,9 @@ impl<'a> Choice<'a> {
         reduction.meets_within_reach(index, own, self.members).then(reader)
     }
 
-    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from the owner that serves the
-    /// fewest reads. Were it always of the oldest one, the link of its root would carry nothing away meanwhile.
+    /// A segment that waits for `rank`: of the oldest reductions, of the one for which it reads from the
+    /// owner that serves the fewest reads. Were it always of the oldest one, the link of its root would carry
+    /// nothing away meanwhile.
     pub(super) fn first_for(&self, rank: Rank, listings: &Listings) -> Option<SegmentId> {
         let reductions = self.reductions;
         let is_alive = |rank| self.members.alive(rank).is_some();
@@ -218,8 +219,8 @@ impl<'a> Choice<'a> {
         pairs
     }
 
-    /// The owner of a waiting partial, or the root if it is its turn, that has room and is expected to be done first with
-    /// folding the others into it. Of many, only some are compared.
+    /// The owner of a waiting partial, or the root if it is its turn, that has room and is expected to be
+    /// done first with folding the others into it. Of many, only some are compared.
     pub(super) fn best_owner(&self, id: SegmentId, turn: Option<Turn>) -> Option<Rank> {
         let is_alive = |rank| self.members.alive(rank).is_some();
         let has_room = |own: &&Arc<Ready>| self.lanes[own.process.rank].has_room(self.policy);
@@ -245,9 +246,9 @@ impl<'a> Choice<'a> {
         self.fastest(free, reduction.range(id.index).len)
     }
 
-    /// Of those who have room the one that is expected to be done first with `bytes` bytes, by its smoothed rate and by
-    /// what it has to do already. The paper's rule, the shorter most recent task, is this rule for workers that have
-    /// nothing else to do. Of equals it is the first.
+    /// Of those who have room the one that is expected to be done first with `bytes` bytes, by its smoothed
+    /// rate and by what it has to do already. The paper's rule, the shorter most recent task, is this rule
+    /// for workers that have nothing else to do. Of equals it is the first.
     fn fastest(&self, ranks: impl Iterator<Item = Rank>, bytes: u64) -> Option<Rank> {
         let lane = |rank: &Rank| -> &Lane { &self.lanes[*rank] };
         let free = ranks.filter(|rank| lane(rank).has_room(self.policy));

@@ -5,19 +5,19 @@ use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 use everfold_protocol::{Rank, ReductionId, Timestamp};
 use smallvec::SmallVec;
 
-use super::{Reductions, Scheduler};
+use super::Scheduler;
 use crate::{
     desk::Desk,
     pace::Paces,
-    reduction::{Reduction, Segment},
+    reduction::{Reduction, Reductions, Segment},
     task::Running,
 };
 
 /// How many times longer than usual a task may take before others do it, too.
 pub(super) const LATE_FACTOR: u32 = 8;
 
-/// Tasks that a worker may have ahead of one that it was given: it is late once it has taken as many times longer, however many
-/// others it has answered meanwhile.
+/// Tasks that a worker may have ahead of one that it was given: it is late once it has taken as many times
+/// longer, however many others it has answered meanwhile.
 const AHEAD_MAX: u32 = 16;
 
 impl Scheduler {
@@ -54,9 +54,10 @@ impl Scheduler {
     }
 }
 
-/// Whether the executor of a task is slow. `answered`: when it last answered any task. With a predefined operation the time
-/// tells that was set when the task was granted. With one of the application it is compared with others; if one of them
-/// has worked just as long on the same contributions, or on others while nobody else was done sooner, the fold is slow.
+/// Whether the executor of a task is slow. `answered`: when it last answered any task. With a predefined
+/// operation the time tells that was set when the task was granted. With one of the application it is
+/// compared with others; if one of them has worked just as long on the same contributions, or on others while
+/// nobody else was done sooner, the fold is slow.
 fn is_late(
     reduction: &Reduction,
     segment: &Segment,

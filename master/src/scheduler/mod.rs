@@ -1,8 +1,9 @@
 //! Who is given which task, and when (DR-6).
 //!
-//! Nothing is assigned ahead: a task is made when a worker has room for it, of whatever is ready by then. So whoever is
-//! faster does more, and late partials join those that wait. There are two occasions: a segment has changed, and is
-//! offered to those who could go on with it; or a worker has got room, and asks for the first segment that waits.
+//! Nothing is assigned ahead: a task is made when a worker has room for it, of whatever is ready by then. So
+//! whoever is faster does more, and late partials join those that wait. There are two occasions: a segment
+//! has changed, and is offered to those who could go on with it; or a worker has got room, and asks for the
+//! first segment that waits.
 //!
 //! | module | holds |
 //! |---|---|
@@ -12,10 +13,7 @@
 mod choice;
 mod late;
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
+use alloc::{collections::BTreeSet, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -37,7 +35,7 @@ use crate::{
     pace::Paces,
     policy::Policy,
     queue::{Access, Ready},
-    reduction::Reduction,
+    reduction::{Reduction, Reductions},
     task::{Completed, Grant, Running},
     timers::Timer,
     tries::RETRY_PAUSE,
@@ -61,16 +59,13 @@ pub(crate) struct Scheduler {
     next_task: u64,
 }
 
-/// All reductions that have not ended.
-pub(crate) type Reductions = BTreeMap<ReductionId, Reduction>;
-
 /// What comes of a look at what is ready.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The tasks that could be made are made.
     Done,
-    /// The last task of a reduction is up to those who are to have the result: the caller ends it, and then asks for the next
-    /// step.
+    /// The last task of a reduction is up to those who are to have the result: the caller ends it, and then
+    /// asks for the next step.
     Last(ReductionId, Task),
 }
 
@@ -101,7 +96,8 @@ impl Scheduler {
         self.changed.insert(id);
     }
 
-    /// Takes in that a reduction may go on: the same for all its segments but those that wait as they did before.
+    /// Takes in that a reduction may go on: the same for all its segments but those that wait as they did
+    /// before.
     pub fn change_all(&mut self, id: ReductionId, reduction: &Reduction) {
         let changed = reduction.indices().filter(|index| !reduction.rests(*index));
         self.changed.extend(changed.map(|index| SegmentId { reduction: id, index }));
@@ -165,7 +161,8 @@ impl Scheduler {
         }
     }
 
-    /// Forgets the attempts in teams that `dead` takes part in: whoever lives hears of its death, and contributes as usual.
+    /// Forgets the attempts in teams that `dead` takes part in: whoever lives hears of its death, and
+    /// contributes as usual.
     pub fn forget_teams_of(&mut self, dead: Rank, reductions: &mut Reductions, members: &Membership) {
         let is_hit = |(id, reduction): &(&ReductionId, &Reduction)| {
             id.is_in_teams() && reduction.spec().group.contains(dead)
@@ -201,8 +198,8 @@ impl Scheduler {
         })
     }
 
-    /// Verifies that no segment is forgotten: once everything was offered, each that waits has somebody who can go on with it
-    /// and is busy, and so will ask.
+    /// Verifies that no segment is forgotten: once everything was offered, each that waits has somebody who
+    /// can go on with it and is busy, and so will ask.
     ///
     /// # Panics
     /// If one is forgotten.
@@ -228,7 +225,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives the tasks of one segment to workers that have room. Returns the last task of its reduction, if it comes to that.
+    /// Gives the tasks of one segment to workers that have room. Returns the last task of its reduction, if
+    /// it comes to that.
     fn offer(&mut self, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Option<Task> {
         loop {
             let turn = self.turn(id, reductions, desk);
@@ -282,8 +280,9 @@ impl Scheduler {
         None
     }
 
-    /// Lets a root that has nothing else to read have what a segment was folded to so far, if the rest lies with somebody slow.
-    /// Its link, idle now, carries a partial more for it; but whoever holds what was folded may be the next to be slow.
+    /// Lets a root that has nothing else to read have what a segment was folded to so far, if the rest lies
+    /// with somebody slow. Its link, idle now, carries a partial more for it; but whoever holds what was
+    /// folded may be the next to be slow.
     fn take_ahead(&mut self, root: Rank, reductions: &mut Reductions, desk: &mut Desk) {
         let Self { lanes, listings, .. } = self;
         let Desk { policy, members, .. } = desk;
