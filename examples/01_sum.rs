@@ -13,8 +13,8 @@ use everfold::prelude::*;
 
 fn main() -> everfold::Result<()> {
     // Started by hand, the program starts eight copies of itself on this machine and watches over them.
-    // Started by `everfold run`, or by `mpirun` or `srun` with the variables that say where to meet, it is one of
-    // the copies and joins the others. In both cases each copy runs the closure.
+    // Started by `everfold run`, or by `mpirun` or `srun` with the variables that say where to meet, it is
+    // one of the copies and joins the others. In both cases each copy runs the closure.
     everfold::launch(Launch::from_env_or_local(8), |session| async move {
         // `Sum` says how two arrays become one: element by element, with `+`.
         let mine = Sum(vec![f64::from(session.rank()); 4]);

@@ -1,15 +1,17 @@
-//! A process is killed in the middle of a reduction, and the reduction ends with its contribution all the same.
+//! A process is killed in the middle of a reduction, and the reduction ends with its contribution all the
+//! same.
 //!
 //! ```text
 //! cargo run --release --example 05_survive_failure -- --timeline death.svg
 //! ```
 //!
-//! Eight ranks contribute 32 MiB each; one of them is late. Before it comes, rank 3 is killed, and with it goes what it has
-//! folded so far. That is put together again from copies that others have. Rank 1 receives the sum, checks every element
-//! of it, and draws what has happened. Then the survivors go on without rank 3.
+//! Eight ranks contribute 32 MiB each; one of them is late. Before it comes, rank 3 is killed, and with it
+//! goes what it has folded so far. That is put together again from copies that others have. Rank 1 receives
+//! the sum, checks every element of it, and draws what has happened. Then the survivors go on without rank 3.
 //!
-//! With `--victim 1`, rank 0 receives the sum in its place. With `--protection none`, or `--after 1`, there may be no copy
-//! yet of what rank 3 has contributed: then everyone hears whose contribution is lost, and goes on as well.
+//! With `--victim 1`, rank 0 receives the sum in its place. With `--protection none`, or `--after 1`, there
+//! may be no copy yet of what rank 3 has contributed: then everyone hears whose contribution is lost, and
+//! goes on as well.
 
 use clap::Parser;
 use everfold::{Array, News, launch::Transport, prelude::*};
@@ -23,7 +25,8 @@ use std::time::{Duration, Instant};
 /// Kills a rank in the middle of a reduction, checks the result, and goes on with the survivors.
 #[derive(Clone, Debug, Parser)]
 struct Arguments {
-    /// Copies of this program to start when no launcher has started them: up to 8, for each has a byte of the sum.
+    /// Copies of this program to start when no launcher has started them: up to 8, for each has a byte of the
+    /// sum.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: u32,
     /// The rank that dies. Rank 0 hosts the master, without which nothing goes on.
@@ -43,8 +46,8 @@ struct Arguments {
     timeline: Option<PathBuf>,
 }
 
-/// The first of them that lives when the sum is there receives it. With `root(1)` the death of rank 1 would end the
-/// reduction in an error.
+/// The first of them that lives when the sum is there receives it. With `root(1)` the death of rank 1 would
+/// end the reduction in an error.
 const ROOTS: [u32; 2] = [1, 0];
 
 /// Each rank contributes a number from 1 to this one to each element.
@@ -78,7 +81,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
 
     let mine = contribution(&session, elements);
     let taken = slowest(&session, taken).await?;
-    // One rank is late. The others do not wait for it to fold what is there, and the death comes before it does.
+    // One rank is late. The others do not wait for it to fold what is there, and the death comes before it
+    // does.
     if session.world().iter().filter(|rank| *rank != victim).last() == Some(session.rank()) {
         thread::sleep(2 * taken);
     }
@@ -132,8 +136,8 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
 
 /// Rank r writes byte r of each number, so that the sum tells for each rank whether it counts, and how often.
 ///
-/// Processes of one host map the array, unless they are told to use TCP. Shared memory outlives its process, so that even
-/// `--protection none` loses nothing.
+/// Processes of one host map the array, unless they are told to use TCP. Shared memory outlives its process,
+/// so that even `--protection none` loses nothing.
 fn contribution(session: &Session, elements: usize) -> Sum<Array<u64>> {
     let mut array = session.array(elements);
     let unit = 1 << (8 * session.rank().index());
@@ -146,7 +150,8 @@ fn digit(i: usize) -> u64 {
     (i % DIGITS) as u64 + 1
 }
 
-/// The longest time of all ranks. It also keeps everyone from beginning before the last one has filled its array.
+/// The longest time of all ranks. It also keeps everyone from beginning before the last one has filled its
+/// array.
 async fn slowest(session: &Session, mine: Duration) -> everfold::Result<Duration> {
     let longest = session.allreduce("slowest", Max(vec![mine.as_secs_f64()])).await?.value;
     Ok(longest.map_or(mine, |Max(longest)| Duration::from_secs_f64(longest[0])))

@@ -5,9 +5,9 @@
 //! mpirun -n 4 --oversubscribe target/release/examples/06_beside_mpi
 //! ```
 //!
-//! A program that uses MPI can go over to everfold one reduction after the other. Its ranks tell each other over MPI what
-//! everfold has to know, once, and keep their numbers. This one sums an array with `MPI_Reduce` and with everfold, and sees
-//! that both agree. It takes an MPI library with its `mpicc` to build.
+//! A program that uses MPI can go over to everfold one reduction after the other. Its ranks tell each other
+//! over MPI what everfold has to know, once, and keep their numbers. This one sums an array with `MPI_Reduce`
+//! and with everfold, and sees that both agree. It takes an MPI library with its `mpicc` to build.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
 //! Bytes per second of the combine kernels beside `memcpy` of the same size.
 //!
-//! A kernel reads two operands and writes one; `memcpy` reads one and writes one. Both are given as bytes of *source* per
-//! second. In the cache a kernel that is not vectorised falls far behind; in memory all of them are bound by traffic.
+//! A kernel reads two operands and writes one; `memcpy` reads one and writes one. Both are given as bytes of
+//! *source* per second. In the cache a kernel that is not vectorised falls far behind; in memory all of them
+//! are bound by traffic.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use everfold_protocol::{

@@ -159,7 +159,8 @@ fn messages(criterion: &mut Criterion) {
     }
 }
 
-/// A message costs the same however many ranks there are, how many reductions wait for late ranks meanwhile, and who has died.
+/// A message costs the same however many ranks there are, how many reductions wait for late ranks meanwhile,
+/// and who has died.
 fn costs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/messages of spread arrivals");
     group.sample_size(10);

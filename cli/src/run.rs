@@ -10,11 +10,13 @@ use everfold_lab::{Failure, Transport};
 ///
 /// Its N copies find their rank, size and meeting point in their environment.
 ///
-/// Their output is forwarded line by line, marked with the rank. The exit code is that of the process that failed
-/// first: 128 + s if signal s killed it, 0 if none failed. When this command is interrupted or killed, all copies end.
+/// Their output is forwarded line by line, marked with the rank. The exit code is that of the process that
+/// failed first: 128 + s if signal s killed it, 0 if none failed. When this command is interrupted or killed,
+/// all copies end.
 ///
-/// If none failed, but their output could not be written, for instance because the disk is full, the exit code is 74. If
-/// whoever read the output goes, as `head` does, the job goes on to its end and what it prints is dropped.
+/// If none failed, but their output could not be written, for instance because the disk is full, the exit
+/// code is 74. If whoever read the output goes, as `head` does, the job goes on to its end and what it prints
+/// is dropped.
 ///
 /// Example: everfold run -n 4 -- ./simulate --steps 100
 #[derive(Args)]

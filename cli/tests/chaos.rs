@@ -1,4 +1,5 @@
-//! `everfold chaos` on real processes: what it counts, that a trial can be repeated, and that nothing is left of it.
+//! `everfold chaos` on real processes: what it counts, that a trial can be repeated, and that nothing is left
+//! of it.
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 

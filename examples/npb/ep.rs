@@ -7,9 +7,10 @@
 //! The counts of the result are whole numbers. A contribution that was lost or counted twice on the way shows
 //! in them at once, whatever happened to the ranks in between.
 //!
-//! With `--kill`, one rank or several (`--kill 3@0.5,5@1`) kill themselves: before they have contributed, and their share of the
-//! work is lost with them, or afterwards, and their contribution counts. The report of the reduction says whose share is missing. The survivors
-//! deal the lost batches among themselves and reduce again, until nothing is missing.
+//! With `--kill`, one rank or several (`--kill 3@0.5,5@1`) kill themselves: before they have contributed, and
+//! their share of the work is lost with them, or afterwards, and their contribution counts. The report of the
+//! reduction says whose share is missing. The survivors deal the lost batches among themselves and reduce
+//! again, until nothing is missing.
 
 use clap::Parser;
 use everfold::prelude::*;

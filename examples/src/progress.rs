@@ -16,8 +16,9 @@ const BAR_COLUMNS: u64 = 30;
 
 /// Tells how much of a known amount of work is done.
 ///
-/// The output of a rank usually passes through its launcher, line by line. If the launcher shows it on a terminal,
-/// a line that is overwritten again and again is a bar. In a log file a few plain lines take its place.
+/// The output of a rank usually passes through its launcher, line by line. If the launcher shows it on a
+/// terminal, a line that is overwritten again and again is a bar. In a log file a few plain lines take its
+/// place.
 #[derive(Debug)]
 pub enum Progress {
     /// Says nothing: one rank of a job is enough.

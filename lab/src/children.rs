@@ -9,7 +9,8 @@ use nix::{
     unistd::{getpid, getppid},
 };
 
-/// Makes what `command` starts die with the thread that starts it, however that ends. Start it from the main thread.
+/// Makes what `command` starts die with the thread that starts it, however that ends. Start it from the main
+/// thread.
 pub fn die_with_us(command: &mut Command) {
     let parent = getpid();
     let die = move || {
@@ -21,7 +22,8 @@ pub fn die_with_us(command: &mut Command) {
     unsafe { command.pre_exec(die) };
 }
 
-/// Lets this thread run as soon as it has something to do, however busy the machine is. It should mostly sleep.
+/// Lets this thread run as soon as it has something to do, however busy the machine is. It should mostly
+/// sleep.
 ///
 /// Without the right to it nothing changes. Processes that the thread starts do not inherit it.
 pub fn hurry() {

@@ -1,11 +1,14 @@
 //! Several hosts on one machine: network namespaces on a bridge, each with a name and an address of its own.
 //!
-//! - Nothing is left behind. No namespace has a name in the file system: it lives as long as this process holds it open
-//!   or a process runs in it, and the bridge, the links and their queues go with it, however this process ends. Commands
-//!   that are started in a host should die with it, too: see [`children`](crate::children).
-//! - The bridge is in a namespace of its own, so two clusters, or a cluster and the machine's network, do not meet.
-//! - What passes a link is decided by the queueing discipline at each of its two ends: a token bucket if it has a
-//!   rate, a black hole if it is cut. Packets are dropped silently then, as by a switch that has failed.
+//! - Nothing is left behind. No namespace has a name in the file system: it lives as long as this process
+//!   holds it open or a process runs in it, and the bridge, the links and their queues go with it, however
+//!   this process ends. Commands that are started in a host should die with it, too: see
+//!   [`children`](crate::children).
+//! - The bridge is in a namespace of its own, so two clusters, or a cluster and the machine's network, do not
+//!   meet.
+//! - What passes a link is decided by the queueing discipline at each of its two ends: a token bucket if it
+//!   has a rate, a black hole if it is cut. Packets are dropped silently then, as by a switch that has
+//!   failed.
 //!
 //! Deliberately absent: separate file systems, and delay and loss (`netem` is missing in many kernels).
 //!
@@ -201,8 +204,8 @@ impl Cluster {
         thread::scope(|scope| scope.spawn(enter).join()).expect("the thread does not panic")
     }
 
-    /// Makes a folder with links `net` and `uts` to the namespaces of `host`, for tools such as `nsenter` that find
-    /// this process in `proc`. They lead somewhere as long as the cluster is there.
+    /// Makes a folder with links `net` and `uts` to the namespaces of `host`, for tools such as `nsenter`
+    /// that find this process in `proc`. They lead somewhere as long as the cluster is there.
     pub fn link_namespaces(&self, host: Host, folder: &Path, proc: &Path) -> io::Result<()> {
         let Namespace { network, name } = &self.hosts[host.0 as usize];
         fs::create_dir(folder)?;

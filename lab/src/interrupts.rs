@@ -13,8 +13,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::Failure;
 
-/// Blocks SIGINT and SIGTERM in this thread and those that it starts from now on, and hands them to `take` instead
-/// until that says false. Child processes are not affected.
+/// Blocks SIGINT and SIGTERM in this thread and those that it starts from now on, and hands them to `take`
+/// instead until that says false. Child processes are not affected.
 ///
 /// # Errors
 /// The system refuses to block the signals, or a thread that waits for them.

@@ -1,8 +1,8 @@
 //! What commands say to people, where `println!` and `eprintln!` would panic if nobody took it.
 //!
-//! Results go to stdout. If that is a pipe that nobody reads any more, as behind `| head -1`, the command ends in silence
-//! like other programs do, with the exit code of one that SIGPIPE has killed. If it cannot be written, as on a full
-//! disk, the command says so and fails. Files that were asked for are written before.
+//! Results go to stdout. If that is a pipe that nobody reads any more, as behind `| head -1`, the command
+//! ends in silence like other programs do, with the exit code of one that SIGPIPE has killed. If it cannot be
+//! written, as on a full disk, the command says so and fails. Files that were asked for are written before.
 
 use std::{
     fmt,

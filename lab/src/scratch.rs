@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "everfold-scratch-";
 
-/// A folder that is removed with this value. While it exists it is locked; the kernel unlocks it when this process
-/// ends, however it ends.
+/// A folder that is removed with this value. While it exists it is locked; the kernel unlocks it when this
+/// process ends, however it ends.
 #[derive(Debug)]
 pub struct Scratch {
     folder: TempDir,

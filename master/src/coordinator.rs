@@ -1,4 +1,5 @@
-//! The master of a job and the clerk that watches the board for it: the order in which the master hears of both.
+//! The master of a job and the clerk that watches the board for it: the order in which the master hears of
+//! both.
 //!
 //! What lies on the board was there before whatever the master hears next. So it hears first
 //!
@@ -6,8 +7,8 @@
 //! - of all that is there, before a rank says that it calls nothing more, and before the end of a process;
 //! - of what has waited since the last look, before time passes.
 //!
-//! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is over, its mark
-//! on the board is removed.
+//! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is
+//! over, its mark on the board is removed.
 
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use core::sync::atomic::AtomicU64;
@@ -25,8 +26,8 @@ use crate::{
 
 /// A master, and what it hears of next.
 ///
-/// Its driver lets the master take in everything that [`poll_coming`](Self::poll_coming) returns before it asks for the
-/// next action.
+/// Its driver lets the master take in everything that [`poll_coming`](Self::poll_coming) returns before it
+/// asks for the next action.
 #[derive(Debug)]
 pub struct Coordinator<M> {
     job: JobId,

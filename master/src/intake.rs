@@ -1,8 +1,9 @@
 //! How much a master takes in, or says, before it looks at its timers.
 //!
-//! Messages are taken in batches: tasks are made of what a batch has brought, and each worker is written to once. But pings have to
-//! go out in time whatever a message costs, as workers give up a master that is silent. So a batch ends after a number of messages,
-//! or after a time that is short beside any ping interval.
+//! Messages are taken in batches: tasks are made of what a batch has brought, and each worker is written to
+//! once. But pings have to go out in time whatever a message costs, as workers give up a master that is
+//! silent. So a batch ends after a number of messages, or after a time that is short beside any ping
+//! interval.
 
 use core::time::Duration;
 
@@ -27,7 +28,8 @@ impl Intake {
         *self = Self { messages: 0, since: now };
     }
 
-    /// Counts a message that it turns to `now`. Returns whether it is to look at its timers before the next one.
+    /// Counts a message that it turns to `now`. Returns whether it is to look at its timers before the next
+    /// one.
     pub fn take(&mut self, now: Timestamp) -> bool {
         self.messages += 1;
         self.messages >= MESSAGES_MAX || now.since(self.since) >= TIME_MAX

@@ -1,14 +1,15 @@
 //! Which process keeps the copy of whose original in one reduction, and which one does when that fails.
 //!
-//! Copies are placed over the living of the whole group, one or few per process ([`Placement`]). A keeper has to have
-//! called the reduction: only then it takes an order, and hears when the reduction is over. So an owner waits for its placed
-//! keeper to call, for a while; then the next one keeps its copy that is found by asking where *that* keeper's own copy
-//! would go, and so on. These steps are those of a permutation in most groups, so that processes which have called still
-//! get one copy each, however many are late.
+//! Copies are placed over the living of the whole group, one or few per process ([`Placement`]). A keeper has
+//! to have called the reduction: only then it takes an order, and hears when the reduction is over. So an
+//! owner waits for its placed keeper to call, for a while; then the next one keeps its copy that is found by
+//! asking where *that* keeper's own copy would go, and so on. These steps are those of a permutation in most
+//! groups, so that processes which have called still get one copy each, however many are late.
 //!
-//! A keeper that refuses (its disk is full) is asked no more, and another one at once. One that cannot reach the owner, or
-//! does not answer in time, is not asked again before others were. A few refusals, or a time in which nobody has reached the owner
-//! and which is longer than the owner's death could go unnoticed, end the search: the original has no copy.
+//! A keeper that refuses (its disk is full) is asked no more, and another one at once. One that cannot reach
+//! the owner, or does not answer in time, is not asked again before others were. A few refusals, or a time in
+//! which nobody has reached the owner and which is longer than the owner's death could go unnoticed, end the
+//! search: the original has no copy.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +26,8 @@ use crate::{membership::Membership, placement::Placement};
 /// Processes that may refuse to keep a copy before its owner is told that there is none.
 const REFUSALS_MAX: usize = 3;
 
-/// Times that a copy is tried at least before its owner is given up: a master that did not run finds much time passed.
+/// Times that a copy is tried at least before its owner is given up: a master that did not run finds much
+/// time passed.
 const TRIES_MIN: u32 = 3;
 
 /// The owners of originals in one reduction, and their keepers.
@@ -140,8 +142,8 @@ impl Placed {
         Self { placement, wards }
     }
 
-    /// The first of `usable` that is found from `from` on, each step where that one's own copy goes; for an `owner`, who is not
-    /// its own keeper. One on another host, if there is one.
+    /// The first of `usable` that is found from `from` on, each step where that one's own copy goes; for an
+    /// `owner`, who is not its own keeper. One on another host, if there is one.
     fn next(
         &self,
         owner: Rank,
@@ -198,8 +200,8 @@ impl Keepers {
         self.charges.iter().filter_map(|(owner, charge)| Some((charge.due?, *owner)))
     }
 
-    /// Owners whose copies may be ordered because `rank` has called: its own, those that it is to keep, and those for whom there
-    /// was nobody.
+    /// Owners whose copies may be ordered because `rank` has called: its own, those that it is to keep, and
+    /// those for whom there was nobody.
     pub fn concerned(&mut self, rank: Rank, candidates: &Candidates) -> Vec<Rank> {
         let placed = self.placement.get_or_insert_with(|| Placed::over(candidates));
         let wards = placed.wards.get(&rank).into_iter().flatten().copied();
@@ -250,7 +252,8 @@ impl Keepers {
         }
     }
 
-    /// Takes in that `owner`'s copy is looked after now. Returns whether its keeper is to be asked, and not waited for.
+    /// Takes in that `owner`'s copy is looked after now. Returns whether its keeper is to be asked, and not
+    /// waited for.
     pub fn look(&mut self, now: Timestamp, owner: Rank, patience: &Patience) -> Next {
         let Some(charge) = self.charges.get_mut(&owner) else { return Next::Nothing };
         if charge.given_up || charge.due.take_if(|due| *due <= now).is_none() {
@@ -267,8 +270,8 @@ impl Keepers {
         charge.fail(charge.heard, now, patience)
     }
 
-    /// Takes in that `keeper` has copies of `count` segments of `owner`'s original. Of `new` of them there was
-    /// none before.
+    /// Takes in that `keeper` has copies of `count` segments of `owner`'s original. Of `new` of them there
+    /// was none before.
     pub fn kept(&mut self, now: Timestamp, keeper: ProcessId, owner: Rank, count: u32, new: u32) {
         let Some(charge) = self.charges.get_mut(&owner) else { return };
         charge.answered(now, keeper, count);
@@ -378,13 +381,14 @@ impl Charge {
         Some(self.failing.map_or(due, |(since, _)| due.min((since + patience.reach).max(least))))
     }
 
-    /// When it is looked after next. What was due before the keeper was heard last has passed, or was called off with a reduction
-    /// that was taken up again.
+    /// When it is looked after next. What was due before the keeper was heard last has passed, or was called
+    /// off with a reduction that was taken up again.
     fn next_look(&self) -> Option<Timestamp> {
         self.due.filter(|due| *due >= self.heard)
     }
 
-    /// The segments that are ordered next, the last ones first, unless they are kept: a portion, until `per_order` are under way.
+    /// The segments that are ordered next, the last ones first, unless they are kept: a portion, until
+    /// `per_order` are under way.
     pub fn next_order(&mut self, per_order: u32, is_kept: impl Fn(u32) -> bool) -> Option<Range<u32>> {
         if self.ordered >= per_order || !self.is_wanted(&is_kept) {
             return None;

@@ -10,8 +10,8 @@ use crate::{policy::Policy, queue::is_slow};
 
 /// Weight of the latest observation in a smoothed value, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
-/// Bytes per second assumed of a worker that was never observed. A slow guess would never be corrected, because the worker
-/// would be given nothing.
+/// Bytes per second assumed of a worker that was never observed. A slow guess would never be corrected,
+/// because the worker would be given nothing.
 const RATE_UNKNOWN: u64 = 10_000_000_000;
 /// All of a task's time, in the parts that [`Lane::away`] is counted in.
 const WHOLE: u64 = 1 << 16;
@@ -47,8 +47,8 @@ impl Load {
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     by_rank: BTreeMap<Rank, Lane>,
-    /// How many lanes have each [`Lane::read_ns`], of those that were observed: what is compared for each answer is only the
-    /// shortest and the longest.
+    /// How many lanes have each [`Lane::read_ns`], of those that were observed: what is compared for each
+    /// answer is only the shortest and the longest.
     read_ns: BTreeMap<u64, u32>,
     /// How many were observed.
     observed: usize,
@@ -152,8 +152,9 @@ pub struct Lane {
     rate: u64,
     /// Smoothed time that others take to read a partial from it; zero if never observed.
     read_ns: u64,
-    /// Smoothed part of the time from grant to answer for which tasks, or their answers, are on the way, behind what others
-    /// read over the same links: longest where the master's own worker reads as much as its link carries.
+    /// Smoothed part of the time from grant to answer for which tasks, or their answers, are on the way,
+    /// behind what others read over the same links: longest where the master's own worker reads as much as
+    /// its link carries.
     away: u64,
     /// When it last answered a task.
     answered: Timestamp,
@@ -187,15 +188,15 @@ impl Lane {
         (self.rate != 0).then_some(self.rate)
     }
 
-    /// Whether the worker may be given another task: enough to hide the way to it and back, and no more, so that the rest
-    /// can go to the worker that turns out to be faster.
+    /// Whether the worker may be given another task: enough to hide the way to it and back, and no more, so
+    /// that the rest can go to the worker that turns out to be faster.
     pub fn has_room(&self, policy: &Policy) -> bool {
         let folds_only = self.mapped == self.tasks && self.mapped < policy.folds;
         folds_only || self.leaves_room((self.bytes, self.reads), policy)
     }
 
-    /// Whether the worker may be given another task that reads from `owner`. One owner gets at most half of its room, so that
-    /// a slow owner does not fill all of it.
+    /// Whether the worker may be given another task that reads from `owner`. One owner gets at most half of
+    /// its room, so that a slow owner does not fill all of it.
     pub fn has_room_for(&self, owner: Rank, policy: &Policy) -> bool {
         let leaves_room = |(bytes, reads): (u64, u32)| self.leaves_room((2 * bytes, 2 * reads), policy);
         leaves_room((self.bytes, self.reads))
@@ -249,13 +250,14 @@ impl Lane {
         self.serves
     }
 
-    /// Smoothed time that others take to read a partial from this worker, in nanoseconds; at least the usual time.
+    /// Smoothed time that others take to read a partial from this worker, in nanoseconds; at least the usual
+    /// time.
     pub fn read_ns(&self, policy: &Policy) -> u64 {
         self.read_ns.max(policy.read_time.as_nanos() as u64)
     }
 
-    /// Learns from a partial that another worker has read from this one. Older reads count for little, because the load moves
-    /// on.
+    /// Learns from a partial that another worker has read from this one. Older reads count for little,
+    /// because the load moves on.
     fn observe_read(&mut self, ns: u64) {
         self.read_ns = if self.read_ns == 0 { ns } else { self.read_ns.midpoint(ns) };
     }

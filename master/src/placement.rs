@@ -1,23 +1,25 @@
 //! On which rank the replica of an original lies (DR-9).
 //!
-//! The paper takes the next rank, j = (i + 1) mod p. Where several ranks share a host, that rank mostly dies together
-//! with its neighbour, so here the copy goes to another *failure domain*: another host, and also another domain
-//! (a switch, a rack) where that does not overload anyone.
+//! The paper takes the next rank, j = (i + 1) mod p. Where several ranks share a host, that rank mostly dies
+//! together with its neighbour, so here the copy goes to another *failure domain*: another host, and also
+//! another domain (a switch, a rack) where that does not overload anyone.
 //!
-//! The living members sit in a ring, host by host. With `m` members in the largest group, everyone's copy goes `m`
-//! seats further. That leaves every group, because no group is longer than `m` and the way round is not shorter, and
-//! it gives every rank exactly one copy. With `k` ranks on each host it is rank `i + k`. Only if one group holds more
-//! than half of all seats does it not fit: then its members are dealt out evenly over those outside of it.
+//! The living members sit in a ring, host by host. With `m` members in the largest group, everyone's copy
+//! goes `m` seats further. That leaves every group, because no group is longer than `m` and the way round is
+//! not shorter, and it gives every rank exactly one copy. With `k` ranks on each host it is rank `i + k`.
+//! Only if one group holds more than half of all seats does it not fit: then its members are dealt out evenly
+//! over those outside of it.
 //!
-//! Pure, and a function of the set of members alone: all who know the same members come to the same placement. It
-//! says where a *new* copy goes. Copies that lie on living ranks stay there when the membership changes.
+//! Pure, and a function of the set of members alone: all who know the same members come to the same
+//! placement. It says where a *new* copy goes. Copies that lie on living ranks stay there when the membership
+//! changes.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use everfold_protocol::Rank;
 
-/// How many copies a rank may get for the sake of other domains. Two switches with very different numbers of hosts
-/// would otherwise have a few ranks keep the copies of all others; then only hosts are told apart.
+/// How many copies a rank may get for the sake of other domains. Two switches with very different numbers of
+/// hosts would otherwise have a few ranks keep the copies of all others; then only hosts are told apart.
 pub const DOMAIN_LOAD_MAX: usize = 4;
 
 /// A living rank, and what fails together with it.
@@ -27,8 +29,8 @@ pub struct Member {
     pub rank: Rank,
     /// Equal for ranks of one host.
     pub host: u64,
-    /// Label of what several hosts share, for instance a switch. All members without a label count as one domain. A
-    /// host belongs to the domain of its lowest rank.
+    /// Label of what several hosts share, for instance a switch. All members without a label count as one
+    /// domain. A host belongs to the domain of its lowest rank.
     pub domain: Option<String>,
 }
 
@@ -48,12 +50,13 @@ struct Seat {
 }
 
 impl Placement {
-    /// The placement for these living members. Their order does not matter; a rank that is named twice counts once.
+    /// The placement for these living members. Their order does not matter; a rank that is named twice counts
+    /// once.
     ///
-    /// Everyone's keeper is another rank, on another host if there is one, and in another domain too, if there is one
-    /// and no rank would get more than [`DOMAIN_LOAD_MAX`] copies by it. With `n` members, `m` of them in the largest
-    /// of the groups that are told apart, no rank gets more than max(1, ⌈m / (n − m)⌉) copies, and no placement that
-    /// leaves these groups could do with less.
+    /// Everyone's keeper is another rank, on another host if there is one, and in another domain too, if
+    /// there is one and no rank would get more than [`DOMAIN_LOAD_MAX`] copies by it. With `n` members, `m`
+    /// of them in the largest of the groups that are told apart, no rank gets more than max(1, ⌈m / (n − m)⌉)
+    /// copies, and no placement that leaves these groups could do with less.
     pub fn of(members: &[Member]) -> Self {
         let ring = seats(members);
         let domains = spread(&ring, |seat| seat.domain).filter(|plan| plan.load_max <= DOMAIN_LOAD_MAX);
@@ -101,7 +104,8 @@ struct Plan {
     load_max: usize,
 }
 
-/// Gives everyone a keeper outside its own group. `None` if there is only one group. Each group is contiguous.
+/// Gives everyone a keeper outside its own group. `None` if there is only one group. Each group is
+/// contiguous.
 fn spread(ring: &[Seat], group: impl Fn(&Seat) -> usize) -> Option<Plan> {
     let seats = ring.len();
     let largest = ring.chunk_by(|a, b| group(a) == group(b)).map(<[Seat]>::len).max()?;
@@ -243,7 +247,8 @@ mod tests {
                 *loads.entry(keeper.rank).or_insert(0) += 1;
             }
             let apart = if by_domain { domain } else if by_host { host } else { 1 };
-            // The members of the largest group can only go to those outside of it: no placement does with less.
+            // The members of the largest group can only go to those outside of it: no placement does with
+            // less.
             let bound = apart.div_ceil(count - apart).max(1);
             prop_assert_eq!(loads.into_values().max(), Some(bound));
         }

@@ -14,8 +14,8 @@ use crate::{keepers::Patience, tries::RETRY_PAUSE};
 /// Least number of tries to reach a living process before a reduction gives up.
 const ATTEMPTS_MIN: u32 = 1000;
 
-/// The part of a ping interval that a reduction lasts before its originals are copied, and that an original waits for its
-/// placed keeper to call.
+/// The part of a ping interval that a reduction lasts before its originals are copied, and that an original
+/// waits for its placed keeper to call.
 pub(crate) const COPY_WAIT: u32 = 20;
 
 /// How long an owner that lives may be out of reach for its keepers at least before it is given up.
@@ -33,30 +33,32 @@ const ATTEMPT_PATIENCE_MIN: Duration = Duration::from_millis(100);
 /// Least length in bytes of a segment that is cut only to give each core one.
 const PART_BYTES_MIN: u64 = 256 << 10;
 
-/// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce` and
-/// `bench compare`, and for large groups with `everfold sim scale`.
+/// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce`
+/// and `bench compare`, and for large groups with `everfold sim scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
     /// Limits that hold for all processes of the job.
     pub limits: Limits,
-    /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance better,
-    /// longer ones cost fewer messages.
+    /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance
+    /// better, longer ones cost fewer messages.
     pub segment_bytes: u64,
-    /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its way.
+    /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its
+    /// way.
     pub segment_bytes_min: u64,
-    /// Segments of a long body between hosts. The root's link is idle until the first of them has been folded.
+    /// Segments of a long body between hosts. The root's link is idle until the first of them has been
+    /// folded.
     pub segments: u64,
-    /// Partials that may wait in all segments of a body when everyone has contributed: each costs the master time and
-    /// memory.
+    /// Partials that may wait in all segments of a body when everyone has contributed: each costs the master
+    /// time and memory.
     pub partials_max: u64,
-    /// Bytes of a body that keep the links busy for as long as one waiting partial keeps the master busy. So of longer bodies
-    /// more partials may wait.
+    /// Bytes of a body that keep the links busy for as long as one waiting partial keeps the master busy. So
+    /// of longer bodies more partials may wait.
     pub bytes_per_partial: u64,
-    /// Least bytes that a task between hosts reads, for each rank of the group. Then the links are busy at least as long as
-    /// the master: a task costs the master about 2.5 µs, and a byte costs a link about 1 ns.
+    /// Least bytes that a task between hosts reads, for each rank of the group. Then the links are busy at
+    /// least as long as the master: a task costs the master about 2.5 µs, and a byte costs a link about 1 ns.
     pub task_bytes_per_rank: u64,
-    /// Where processes share memory, tasks wait this long after a reduction's first contribution, so that one task can fold
-    /// all partials: each byte is read once, and there are few messages.
+    /// Where processes share memory, tasks wait this long after a reduction's first contribution, so that one
+    /// task can fold all partials: each byte is read once, and there are few messages.
     pub gather_time: Duration,
     /// Most partials that one task folds, unless `task_bytes_per_rank` asks for more between hosts.
     pub fan_in_max: usize,
@@ -64,8 +66,9 @@ pub struct Policy {
     pub lane_time: Duration,
     /// Most bytes of granted tasks at which a worker is given another one, however fast it is.
     pub lane_bytes: u64,
-    /// Reads of granted tasks up to which a worker is always given another one. Some reads should be under way to each peer,
-    /// so that a busy peer does not keep the others waiting. Tasks on their way to the worker or back do not count.
+    /// Reads of granted tasks up to which a worker is always given another one. Some reads should be under
+    /// way to each peer, so that a busy peer does not keep the others waiting. Tasks on their way to the
+    /// worker or back do not count.
     pub lane_reads_min: u32,
     /// Most reads of granted tasks at which a worker is given another one, however short they are.
     pub lane_reads_max: u32,
@@ -73,22 +76,24 @@ pub struct Policy {
     pub read_time: Duration,
     /// Tasks that a worker is given at a time if it has mapped all that they read: one for each core.
     pub folds: u32,
-    /// Bodies of one piece are folded in pairs, as a tree, if a fold of the application's operation takes at least this long.
-    /// That is much longer than the round trip that each level of a tree costs, and than the delay that a busy processor
-    /// adds to a quick fold.
+    /// Bodies of one piece are folded in pairs, as a tree, if a fold of the application's operation takes at
+    /// least this long. That is much longer than the round trip that each level of a tree costs, and than the
+    /// delay that a busy processor adds to a quick fold.
     pub slow_fold: Duration,
-    /// With more open reductions than this, waiting segments are listed by the workers that can go on with them. With fewer
-    /// it is as quick to look through all of them.
+    /// With more open reductions than this, waiting segments are listed by the workers that can go on with
+    /// them. With fewer it is as quick to look through all of them.
     pub crowd_from: usize,
-    /// Once the master holds this many inlined bytes, it sends them on without waiting for the rest of the group.
+    /// Once the master holds this many inlined bytes, it sends them on without waiting for the rest of the
+    /// group.
     pub hold_bytes: u64,
-    /// If all inlined contributions fit in this many bytes, the master sends them to every rank, and each folds them.
-    /// Otherwise one rank folds them and sends the result back. In large groups they are too long: each message costs the
-    /// master and its receiver time.
+    /// If all inlined contributions fit in this many bytes, the master sends them to every rank, and each
+    /// folds them. Otherwise one rank folds them and sends the result back. In large groups they are too
+    /// long: each message costs the master and its receiver time.
     pub spread_bytes: u64,
     /// Bytes of one owner's original that a keeper may be asked for before it has acknowledged earlier ones.
     pub copy_bytes: u64,
-    /// Refusals that are kept for ranks that have yet to call. Of older ones a late caller hears only that its call is over.
+    /// Refusals that are kept for ranks that have yet to call. Of older ones a late caller hears only that
+    /// its call is over.
     pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
@@ -124,7 +129,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Length in bytes of the segments of a body of `kind` in a reduction of `ranks` ranks; the last one may be shorter.
+    /// Length in bytes of the segments of a body of `kind` in a reduction of `ranks` ranks; the last one may
+    /// be shorter.
     ///
     /// Zero for objects, which are one piece of any length.
     pub fn segment_len(&self, kind: &BodyKind, ranks: usize, share_memory: bool) -> u64 {
@@ -147,8 +153,8 @@ impl Policy {
         self.cut(body, element, target)
     }
 
-    /// The same for an attempt in teams. A rank tells of all its partials in one message, a team of each as it comes: there are
-    /// as many as the links take time for.
+    /// The same for an attempt in teams. A rank tells of all its partials in one message, a team of each as
+    /// it comes: there are as many as the links take time for.
     pub fn segment_len_in_teams(&self, spec: &ReductionSpec) -> u64 {
         let Some((body, element)) = spec.kind.array_bytes() else {
             return 0;
@@ -173,7 +179,8 @@ impl Policy {
         elements * element
     }
 
-    /// The load of an attempt in teams on the master, in ranks that would send as many messages: it hears of each partial.
+    /// The load of an attempt in teams on the master, in ranks that would send as many messages: it hears of
+    /// each partial.
     pub fn ranks_in_teams(&self, spec: &ReductionSpec) -> usize {
         4 * team::width(spec)
     }
@@ -191,7 +198,8 @@ impl Policy {
         is_known && team::is_sound(spec, body_bytes_max) && team::suits(spec, teams_from)
     }
 
-    /// How long the master waits for keepers. An owner's death is noticed before its contribution is given up.
+    /// How long the master waits for keepers. An owner's death is noticed before its contribution is given
+    /// up.
     pub(crate) fn copy_patience(&self) -> Patience {
         let interval = self.limits.ping_interval;
         Patience {
@@ -201,8 +209,8 @@ impl Policy {
         }
     }
 
-    /// How long workers that cannot reach a living process keep trying, if no other worker can: longer than it takes to notice
-    /// that a process is silent.
+    /// How long workers that cannot reach a living process keep trying, if no other worker can: longer than
+    /// it takes to notice that a process is silent.
     pub(crate) fn tries_max(&self) -> Duration {
         match self.limits.ping_interval.is_zero() {
             true => RETRY_PAUSE * ATTEMPTS_MIN,
@@ -210,13 +218,13 @@ impl Policy {
         }
     }
 
-    /// How many partials meet in a task of a reduction of `ranks` ranks, whose body has so many segments of `segment_bytes`
-    /// bytes: fewer than the first number do only where no more are to come.
+    /// How many partials meet in a task of a reduction of `ranks` ranks, whose body has so many segments of
+    /// `segment_bytes` bytes: fewer than the first number do only where no more are to come.
     ///
-    /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many sources keeps
-    /// the executor's link busy for long, until it is done nobody else can go on with its segment, and there are fewer
-    /// tasks to share out: that is made up for where there are many segments. In large groups small tasks are more than the
-    /// master can hand out in time.
+    /// With shared memory each byte is read once, so as many as there are. Between hosts a task with many
+    /// sources keeps the executor's link busy for long, until it is done nobody else can go on with its
+    /// segment, and there are fewer tasks to share out: that is made up for where there are many segments. In
+    /// large groups small tasks are more than the master can hand out in time.
     pub fn fan_in(
         &self,
         ranks: usize,

@@ -1,14 +1,15 @@
 //! Reductions that were refused while some ranks had yet to call them.
 //!
-//! A rank that calls such a reduction hears why it was refused, however late that is: it would otherwise open it once more, and wait
-//! for ranks that have gone on. A refusal is forgotten as soon as all who may call it have heard it, or call nothing more.
-//! Of those that some ranks have yet to hear, only the latest are kept as they are ([`Policy::refusals_max`]). What is
-//! kept of those before is, for each name, the last call that is over; all calls of that name before it have ended, too,
-//! or are open, because each rank's calls of a name come in order. A rank that is so late hears that it is ([`Refusal::Over`]), but not why.
+//! A rank that calls such a reduction hears why it was refused, however late that is: it would otherwise open
+//! it once more, and wait for ranks that have gone on. A refusal is forgotten as soon as all who may call it
+//! have heard it, or call nothing more. Of those that some ranks have yet to hear, only the latest are kept
+//! as they are ([`Policy::refusals_max`]). What is kept of those before is, for each name, the last call that
+//! is over; all calls of that name before it have ended, too, or are open, because each rank's calls of a
+//! name come in order. A rank that is so late hears that it is ([`Refusal::Over`]), but not why.
 //!
 //! # Memory
-//! As many refusals as that, and behind them an entry of about a hundred bytes for each name that some rank has yet to call: no more
-//! than each process has for its own names.
+//! As many refusals as that, and behind them an entry of about a hundred bytes for each name that some rank
+//! has yet to call: no more than each process has for its own names.
 //!
 //! [`Policy::refusals_max`]: crate::Policy::refusals_max
 
@@ -100,7 +101,8 @@ impl Refusals {
         Some(refusal)
     }
 
-    /// Takes in how far `caller` is with its calls of a name. Tells what it hears of this one, if that is not open.
+    /// Takes in how far `caller` is with its calls of a name. Tells what it hears of this one, if that is not
+    /// open.
     pub fn pass(&mut self, id: ReductionId, caller: Rank) -> Option<Refusal> {
         let over = self.over.get_mut(&id.name)?;
         // Others count their own calls of that name.

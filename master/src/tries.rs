@@ -1,14 +1,15 @@
 //! For how long something was tried in vain, and how long to pause before the next try.
 //!
-//! What a process did not reach it tries again for longer than any silence is tolerated. Tries get rarer the longer they
-//! last, so that a large group whose hosts are cut off from each other does not keep the master busy with them.
+//! What a process did not reach it tries again for longer than any silence is tolerated. Tries get rarer the
+//! longer they last, so that a large group whose hosts are cut off from each other does not keep the master
+//! busy with them.
 
 use core::time::Duration;
 
 use everfold_protocol::Timestamp;
 
-/// How long a process that could not be reached is left alone at least. The end of its connection, if it died, comes
-/// within milliseconds.
+/// How long a process that could not be reached is left alone at least. The end of its connection, if it
+/// died, comes within milliseconds.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long at most: what heals is noticed after so much time.

@@ -55,8 +55,8 @@ fn place(board: &Board<Words>, rank: u32, call: &Contribution) -> bool {
     board.place(Rank(rank), Duration::ZERO, &entry).is_some()
 }
 
-/// Lets the coordinator hear of something and act upon it. Returns which ranks' contributions the master has taken in, in
-/// order.
+/// Lets the coordinator hear of something and act upon it. Returns which ranks' contributions the master has
+/// taken in, in order.
 fn hear(coordinator: &mut Coordinator<Words>, event: Event) -> Vec<u32> {
     coordinator.hear(event);
     let mut contributed = Vec::new();

@@ -1,11 +1,13 @@
 //! The fixed order: which operands meet, at any rank and at any time ([`Order::Fixed`](crate::spec::Order)).
 //!
-//! The ranks of a reduction's group, as it was agreed on, are in ascending order the leaves 0, 1, 2 … of a binary tree. A node of
-//! level `l` stands over the 2^l leaves from a multiple of 2^l on. Its value is that of its left half `∘` that of its right
-//! half; where one of them is empty, because the group ends before it or its contributions are missing, it is that of the other.
+//! The ranks of a reduction's group, as it was agreed on, are in ascending order the leaves 0, 1, 2 … of a
+//! binary tree. A node of level `l` stands over the 2^l leaves from a multiple of 2^l on. Its value is that
+//! of its left half `∘` that of its right half; where one of them is empty, because the group ends before it
+//! or its contributions are missing, it is that of the other.
 //!
-//! The contributions under a node are a *bracket*. In this order partials are brackets, always. Hence a value depends on the
-//! bodies, the group and what is missing: not on arrival, placement, segments, transport or failures (I8).
+//! The contributions under a node are a *bracket*. In this order partials are brackets, always. Hence a value
+//! depends on the bodies, the group and what is missing: not on arrival, placement, segments, transport or
+//! failures (I8).
 
 use crate::path::Path;
 use alloc::vec::Vec;

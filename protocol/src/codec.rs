@@ -1,7 +1,8 @@
 //! The only place that knows how values become bytes: bincode 2 with serde.
 //!
-//! To replace the format, replace these functions; no other module names bincode. bincode encodes; decoding is done
-//! in `decoder`, because bincode allocates what a length announces before it looks whether it can be true.
+//! To replace the format, replace these functions; no other module names bincode. bincode encodes; decoding
+//! is done in `decoder`, because bincode allocates what a length announces before it looks whether it can be
+//! true.
 
 use alloc::vec::Vec;
 use serde::{Serialize, de::DeserializeOwned};
@@ -56,8 +57,9 @@ pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Cod
 /// Decodes exactly one value from all of `bytes`.
 ///
 /// # Errors
-/// [`CodecError::Decode`] if they are not a `T`, [`CodecError::Trailing`] if something follows it. Lengths inside
-/// `bytes` are never trusted further than `bytes` reaches: nothing is allocated for more elements than there are bytes.
+/// [`CodecError::Decode`] if they are not a `T`, [`CodecError::Trailing`] if something follows it. Lengths
+/// inside `bytes` are never trusted further than `bytes` reaches: nothing is allocated for more elements than
+/// there are bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let mut decoder = decoder::Decoder::new(bytes);
     let value = T::deserialize(&mut decoder)?;

@@ -9,8 +9,8 @@
 //!     12     16  tag of the frame, see `seal`
 //!     28      …  payload: header and messages, encoded by `codec`
 //! ```
-//! All integers are little-endian. A reader checks magic and version before it believes the length, the length
-//! before it allocates, and the tag before it decodes.
+//! All integers are little-endian. A reader checks magic and version before it believes the length, the
+//! length before it allocates, and the tag before it decodes.
 
 use crate::{
     codec::{self, CodecError},
@@ -68,8 +68,8 @@ impl Prelude {
     /// Reads and checks the first bytes of a frame.
     ///
     /// # Errors
-    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Reserved`], or [`FrameError::TooLong`] if the
-    /// payload would have more than `limit` bytes.
+    /// [`FrameError::Magic`], [`FrameError::Version`], [`FrameError::Reserved`], or [`FrameError::TooLong`]
+    /// if the payload would have more than `limit` bytes.
     pub fn parse(bytes: &[u8; PRELUDE_BYTES], limit: u64) -> Result<Self, FrameError> {
         let [m0, m1, m2, m3, v0, v1, r0, r1, l0, l1, l2, l3, tag @ ..] = *bytes;
         let magic = [m0, m1, m2, m3];

@@ -25,7 +25,8 @@
 #[macro_use]
 extern crate alloc;
 
-/// Atomics of what processes share without a lock. The model of its orderings (`runtime/tests/orderings.rs`) takes others.
+/// Atomics of what processes share without a lock. The model of its orderings (`runtime/tests/orderings.rs`)
+/// takes others.
 mod atomic {
     pub use core::sync::atomic::{AtomicU64, Ordering};
 }

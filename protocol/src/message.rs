@@ -1,7 +1,7 @@
 //! Everything that travels between workers, the master and its deputies.
 //!
-//! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or is
-//! recognised as stale by its header, its task or its path: the table is in `docs/protocol.md`.
+//! Each frame carries one [`Header`] and a batch of messages of one direction. Every message is idempotent or
+//! is recognised as stale by its header, its task or its path: the table is in `docs/protocol.md`.
 
 use alloc::{boxed::Box, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use core::{fmt, ops::Range, time::Duration};
@@ -60,7 +60,8 @@ impl Data {
 
 /// Memory that peers may read one-sidedly, as its owner published it.
 ///
-/// The bytes do not change until the owner releases the window; `generation` tells a reader that it came too late.
+/// The bytes do not change until the owner releases the window; `generation` tells a reader that it came too
+/// late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowRef {
     /// The window at its owner.
@@ -122,7 +123,8 @@ pub struct Peer {
     pub region: Option<RegionRef>,
     /// What wakes it up for what is on the board: file descriptor of a pipe in that process.
     pub bell: Option<i32>,
-    /// Where the ranks of one host put short contributions, if this process has made one: file descriptor in it.
+    /// Where the ranks of one host put short contributions, if this process has made one: file descriptor in
+    /// it.
     pub board: Option<i32>,
     /// Where its server listens, `host:port`.
     pub address: String,
@@ -238,7 +240,8 @@ pub struct Effort {
 
 /// A task is done and its result readable.
 ///
-/// `process`'s window keeps unchanged until the reduction ends. Duplicates are harmless: a task is completed once.
+/// `process`'s window keeps unchanged until the reduction ends. Duplicates are harmless: a task is completed
+/// once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartialReady {
     /// The task that made it.
@@ -266,7 +269,8 @@ pub struct Kept {
     pub result: Result<Data, NotKept>,
 }
 
-/// The result of a reduction could not be copied as a whole: the process that holds a piece of it could not be reached.
+/// The result of a reduction could not be copied as a whole: the process that holds a piece of it could not
+/// be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotCollected {
     /// Which reduction.
@@ -279,8 +283,8 @@ pub struct NotCollected {
     pub body: Option<HalfBody>,
 }
 
-/// An array into which a part of the result was copied: the sender's contribution, or its partial where the result is copied
-/// beside that. It is readable until the reduction ends.
+/// An array into which a part of the result was copied: the sender's contribution, or its partial where the
+/// result is copied beside that. It is readable until the reduction ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HalfBody {
     /// Where it is readable.
@@ -345,7 +349,8 @@ pub enum Fault {
     Unreachable,
     /// The culprit's copy is damaged; another one may do.
     Damaged,
-    /// Bytes changed while they were folded, and spoilt the executor's own partial: it is to be put together again.
+    /// Bytes changed while they were folded, and spoilt the executor's own partial: it is to be put together
+    /// again.
     Torn,
     /// The data does not fit together. Doing it again does not help.
     Unfit,
@@ -475,7 +480,8 @@ pub enum News {
         /// The part of its folds that had to be done again, 0 if none.
         redone: u64,
     },
-    /// A process is much slower with a task than its counters said, or than others with such a task; it is done elsewhere, too.
+    /// A process is much slower with a task than its counters said, or than others with such a task; it is
+    /// done elsewhere, too.
     Slow {
         /// Which rank.
         rank: Rank,
@@ -529,7 +535,8 @@ pub struct Task {
 /// How copies of originals are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepAs {
-    /// Length of each segment of the original in bytes, of the last one at most; 0 for objects, which are one piece.
+    /// Length of each segment of the original in bytes, of the last one at most; 0 for objects, which are one
+    /// piece.
     pub segment_bytes: u64,
     /// When it is written to the keeper's disk.
     pub writing: Writing,
@@ -564,13 +571,13 @@ pub struct Finished {
     pub reduction: ReductionId,
     /// Where the result lies, segment by segment: for those who are to have it and do not hold it.
     pub result: Vec<Piece>,
-    /// What makes the result of the receiver's partial: for those who are to have it, if all that is left to be folded
-    /// travels inlined. Nobody waits for an answer.
+    /// What makes the result of the receiver's partial: for those who are to have it, if all that is left to
+    /// be folded travels inlined. Nobody waits for an answer.
     pub last: Option<Task>,
     /// Whether those who have copied it lend it to others until they are told otherwise.
     pub lend: bool,
-    /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are lost before, the
-    /// contributions of those who live can be folded once more, without what is lost.
+    /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are
+    /// lost before, the contributions of those who live can be folded once more, without what is lost.
     pub beside: bool,
     /// What happened.
     pub report: Report,

@@ -136,8 +136,8 @@ impl Path {
         Ok(Self { intervals: merged })
     }
 
-    /// The ranks that are in any of the sets, where each set counts without the rank beside it. Takes as long as the sets have
-    /// ranks, however scattered these are, and as the highest rank is high.
+    /// The ranks that are in any of the sets, where each set counts without the rank beside it. Takes as long
+    /// as the sets have ranks, however scattered these are, and as the highest rank is high.
     pub fn any_of_others<'a>(sets: impl Iterator<Item = (&'a Self, Rank)>) -> Self {
         let mut marks = Vec::new();
         for (set, beside) in sets {

@@ -17,22 +17,22 @@ use crate::{
 pub struct Report {
     /// Whose originals are in the result.
     pub contributors: Path,
-    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the result. If that are
-    /// more than 64, only the first of them is told.
+    /// Number of tasks each rank executed, for the ranks that executed any; told to those who receive the
+    /// result. If that are more than 64, only the first of them is told.
     pub tasks_per_worker: Vec<(Rank, u64)>,
-    /// Ranks that died after they had contributed and before the result was handed out, and whose contributions count
-    /// nevertheless.
+    /// Ranks that died after they had contributed and before the result was handed out, and whose
+    /// contributions count nevertheless.
     pub survived: Path,
-    /// Folds of two partials that had to be done again because their result was lost: it went with a process that died, or
-    /// was damaged, or its executor spoilt it.
+    /// Folds of two partials that had to be done again because their result was lost: it went with a process
+    /// that died, or was damaged, or its executor spoilt it.
     pub folds_redone: u64,
-    /// Folds of two partials that a reduction without failures takes: one less than there are contributors, per
-    /// segment.
+    /// Folds of two partials that a reduction without failures takes: one less than there are contributors,
+    /// per segment.
     pub folds: u64,
     /// Ranks of the group whose contributions are missing in the result; empty unless the caller allowed it.
     pub missing: Path,
-    /// Contributors whose contributions were in another process's hands, copied or folded, when the result was handed
-    /// out, as far as the master was told.
+    /// Contributors whose contributions were in another process's hands, copied or folded, when the result
+    /// was handed out, as far as the master was told.
     pub protected: Path,
     /// Tasks that were given to a second process because the first was late.
     pub tasks_doubled: u64,
@@ -48,16 +48,17 @@ pub struct Report {
     pub failures: Vec<FailureRecord>,
 }
 
-/// Where the time went, by the master's clock; of short contributions that the ranks of one host fold without it, by that of the
-/// host, up to the fold.
+/// Where the time went, by the master's clock; of short contributions that the ranks of one host fold without
+/// it, by that of the host, up to the fold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// From the first contribution to the last: how unevenly the ranks arrived.
     pub arriving: Duration,
-    /// From the last contribution to the last fold. Folding starts with the second contribution already; this is what
-    /// was left to do.
+    /// From the last contribution to the last fold. Folding starts with the second contribution already; this
+    /// is what was left to do.
     pub folding: Duration,
-    /// The sum of what all tasks took at their executors; over several processes it may exceed the wall clock.
+    /// The sum of what all tasks took at their executors; over several processes it may exceed the wall
+    /// clock.
     pub working: Duration,
     /// Of `working`, the time spent on reading peers.
     pub fetching: Duration,
@@ -131,7 +132,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The report for those who do not receive the result: without what grows with the job, tasks and their trace.
+    /// The report for those who do not receive the result: without what grows with the job, tasks and their
+    /// trace.
     pub fn brief(&self) -> Self {
         Self {
             contributors: self.contributors.clone(),
@@ -146,8 +148,8 @@ impl Report {
         }
     }
 
-    /// The part of the folds that had to be done again because processes died: 0 without failures, 1 if everything
-    /// was done twice.
+    /// The part of the folds that had to be done again because processes died: 0 without failures, 1 if
+    /// everything was done twice.
     pub fn fraction_redone(&self) -> f64 {
         if self.folds == 0 { 0.0 } else { self.folds_redone as f64 / self.folds as f64 }
     }
@@ -165,8 +167,8 @@ impl Refusal {
     }
 }
 
-/// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost, or the
-/// deadline has passed while it was copied: then other ranks may have received it.
+/// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost, or
+/// the deadline has passed while it was copied: then other ranks may have received it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Two ranks called the same reduction with different arguments. All ranks hear it.
@@ -244,7 +246,8 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
-    /// Processes of the group died before they contributed, or the root died. A group of the others can go on.
+    /// Processes of the group died before they contributed, or the root died. A group of the others can go
+    /// on.
     #[error("processes of the group died: ranks {ranks}; a group of the others can go on")]
     ProcessFailed {
         /// Who.
@@ -256,8 +259,8 @@ pub enum Refusal {
         /// Who.
         ranks: Path,
     },
-    /// The result was there, and went with the processes that held it before every rank had copied it. Others may have
-    /// it.
+    /// The result was there, and went with the processes that held it before every rank had copied it. Others
+    /// may have it.
     #[error("the result cannot be put together again without ranks {ranks}; others may have received it")]
     ResultLost {
         /// Whose contributions went with it, or who held it and cannot be reached.
@@ -269,7 +272,8 @@ pub enum Refusal {
         /// Who.
         ranks: Path,
     },
-    /// The deadline passed before this rank had the result. Ranks that had copied it by then have received it.
+    /// The deadline passed before this rank had the result. Ranks that had copied it by then have received
+    /// it.
     #[error("the deadline of {deadline:?} passed; no contribution from ranks {missing}")]
     DeadlineExceeded {
         /// The deadline, from the first contribution.
@@ -282,13 +286,14 @@ pub enum Refusal {
     FoldFailed {
         /// Who tried.
         executor: Rank,
-        /// Whose contributions made it fail. If several were about to meet, all that may have; those that were combined
-        /// well before are named only if there are no others.
+        /// Whose contributions made it fail. If several were about to meet, all that may have; those that
+        /// were combined well before are named only if there are no others.
         path: Path,
         /// What went wrong.
         reason: String,
     },
-    /// It was refused before this rank called it, and the master has refused so many since that it only knows that.
+    /// It was refused before this rank called it, and the master has refused so many since that it only knows
+    /// that.
     #[error(
         "it ended in an error before this rank called it, so long ago that the master has forgotten which"
     )]

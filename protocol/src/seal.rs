@@ -1,9 +1,10 @@
-//! What makes the frames of a connection a sequence that nobody on the way can change: each carries a tag that depends on a
-//! key, on its number, and on every bit of it.
+//! What makes the frames of a connection a sequence that nobody on the way can change: each carries a tag
+//! that depends on a key, on its number, and on every bit of it.
 //!
-//! Each direction of a connection has a key of its own and counts its frames, and so does the other side. A frame that
-//! was changed, made up, repeated, left out, moved, or sent back to where it came from has the wrong tag. The tag is
-//! AEGIS-128L used as a MAC, with the number as its nonce: about as fast as a checksum without a key.
+//! Each direction of a connection has a key of its own and counts its frames, and so does the other side. A
+//! frame that was changed, made up, repeated, left out, moved, or sent back to where it came from has the
+//! wrong tag. The tag is AEGIS-128L used as a MAC, with the number as its nonce: about as fast as a checksum
+//! without a key.
 
 use core::fmt;
 

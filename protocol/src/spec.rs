@@ -23,8 +23,8 @@ pub struct ReductionSpec {
     pub kind: BodyKind,
     /// Which operands meet.
     pub order: Order,
-    /// How long the reduction may take, counted from its first contribution. Without one it waits for every rank
-    /// that lives.
+    /// How long the reduction may take, counted from its first contribution. Without one it waits for every
+    /// rank that lives.
     pub deadline: Option<Duration>,
     /// What of an original outlives its owner.
     pub protection: Protection,
@@ -41,15 +41,17 @@ pub struct ReductionSpec {
 /// | `Arrival` | may differ in what operations lose that are not quite associative: the rounding of floating-point sums | nothing |
 /// | `Fixed` | give the same bits, whatever arrives when, is placed where, is cut how, or fails | partials wait for their siblings; between hosts, a root receives a partial per level of the tree, or a copy of the finished result |
 ///
-/// In the fixed order the group's ranks are the leaves of a binary tree ([`bracketing`](crate::bracketing)), lower ranks on the
-/// left. Each of its brackets is computed wherever that is fastest. Missing contributions leave the others where they are in
-/// the tree. Operations that do not commute always reduce in this order.
+/// In the fixed order the group's ranks are the leaves of a binary tree ([`bracketing`](crate::bracketing)),
+/// lower ranks on the left. Each of its brackets is computed wherever that is fastest. Missing contributions
+/// leave the others where they are in the tree. Operations that do not commute always reduce in this order.
 ///
-/// In either order all ranks of an allreduce receive the same bits; by arrival, as long as nobody dies or is cut off while the
-/// result is on its way. Then it may have to be folded anew for those who do not have it yet.
+/// In either order all ranks of an allreduce receive the same bits; by arrival, as long as nobody dies or is
+/// cut off while the result is on its way. Then it may have to be folded anew for those who do not have it
+/// yet.
 ///
-/// The same bits in each run, that is, as long as processes compute alike: with one build of the program, on processors of
-/// one kind. Which of several NaNs a floating-point sum or product yields is the processor's choice.
+/// The same bits in each run, that is, as long as processes compute alike: with one build of the program, on
+/// processors of one kind. Which of several NaNs a floating-point sum or product yields is the processor's
+/// choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Partials meet as they become ready.
@@ -71,10 +73,11 @@ impl fmt::Display for Order {
 /// Who receives the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
-    /// One rank (`MPI_Reduce`), which folds the others' contributions into its own. If it dies, nobody receives the
-    /// result.
+    /// One rank (`MPI_Reduce`), which folds the others' contributions into its own. If it dies, nobody
+    /// receives the result.
     Root(Rank),
-    /// The first of these ranks that lives when the result is there. It is folded anywhere and copied to that rank.
+    /// The first of these ranks that lives when the result is there. It is folded anywhere and copied to that
+    /// rank.
     FirstOf(Vec<Rank>),
     /// Every rank of the group (`MPI_Allreduce`).
     All,
@@ -108,11 +111,12 @@ impl Delivery {
 /// | `Disk` | as `Memory`, and then in that process's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
 /// | `CommitFirst` | in another process's store on its local disk | from the start: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
 ///
-/// The other process is one on another host, if there is one, and in another failure domain, if there is one. To copy a
-/// contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction waits for ranks that are
-/// late or do not answer, and leave the links to folding while it goes on. `CommitFirst` lets a contribution in without a copy if
-/// none can be made, and says so. Bodies that travel inside messages are kept by the master, and short ones on one host lie where
-/// all its processes have them, but for groups that work in teams: there a process that dies takes its contribution along. Arrays in
+/// The other process is one on another host, if there is one, and in another failure domain, if there is one.
+/// To copy a contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction
+/// waits for ranks that are late or do not answer, and leave the links to folding while it goes on.
+/// `CommitFirst` lets a contribution in without a copy if none can be made, and says so. Bodies that travel
+/// inside messages are kept by the master, and short ones on one host lie where all its processes have them,
+/// but for groups that work in teams: there a process that dies takes its contribution along. Arrays in
 /// shared memory (`Session::array`) outlive their process on one host, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
@@ -190,7 +194,8 @@ pub enum BodyKind {
 }
 
 impl BodyKind {
-    /// Whether folding cannot fail: the operation is ours, and all operands are known to have the same length.
+    /// Whether folding cannot fail: the operation is ours, and all operands are known to have the same
+    /// length.
     pub fn folds_surely(&self) -> bool {
         matches!(self, Self::Array { operation, .. } if !matches!(operation, Operation::Custom(_)))
     }
@@ -419,7 +424,8 @@ pub struct Limits {
     pub reductions_max: u64,
     /// How often the master pings every process; what has to be noticed or done in time derives from it.
     pub ping_interval: Duration,
-    /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See [`team`](crate::team).
+    /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See
+    /// [`team`](crate::team).
     pub teams_from: u32,
 }
 
@@ -427,8 +433,8 @@ pub struct Limits {
 const READ_INTERVALS: u32 = 6;
 
 impl Limits {
-    /// How long a read of another process's memory may bring nothing before it is given up: longer than a process that runs
-    /// is silent, so that its end is mostly noticed before. Zero, without pings: for ever.
+    /// How long a read of another process's memory may bring nothing before it is given up: longer than a
+    /// process that runs is silent, so that its end is mostly noticed before. Zero, without pings: for ever.
     pub fn read_patience(&self) -> Duration {
         self.ping_interval * READ_INTERVALS
     }

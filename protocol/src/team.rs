@@ -1,13 +1,15 @@
 //! How a large group is divided, so that its reduction does not take one master's time for each of its ranks.
 //!
-//! All ranks but the root are in teams of neighbours, about as many teams as ranks in a team. The first rank of a team hosts
-//! its *deputy*: a master that knows the team only. Members contribute to it and do its tasks; it tells the job's master which
-//! segments of the team are folded, and where they lie, and there these meet as if each were one rank's.
+//! All ranks but the root are in teams of neighbours, about as many teams as ranks in a team. The first rank
+//! of a team hosts its *deputy*: a master that knows the team only. Members contribute to it and do its
+//! tasks; it tells the job's master which segments of the team are folded, and where they lie, and there
+//! these meet as if each were one rank's.
 //!
-//! That is an *attempt*, with an id of its own ([`ReductionId::in_teams`](crate::ReductionId::in_teams)): nothing comes in
-//! between, or it is *dissolved* and all ranks contribute to the master as usual. Nobody but the master finishes or dissolves an
-//! attempt, so that all hear the same. A process that dies in an attempt takes its contribution along, although others may have folded
-//! it: so only what asks for no protection is tried in teams.
+//! That is an *attempt*, with an id of its own ([`ReductionId::in_teams`](crate::ReductionId::in_teams)):
+//! nothing comes in between, or it is *dissolved* and all ranks contribute to the master as usual. Nobody but
+//! the master finishes or dissolves an attempt, so that all hear the same. A process that dies in an attempt
+//! takes its contribution along, although others may have folded it: so only what asks for no protection is
+//! tried in teams.
 
 use crate::{
     Path, Rank,
@@ -25,7 +27,8 @@ pub fn suits(spec: &ReductionSpec, from: u32) -> bool {
         && (spec.deadline, spec.allow_missing, spec.trace) == (None, false, false)
 }
 
-/// Whether the call makes sense, as far as that can be seen from it alone. Where it does not, teams would not tell why.
+/// Whether the call makes sense, as far as that can be seen from it alone. Where it does not, teams would not
+/// tell why.
 pub fn is_sound(spec: &ReductionSpec, body_bytes_max: u64) -> bool {
     let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
     spec.delivery.root().is_some_and(|root| spec.group.contains(root))

@@ -1,8 +1,9 @@
 //! Whether the other end of a connection is silent (DR-8).
 //!
-//! Everything heard is a sign of life; pings make sure that there is something to hear in every interval. How long a
-//! silence has to last before it counts follows from the interval and from how unevenly signs came so far. An
-//! observer that was itself not running has no right to call others silent: what it slept through is forgiven.
+//! Everything heard is a sign of life; pings make sure that there is something to hear in every interval. How
+//! long a silence has to last before it counts follows from the interval and from how unevenly signs came so
+//! far. An observer that was itself not running has no right to call others silent: what it slept through is
+//! forgiven.
 
 use core::time::Duration;
 
@@ -39,8 +40,8 @@ impl Watch {
         self.heard = now;
     }
 
-    /// Forgives `asleep` of silence, during which the observer did not run. What it has heard since it runs again needs
-    /// no forgiveness.
+    /// Forgives `asleep` of silence, during which the observer did not run. What it has heard since it runs
+    /// again needs no forgiveness.
     pub fn forgive(&mut self, now: Timestamp, asleep: Duration) {
         self.heard = now.min(self.heard + asleep);
     }
@@ -75,8 +76,8 @@ impl Alarm {
         self.due
     }
 
-    /// If it is time: sets the alarm again and tells how much too late it was noticed, if that was more than a
-    /// scheduler's usual whim. Messages of that time may still wait unread.
+    /// If it is time: sets the alarm again and tells how much too late it was noticed, if that was more than
+    /// a scheduler's usual whim. Messages of that time may still wait unread.
     pub fn ring(&mut self, now: Timestamp) -> Option<Duration> {
         if now < self.due {
             return None;

@@ -14,8 +14,8 @@ use everfold_runtime::{
 
 /// An array in shared memory, made by [`Session::array`](crate::Session::array).
 ///
-/// A reduction of it copies nothing: processes of the same host fold straight from here. A `Vec` works as well, at the
-/// price of one copy by the executor that folds it. It derefs to a slice; its length is fixed.
+/// A reduction of it copies nothing: processes of the same host fold straight from here. A `Vec` works as
+/// well, at the price of one copy by the executor that folds it. It derefs to a slice; its length is fixed.
 pub struct Array<T> {
     memory: Box<dyn Memory>,
     element: PhantomData<T>,

@@ -14,9 +14,9 @@ use crate::encoding;
 /// A type of the application's own that can be reduced (DR §1 Fig. 2).
 ///
 /// # Laws
-/// `combine` is associative: `(a∘b)∘c` equals `a∘(b∘c)`, as far as it matters to the application. If it is not
-/// commutative, set [`COMMUTATIVE`](Self::COMMUTATIVE) to `false`: it then reduces in [`Order::Fixed`](crate::Order::Fixed), the
-/// lower ranks on the left.
+/// `combine` is associative: `(a∘b)∘c` equals `a∘(b∘c)`, as far as it matters to the application. If it is
+/// not commutative, set [`COMMUTATIVE`](Self::COMMUTATIVE) to `false`: it then reduces in
+/// [`Order::Fixed`](crate::Order::Fixed), the lower ranks on the left.
 ///
 /// ```
 /// use everfold::ReducerBody;
@@ -37,12 +37,13 @@ use crate::encoding;
 /// ```
 ///
 /// # Encoding
-/// Bodies travel in a compact encoding without names, so every field has to be written, always. A call is refused with
-/// [`BodyError::Unfit`](crate::BodyError::Unfit), which names the type and the field, where another value would arrive than the one that was
-/// contributed: with `skip_serializing_if` on a field that is skipped, with `skip_serializing`, `flatten`, enums that are `untagged` or have
-/// a `tag`, and with a `Serialize` that does not match its `Deserialize`. `skip`, which leaves a field out on both sides, is fine.
-/// To find that out, the first body of a type in a process is decoded and encoded again, and so is each that shows a
-/// struct or variant for the first time.
+/// Bodies travel in a compact encoding without names, so every field has to be written, always. A call is
+/// refused with [`BodyError::Unfit`](crate::BodyError::Unfit), which names the type and the field, where
+/// another value would arrive than the one that was contributed: with `skip_serializing_if` on a field that
+/// is skipped, with `skip_serializing`, `flatten`, enums that are `untagged` or have a `tag`, and with a
+/// `Serialize` that does not match its `Deserialize`. `skip`, which leaves a field out on both sides, is
+/// fine. To find that out, the first body of a type in a process is decoded and encoded again, and so is each
+/// that shows a struct or variant for the first time.
 ///
 /// ```
 /// use everfold::ReducerBody;
@@ -65,8 +66,9 @@ use crate::encoding;
 /// }
 /// ```
 ///
-/// Structs, options, sequences and maps may be nested 256 levels deep, as the threads that encode and decode have small
-/// stacks; a deeper value is refused. A long chain or a tree without balance belongs in a `Vec`, with indices.
+/// Structs, options, sequences and maps may be nested 256 levels deep, as the threads that encode and decode
+/// have small stacks; a deeper value is refused. A long chain or a tree without balance belongs in a `Vec`,
+/// with indices.
 pub trait ReducerBody: Serialize + DeserializeOwned + Send + 'static {
     /// Whether `a∘b` equals `b∘a`.
     const COMMUTATIVE: bool = true;
@@ -75,7 +77,8 @@ pub trait ReducerBody: Serialize + DeserializeOwned + Send + 'static {
     fn combine(&mut self, other: Self);
 }
 
-/// What [`Session::reduce`](crate::Session::reduce) takes: every [`ReducerBody`], and the arrays of this crate.
+/// What [`Session::reduce`](crate::Session::reduce) takes: every [`ReducerBody`], and the arrays of this
+/// crate.
 pub trait Body: Send + Sized + 'static {
     /// What the reduction yields.
     type Value: Send + 'static;

@@ -5,8 +5,8 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 use everfold_master::Policy;
 use everfold_protocol::spec::Limits;
 
-/// What a job may use and how long it waits. All processes of a job run the same program and so have the same; where
-/// they differ, the limits of rank 0 hold.
+/// What a job may use and how long it waits. All processes of a job run the same program and so have the
+/// same; where they differ, the limits of rank 0 hold.
 ///
 /// | knob | unit | default | range | more costs | less costs |
 /// |---|---|---|---|---|---|
@@ -18,9 +18,9 @@ use everfold_protocol::spec::Limits;
 /// | [`reductions_max`](Self::reductions_max) | open calls per rank | 65 536 | 1 – 2²⁴ | a program that forgets to await takes more memory before it is refused | fewer at a time |
 /// | [`teams_from`](Self::teams_from) | ranks | 100 | 0 (never), 3 – 2³² − 1 | the master's messages take longer than the data | a death loses more of what has no protection |
 ///
-/// Silence counts as death after three ping intervals, and up to twenty for a process that has been late before. Slow
-/// tasks are given to others, copies begin to be made, and observers doubt themselves after fixed parts of it. Two
-/// messages per process and interval are its price.
+/// Silence counts as death after three ping intervals, and up to twenty for a process that has been late
+/// before. Slow tasks are given to others, copies begin to be made, and observers doubt themselves after
+/// fixed parts of it. Two messages per process and interval are its price.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,23 +80,24 @@ impl Config {
         self
     }
 
-    /// Largest array that the ranks of one host put next to each other in memory that all share, instead of telling the
-    /// master; 0 for none. All of them together have at most 4 MiB in any case, and 1 MiB where every rank receives the result.
+    /// Largest array that the ranks of one host put next to each other in memory that all share, instead of
+    /// telling the master; 0 for none. All of them together have at most 4 MiB in any case, and 1 MiB where
+    /// every rank receives the result.
     pub fn board_bytes_max(mut self, bytes: u64) -> Self {
         self.limits.board_bytes_max = bytes;
         self
     }
 
-    /// Most reductions that one rank may have called and that have not ended. Each takes memory at its rank, and at
-    /// rank 0 for all ranks together, besides the bodies.
+    /// Most reductions that one rank may have called and that have not ended. Each takes memory at its rank,
+    /// and at rank 0 for all ranks together, besides the bodies.
     pub fn reductions_max(mut self, reductions: u64) -> Self {
         self.limits.reductions_max = reductions;
         self
     }
 
-    /// Ranks from which on a reduction to one root works in teams, each with a deputy of the master; 0 for never. That goes for
-    /// arrays between hosts, in the order of arrival, without protection, deadline and trace. The root then keeps a copy of
-    /// its array until it has the result.
+    /// Ranks from which on a reduction to one root works in teams, each with a deputy of the master; 0 for
+    /// never. That goes for arrays between hosts, in the order of arrival, without protection, deadline and
+    /// trace. The root then keeps a copy of its array until it has the result.
     pub fn teams_from(mut self, ranks: u32) -> Self {
         self.limits.teams_from = ranks;
         self
@@ -108,15 +109,16 @@ impl Config {
         self
     }
 
-    /// Directory on a local disk below which copies of contributions are kept while a job needs them. Without it,
-    /// `$EVERFOLD_DIR`, or `everfold` in the user's cache directory. Without the feature `disk` nothing is written there.
+    /// Directory on a local disk below which copies of contributions are kept while a job needs them. Without
+    /// it, `$EVERFOLD_DIR`, or `everfold` in the user's cache directory. Without the feature `disk` nothing
+    /// is written there.
     pub fn storage(mut self, directory: impl Into<PathBuf>) -> Self {
         self.storage = Some(directory.into());
         self
     }
 
-    /// Label of what this host shares with others that may fail together, such as a switch or a rack. Copies of
-    /// contributions go to another domain where there is one. Without it, `$EVERFOLD_DOMAIN`.
+    /// Label of what this host shares with others that may fail together, such as a switch or a rack. Copies
+    /// of contributions go to another domain where there is one. Without it, `$EVERFOLD_DOMAIN`.
     pub fn domain(mut self, label: impl Into<String>) -> Self {
         self.domain = Some(label.into());
         self

@@ -59,8 +59,8 @@ pub enum ReduceError {
     /// The body cannot be serialised, or there is no window left for it. Nobody else has heard of the call.
     #[error(transparent)]
     Body(ShareError),
-    /// The level of protection keeps copies on disk, and this program was built without the feature `disk`. Nobody else has
-    /// heard of the call.
+    /// The level of protection keeps copies on disk, and this program was built without the feature `disk`.
+    /// Nobody else has heard of the call.
     #[error(
         "protection {protection} keeps copies on disk, but this program was built without everfold's feature `disk`: add the \
          feature, or choose none or memory"
@@ -72,8 +72,8 @@ pub enum ReduceError {
     /// The process that hosts the master is gone: what was under way is lost.
     #[error("the process that hosts the master (rank 0) is gone")]
     MasterLost,
-    /// This process was declared failed because it was silent for too long: frozen, or cut off. Its contributions may
-    /// count or not; the others go on without it.
+    /// This process was declared failed because it was silent for too long: frozen, or cut off. Its
+    /// contributions may count or not; the others go on without it.
     #[error(
         "this process was declared failed, because it was silent for too long; the others go on without it"
     )]
@@ -81,8 +81,8 @@ pub enum ReduceError {
     /// The session was closed before the call.
     #[error("the session was closed before this call")]
     SessionClosed,
-    /// The result was there, but this rank could not have it: it went with those who held it, or does not fit. Others may
-    /// have received it.
+    /// The result was there, but this rank could not have it: it went with those who held it, or does not
+    /// fit. Others may have received it.
     #[error("the result could not be read: {reason}")]
     ResultLost {
         /// What went wrong, and at whom.

@@ -1,7 +1,7 @@
 //! Reductions that finish.
 //!
-//! Every process of a job contributes data; everfold combines it wherever that is fastest and delivers
-//! the result to one process or to all. Nobody waits for a matching call of a neighbour: contributions are read
+//! Every process of a job contributes data; everfold combines it wherever that is fastest and delivers the
+//! result to one process or to all. Nobody waits for a matching call of a neighbour: contributions are read
 //! one-sidedly while the application computes on, and any number of reductions runs at once.
 //!
 //! ```no_run

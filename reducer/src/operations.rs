@@ -3,9 +3,9 @@
 //! Names and meaning follow the MPI standard (MPI 4.1 §6.9.2 and §6.9.4). All operations combine element by
 //! element; all ranks contribute the same number of elements.
 //!
-//! All operations are commutative and associative, bit by bit and on all values, with one exception: floating-point [`Sum`]
-//! and [`Product`] round, and are not associative. They are commutative, but for which NaN comes out where there are
-//! several; that a NaN comes out is certain.
+//! All operations are commutative and associative, bit by bit and on all values, with one exception:
+//! floating-point [`Sum`] and [`Product`] round, and are not associative. They are commutative, but for which
+//! NaN comes out where there are several; that a NaN comes out is certain.
 
 use std::{any::Any, fmt};
 
@@ -129,8 +129,8 @@ macro_rules! operation {
 }
 
 operation!(
-    /// Sum of elements. Integers wrap around on overflow. Floating-point sums depend on the order in which ranks
-    /// arrive, within rounding, unless it is [fixed](crate::Reduction::order).
+    /// Sum of elements. Integers wrap around on overflow. Floating-point sums depend on the order in which
+    /// ranks arrive, within rounding, unless it is [fixed](crate::Reduction::order).
     Sum, Arithmetic
 );
 operation!(
@@ -138,13 +138,15 @@ operation!(
     Product, Arithmetic
 );
 operation!(
-    /// Smaller of two elements. Of floating-point numbers as `minimum` of IEEE 754-2019: a NaN wins against all numbers, so
-    /// that it is not lost, and `-0.0` is smaller than `0.0`. The result of any NaNs has all bits set.
+    /// Smaller of two elements. Of floating-point numbers as `minimum` of IEEE 754-2019: a NaN wins against
+    /// all numbers, so that it is not lost, and `-0.0` is smaller than `0.0`. The result of any NaNs has all
+    /// bits set.
     Min, Arithmetic
 );
 operation!(
-    /// Larger of two elements. Of floating-point numbers as `maximum` of IEEE 754-2019: a NaN wins against all numbers, so
-    /// that it is not lost, and `0.0` is larger than `-0.0`. The result of any NaNs has all bits set.
+    /// Larger of two elements. Of floating-point numbers as `maximum` of IEEE 754-2019: a NaN wins against
+    /// all numbers, so that it is not lost, and `0.0` is larger than `-0.0`. The result of any NaNs has all
+    /// bits set.
     Max, Arithmetic
 );
 operation!(
@@ -198,13 +200,14 @@ pub struct ElementWise<A, F> {
 }
 
 impl<A: Elements, F: Fn(A::Element, A::Element) -> A::Element + Send + Sync + 'static> ElementWise<A, F> {
-    /// Combines `elements` one by one with `combine`, which is associative and commutative. All ranks use the same
-    /// `name`, by which they recognise that they mean the same operation.
+    /// Combines `elements` one by one with `combine`, which is associative and commutative. All ranks use the
+    /// same `name`, by which they recognise that they mean the same operation.
     pub fn new(name: impl Into<String>, elements: A, combine: F) -> Self {
         Self { name: name.into(), elements, combine, commutative: true }
     }
 
-    /// Says that operands must keep their order: lower ranks on the left, in [`Order::Fixed`](crate::Order::Fixed).
+    /// Says that operands must keep their order: lower ranks on the left, in
+    /// [`Order::Fixed`](crate::Order::Fixed).
     pub fn non_commutative(mut self) -> Self {
         self.commutative = false;
         self

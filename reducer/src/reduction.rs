@@ -58,8 +58,9 @@ impl<B: Body> Reduction<B, ToRoot> {
         self
     }
 
-    /// Delivers the result to the first of these ranks that lives when it is there: `roots([0, 3])` to rank 3, should
-    /// rank 0 have died. It costs one copy of the result, because it is not known beforehand where it is needed.
+    /// Delivers the result to the first of these ranks that lives when it is there: `roots([0, 3])` to rank
+    /// 3, should rank 0 have died. It costs one copy of the result, because it is not known beforehand where
+    /// it is needed.
     pub fn roots(mut self, ranks: impl IntoIterator<Item = impl Into<Rank>>) -> Self {
         self.delivery = Delivery::FirstOf(ranks.into_iter().map(Into::into).collect());
         self
@@ -69,10 +70,11 @@ impl<B: Body> Reduction<B, ToRoot> {
 impl Session {
     /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).
     ///
-    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it again. Each rank counts
-    /// the calls of each name for as long as the job lasts, which takes 20 to 40 bytes for a name: use one name again (`"step"`)
-    /// rather than a name for each call (`"step-17"`), which after ten million calls has taken 400 MB.
-    /// The group is the world and the root rank 0 unless said otherwise; see [`Reduction`].
+    /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it
+    /// again. Each rank counts the calls of each name for as long as the job lasts, which takes 20 to 40
+    /// bytes for a name: use one name again (`"step"`) rather than a name for each call (`"step-17"`), which
+    /// after ten million calls has taken 400 MB. The group is the world and the root rank 0 unless said
+    /// otherwise; see [`Reduction`].
     pub fn reduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToRoot> {
         Reduction::new(self.clone(), name.into(), body, Delivery::Root(Rank(0)))
     }
@@ -106,8 +108,9 @@ impl<B: Body, D> Reduction<B, D> {
         self
     }
 
-    /// Which contributions meet; see [`Order`] for what the orders promise and cost. All ranks give the same order; without one it
-    /// is [`Order::Arrival`], and always [`Order::Fixed`] for operations that do not commute.
+    /// Which contributions meet; see [`Order`] for what the orders promise and cost. All ranks give the same
+    /// order; without one it is [`Order::Arrival`], and always [`Order::Fixed`] for operations that do not
+    /// commute.
     ///
     /// ```no_run
     /// use everfold::prelude::*;
@@ -124,28 +127,29 @@ impl<B: Body, D> Reduction<B, D> {
     }
 
     /// Ends the reduction with [`Refusal::DeadlineExceeded`] if it takes longer than this from its first
-    /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives. If it passes
-    /// while the result is copied, ranks that have it receive it, and the others hear the error.
+    /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives. If
+    /// it passes while the result is copied, ranks that have it receive it, and the others hear the error.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost. All
-    /// ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
+    /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost.
+    /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;
         self
     }
 
-    /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had. The report
-    /// says who is [missing](Report::missing). All ranks allow it or none does.
+    /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had.
+    /// The report says who is [missing](Report::missing). All ranks allow it or none does.
     ///
-    /// Between hosts there is a result as long as rank 0 and a rank live that is to receive it, whoever dies when. It is kept beside
-    /// the contributions until all ranks have it; that takes a copy within memory for bodies other than
-    /// [`Session::array`], and the time until the last has it. On one host the result is put over the contributions
-    /// at once, as memory outlives its process there. Only if a rank freezes at that moment, and is given up, the reduction may end
-    /// in [`Refusal::ContributionLost`] or [`Refusal::ResultLost`]: call it again with the survivors.
+    /// Between hosts there is a result as long as rank 0 and a rank live that is to receive it, whoever dies
+    /// when. It is kept beside the contributions until all ranks have it; that takes a copy within memory for
+    /// bodies other than [`Session::array`], and the time until the last has it. On one host the result is
+    /// put over the contributions at once, as memory outlives its process there. Only if a rank freezes at
+    /// that moment, and is given up, the reduction may end in [`Refusal::ContributionLost`] or
+    /// [`Refusal::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
         self.allow_missing = true;
         self
@@ -160,12 +164,12 @@ impl<B: Body, D> Reduction<B, D> {
     /// Contributes, and returns at once with a future of the outcome.
     ///
     /// # Shape
-    /// Every rank of the group calls it with the same name, as often as the others; arrays have the same length on
-    /// all ranks.
+    /// Every rank of the group calls it with the same name, as often as the others; arrays have the same
+    /// length on all ranks.
     /// # Errors
-    /// [`ReduceError::Refused`] if the arguments make no sense by themselves or this rank has too many reductions in flight,
-    /// [`ReduceError::NoDisk`], or
-    /// [`ReduceError::Body`]. The call then does not count: nobody else has heard of it.
+    /// [`ReduceError::Refused`] if the arguments make no sense by themselves or this rank has too many
+    /// reductions in flight, [`ReduceError::NoDisk`], or [`ReduceError::Body`]. The call then does not count:
+    /// nobody else has heard of it.
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
@@ -185,8 +189,8 @@ impl<B: Body, D> Reduction<B, D> {
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let order = if contribution.commutative { order } else { Order::Fixed };
-        // A root that folds into its own contribution could not take others' out again; and in the fixed order its link
-        // would carry a partial of every level of the tree.
+        // A root that folds into its own contribution could not take others' out again; and in the fixed
+        // order its link would carry a partial of every level of the tree.
         let bytes = contribution.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let is_large = group.len() > LARGE.0 && bytes > LARGE.1;
         let apart = order == Order::Fixed && is_large && !on_one_host(&session, group.path());
@@ -229,8 +233,8 @@ fn on_one_host(session: &Session, group: &Path) -> bool {
     hosts.all(|host| Some(host) == first)
 }
 
-/// The level of protection of reductions that give none: [`Protection::Disk`], or [`Protection::Memory`] in a program that was
-/// built without the feature `disk`.
+/// The level of protection of reductions that give none: [`Protection::Disk`], or [`Protection::Memory`] in a
+/// program that was built without the feature `disk`.
 pub const DEFAULT_PROTECTION: Protection =
     if everfold_storage::HAS_DISK { Protection::Disk } else { Protection::Memory };
 
@@ -293,7 +297,8 @@ impl<B, D> fmt::Debug for Reduction<B, D> {
 
 /// A reduction under way.
 ///
-/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the contribution still counts.
+/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the contribution still
+/// counts.
 #[must_use = "dropping the future does not take the contribution back"]
 pub struct ReduceFuture<V> {
     pending: Pending,

@@ -20,8 +20,9 @@ use crate::{array::Array, group::Group};
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
 ///
 /// # Closing
-/// [`close`](Self::close) leaves the job in good order; [`launch`](crate::launch()) does it when the program's closure
-/// ends well. When the last clone is dropped without it, the same happens while the thread waits.
+/// [`close`](Self::close) leaves the job in good order; [`launch`](crate::launch()) does it when the
+/// program's closure ends well. When the last clone is dropped without it, the same happens while the thread
+/// waits.
 #[derive(Clone, Debug)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -30,8 +31,9 @@ pub struct Session {
 #[derive(Debug)]
 struct Inner {
     handle: Handle,
-    /// How often each name was used, by the part of the id that stands for it. Nothing is ever taken out: a number that was
-    /// used must not come again, and all ranks have to count alike, whenever they use a name again.
+    /// How often each name was used, by the part of the id that stands for it. Nothing is ever taken out: a
+    /// number that was used must not come again, and all ranks have to count alike, whenever they use a name
+    /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     /// Dropped after the handle: the master outlives this process's own part in the job.
     master: Option<MasterThread>,
@@ -61,17 +63,18 @@ impl Session {
         Group::world(self.size())
     }
 
-    /// The ranks that are not known to have failed. A group that names a failed rank is refused; `world()` names all.
+    /// The ranks that are not known to have failed. A group that names a failed rank is refused; `world()`
+    /// names all.
     ///
-    /// Ranks may hear of a failure at different times, and groups have to agree: where that matters, let one rank
-    /// decide, or call again when the reduction is refused.
+    /// Ranks may hear of a failure at different times, and groups have to agree: where that matters, let one
+    /// rank decide, or call again when the reduction is refused.
     pub fn survivors(&self) -> Group {
         let failed = self.handle().failed();
         self.world().filter(|rank| !failed.contains(rank))
     }
 
-    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a replica.
-    /// Ends when the session is over. A listener that falls far behind misses the oldest.
+    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a
+    /// replica. Ends when the session is over. A listener that falls far behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
         let news = self.handle().news();
         Box::pin(futures::stream::unfold(news, |mut news| async {
@@ -85,7 +88,8 @@ impl Session {
         }))
     }
 
-    /// An array of `len` elements in memory that peers on this host can map, so that reducing it copies nothing.
+    /// An array of `len` elements in memory that peers on this host can map, so that reducing it copies
+    /// nothing.
     ///
     /// Its content is unspecified: usually zero, or what an earlier array left behind.
     pub fn array<T: Element>(&self, len: usize) -> Array<T> {
@@ -94,8 +98,8 @@ impl Session {
         Array::allocate(block, len)
     }
 
-    /// Waits until all reductions that this rank has called are over, and leaves the job. On the rank that hosts the
-    /// master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
+    /// Waits until all reductions that this rank has called are over, and leaves the job. On the rank that
+    /// hosts the master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
     pub async fn close(&self) {
         self.handle().close().await;
     }
@@ -161,7 +165,8 @@ mod tests {
             *sequences.entry(ReductionId::new(&format!("step-{step}"), 0).name).or_default() += 1u64;
         }
         assert_eq!(sequences.len(), 1_000_000, "no two names are one");
-        // A key, a count and a byte of control in each slot; 7 of 8 slots at most are in use, and half of them at least.
+        // A key, a count and a byte of control in each slot; 7 of 8 slots at most are in use, and half of
+        // them at least.
         let slots = sequences.capacity().next_power_of_two();
         let bytes = slots * (size_of::<(u64, u64)>() + 1) / sequences.len();
         assert!(bytes <= 40, "{bytes} bytes for each name");

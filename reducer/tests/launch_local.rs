@@ -1,7 +1,7 @@
 //! The supervisor of local processes, with real processes.
 //!
-//! The test binary is its own supervisor: each test starts it again with `EVERFOLD_TEST_RANKS` and a script of the
-//! shell, which every rank runs.
+//! The test binary is its own supervisor: each test starts it again with `EVERFOLD_TEST_RANKS` and a script
+//! of the shell, which every rank runs.
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use std::{
@@ -420,7 +420,8 @@ fn nobody_has_to_read_the_output() {
 
 #[test]
 fn nothing_is_lost_at_the_end() {
-    // It fits into the rank's own pipe, so that the rank can end; with prefixes it is more than our stdout takes unread.
+    // It fits into the rank's own pipe, so that the rank can end; with prefixes it is more than our stdout
+    // takes unread.
     let script = "yes | head -c 60000; exit 3";
     let (supervisor, mut stdout) = Supervisor::spawn_unread(&mut Supervisor::command(1, script));
     assert_eq!(supervisor.stderr_line(), "everfold: rank 0 exited with code 3");

@@ -2,8 +2,8 @@
 
 use std::iter;
 
-/// The processes that have started `process`, the nearest first, up to the first that is not shown. Where there is no `/proc`
-/// there are none.
+/// The processes that have started `process`, the nearest first, up to the first that is not shown. Where
+/// there is no `/proc` there are none.
 pub fn ancestors(process: u32) -> impl Iterator<Item = u32> {
     iter::successors(parent(process), |process| parent(*process))
 }
@@ -13,8 +13,8 @@ pub fn common_ancestor(processes: &[u32]) -> Option<u32> {
     common(processes, |process| iter::once(process).chain(ancestors(process)))
 }
 
-/// `line` begins with a process, and goes on with its ancestors. It is followed no further than to the first in common: there
-/// may be thousands of processes.
+/// `line` begins with a process, and goes on with its ancestors. It is followed no further than to the first
+/// in common: there may be thousands of processes.
 fn common<L: Iterator<Item = u32>>(processes: &[u32], line: impl Fn(u32) -> L) -> Option<u32> {
     let (first, others) = processes.split_first()?;
     let mut candidates: Vec<u32> = line(*first).collect();

@@ -47,7 +47,8 @@ pub enum BodyError {
     },
 }
 
-/// What the encoding of bodies cannot express. It is compact and does not describe itself: there are no names in it.
+/// What the encoding of bodies cannot express. It is compact and does not describe itself: there are no names
+/// in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// A field is left out because of its value.
@@ -109,7 +110,8 @@ pub trait Object: Any + Send {
     /// The type refuses to be serialised.
     fn encode(&self) -> Result<Vec<u8>, BodyError>;
 
-    /// Whether values of this type come back from their encoding, for those that are never encoded themselves.
+    /// Whether values of this type come back from their encoding, for those that are never encoded
+    /// themselves.
     ///
     /// # Errors
     /// They do not.

@@ -7,15 +7,15 @@ use nix::{
     sys::resource::{Resource, getrlimit, setrlimit},
 };
 
-/// Most descriptors that are asked for: about three per peer of the largest jobs. Some programs, which inherit the limit, look
-/// at each possible descriptor.
+/// Most descriptors that are asked for: about three per peer of the largest jobs. Some programs, which
+/// inherit the limit, look at each possible descriptor.
 const MOST: u64 = 1 << 16;
 
 /// How long to wait for others to close theirs.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// Raises the soft limit as far as the hard one allows, up to 65 536. It is never lowered. Processes that this one starts
-/// inherit it.
+/// Raises the soft limit as far as the hard one allows, up to 65 536. It is never lowered. Processes that
+/// this one starts inherit it.
 pub fn raise_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard.min(MOST) {
         true => setrlimit(Resource::RLIMIT_NOFILE, hard.min(MOST), hard),

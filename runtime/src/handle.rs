@@ -113,8 +113,8 @@ impl Handle {
         Waiting(self.driver.clone())
     }
 
-    /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits for all
-    /// others, too.
+    /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits
+    /// for all others, too.
     pub async fn close(&self) {
         self.driver.take(Event::Close);
         let mut gone = self.gone.clone();
@@ -170,7 +170,8 @@ impl fmt::Debug for Handle {
 }
 
 impl Drop for Handle {
-    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as [`Handle::abandon`] does.
+    /// Leaves the job and waits for it, as [`Handle::close`]. A panicking thread leaves as
+    /// [`Handle::abandon`] does.
     fn drop(&mut self) {
         let panicking = std::thread::panicking();
         if panicking {

@@ -1,8 +1,8 @@
 //! Who hears the master.
 //!
-//! What ends a future is for the application. Where the application's thread waits for it, that thread hears it by itself:
-//! to be woken up by the I/O thread would take two wake-ups instead of one, and with small bodies wake-ups are what takes
-//! the time. Where the application computes, the I/O thread hears.
+//! What ends a future is for the application. Where the application's thread waits for it, that thread hears
+//! it by itself: to be woken up by the I/O thread would take two wake-ups instead of one, and with small
+//! bodies wake-ups are what takes the time. Where the application computes, the I/O thread hears.
 
 use std::{
     io,
@@ -22,8 +22,8 @@ use tokio::io::Interest;
 
 use crate::{descriptors::patiently, transport::line::register};
 
-/// How long the application computes at least before the I/O thread takes over: one that reduces again and again waits
-/// again by then, and spares the change.
+/// How long the application computes at least before the I/O thread takes over: one that reduces again and
+/// again waits again by then, and spares the change.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// How often the patience doubles at most while the application is found waiting.
@@ -31,8 +31,8 @@ const DOUBLINGS_MAX: u32 = 3;
 
 /// Who listens.
 ///
-/// While the I/O thread rests and the application's thread computes, the timer runs, or the I/O thread is about to see that
-/// it has run out.
+/// While the I/O thread rests and the application's thread computes, the timer runs, or the I/O thread is
+/// about to see that it has run out.
 pub(crate) struct Hearing {
     application_listens: AtomicBool,
     application_waits: AtomicBool,

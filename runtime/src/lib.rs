@@ -1,4 +1,5 @@
-//! Does what the machines say: holds data, reads peers one-sidedly, folds, reports, hosts the master, starts processes.
+//! Does what the machines say: holds data, reads peers one-sidedly, folds, reports, hosts the master, starts
+//! processes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -24,10 +25,11 @@
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
 //! | [`patience`] | waiting for others without going to sleep at once |
 //!
-//! Deliberately absent: decisions. They are the machines', which the simulator runs as well; and the types that
-//! applications use, which are `everfold`'s.
+//! Deliberately absent: decisions. They are the machines', which the simulator runs as well; and the types
+//! that applications use, which are `everfold`'s.
 
-/// Atomics of what processes share without a lock. The model of its orderings (`runtime/tests/orderings.rs`) takes others.
+/// Atomics of what processes share without a lock. The model of its orderings (`runtime/tests/orderings.rs`)
+/// takes others.
 mod atomic {
     pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 }

@@ -1,8 +1,8 @@
 //! Drives the master's machine in the process of rank 0.
 //!
-//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out what it
-//! decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its connection does not
-//! take waits by itself.
+//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out
+//! what it decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its
+//! connection does not take waits by itself.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -101,8 +101,8 @@ impl MasterThread {
     }
 }
 
-/// The number of a connection. A process that was turned away may be followed by another in its place, of which it must not
-/// say or end anything.
+/// The number of a connection. A process that was turned away may be followed by another in its place, of
+/// which it must not say or end anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ConnectionId(u64);
 
@@ -186,7 +186,8 @@ impl Connection {
         }
     }
 
-    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody listens any more.
+    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody
+    /// listens any more.
     async fn end(self) {
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, self.clone().flush()).await;
         self.outlet().close(Shutdown::Write);
@@ -270,7 +271,8 @@ impl MasterDriver {
         self.connections
     }
 
-    /// If others are about to call what somebody has called just now, waits for them for a short while without going to sleep.
+    /// If others are about to call what somebody has called just now, waits for them for a short while
+    /// without going to sleep.
     async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
         let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
         if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {

@@ -1,16 +1,16 @@
 //! Waiting for others without going to sleep at once.
 //!
-//! Waking a thread up costs several times as much as a short message. So a thread that waits for something that is likely to
-//! come soon *watches*: it gives its core to others for a while and looks in between. After watching in vain it sleeps at
-//! once for the next few times.
+//! Waking a thread up costs several times as much as a short message. So a thread that waits for something
+//! that is likely to come soon *watches*: it gives its core to others for a while and looks in between. After
+//! watching in vain it sleeps at once for the next few times.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// How often a thread gives its core away before it sleeps. If nobody wants the core, this takes about as long as falling
-/// asleep and being woken up.
+/// How often a thread gives its core away before it sleeps. If nobody wants the core, this takes about as
+/// long as falling asleep and being woken up.
 const YIELDS: u32 = 64;
 
 /// How long a thread watches at most, even if others keep its core.

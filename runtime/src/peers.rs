@@ -52,8 +52,8 @@ impl Peers {
         shm::allow_peers(&here.collect::<Vec<_>>());
     }
 
-    /// Learns of processes, and of the job's limits on silence. Maps the memory of those on this host, which thus outlives
-    /// them.
+    /// Learns of processes, and of the job's limits on silence. Maps the memory of those on this host, which
+    /// thus outlives them.
     pub fn meet(&self, peers: Vec<Peer>, limits: &Limits) {
         self.tcp.meet(limits);
         for peer in peers {
@@ -70,8 +70,9 @@ impl Peers {
         known.map(|known| known.peer.clone())
     }
 
-    /// Expects no more answers from a process that was declared failed; readers that wait for one hear it. What `died` on
-    /// this host leaves its shared memory behind, to be read on until it is [forgotten](Self::forget_memory).
+    /// Expects no more answers from a process that was declared failed; readers that wait for one hear it.
+    /// What `died` on this host leaves its shared memory behind, to be read on until it is
+    /// [forgotten](Self::forget_memory).
     pub fn forget(&self, process: ProcessId, died: bool) {
         self.tcp.forget(process);
         if let Some(known) = self.known.get(&process) {

@@ -91,8 +91,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits for a short while. Returns whether the round is still open; all that is on the board has to be looked at once more
-    /// in either case.
+    /// Waits for a short while. Returns whether the round is still open; all that is on the board has to be
+    /// looked at once more in either case.
     pub fn wait(&self) -> bool {
         let is_open = || self.board.stage(self.me, self.spot) == Stage::Open;
         self.board.watch(self.me);
@@ -142,7 +142,8 @@ fn fold(
         Order::Arrival => None,
         Order::Fixed => bracketing::fold((0..spec.group.len()).map(leaf), Bracketing::pair),
     };
-    // Whole words of the board, and whole elements: those of predefined operations have 1, 2, 4, 8 or 16 bytes.
+    // Whole words of the board, and whole elements: those of predefined operations have 1, 2, 4, 8 or 16
+    // bytes.
     let unit = element_bytes.max(8);
     let block_bytes = (SCRATCH_BYTES / others.len() / unit).max(1) * unit;
     let stride = block_bytes.min(target.len().next_multiple_of(unit));

@@ -1,5 +1,5 @@
-//! The thread that does a process's input and output: it hears the master, and serves windows to peers. It never folds
-//! anything long and never waits for the application. [`start`] makes it.
+//! The thread that does a process's input and output: it hears the master, and serves windows to peers. It
+//! never folds anything long and never waits for the application. [`start`] makes it.
 
 use std::{
     cell::Cell,
@@ -33,8 +33,8 @@ pub use crate::{
     handle::{Handle, Waiting},
 };
 
-/// Stack of a thread that folds. Objects are nested as deep as the stacks of small threads allow, but what `combine` makes of several
-/// may be deeper before it is refused. Pages that are never touched cost nothing.
+/// Stack of a thread that folds. Objects are nested as deep as the stacks of small threads allow, but what
+/// `combine` makes of several may be deeper before it is refused. Pages that are never touched cost nothing.
 const FOLD_STACK_BYTES: usize = 8 << 20;
 
 /// Joins the job and waits until everyone has.

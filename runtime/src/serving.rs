@@ -23,7 +23,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Server {
     windows: Arc<Windows>,
-    /// Dropping what is bound to a connection ends the task that serves it, and gives back what that has leased.
+    /// Dropping what is bound to a connection ends the task that serves it, and gives back what that has
+    /// leased.
     readers: Mutex<Readers<oneshot::Sender<()>>>,
     silence_max: OnceLock<Duration>,
 }
@@ -54,8 +55,8 @@ impl Server {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns how long a process may be silent in this job. Readers come later: they are told of windows that are not there
-    /// yet.
+    /// Learns how long a process may be silent in this job. Readers come later: they are told of windows that
+    /// are not there yet.
     pub fn meet(&self, silence_max: Duration) {
         let _ = self.silence_max.set(silence_max);
     }

@@ -1,4 +1,5 @@
-//! A process without a single descriptor left. The only test of its process: the limit is that of all threads.
+//! A process without a single descriptor left. The only test of its process: the limit is that of all
+//! threads.
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 

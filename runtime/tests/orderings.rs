@@ -1,4 +1,5 @@
-//! What processes share without a lock, in every order in which processors may see it: a model, with the code that runs.
+//! What processes share without a lock, in every order in which processors may see it: a model, with the code
+//! that runs.
 
 extern crate alloc;
 
@@ -23,7 +24,8 @@ mod atomic {
 
     pub use loom::sync::atomic::{Ordering, fence};
 
-    /// The model knows sequential consistency of fences only: here there is one on both sides of an access that asks for it.
+    /// The model knows sequential consistency of fences only: here there is one on both sides of an access
+    /// that asks for it.
     #[derive(Debug)]
     pub struct AtomicU64(Model);
 
@@ -88,7 +90,8 @@ mod seqlock;
 const RANKS: u32 = 2;
 const BODY_BYTES: usize = 8;
 
-/// Tries orders in which threads give way to each other so many times; they wait for each other as often as they want.
+/// Tries orders in which threads give way to each other so many times; they wait for each other as often as
+/// they want.
 fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);

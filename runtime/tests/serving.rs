@@ -56,8 +56,8 @@ async fn serve(server: &Arc<Server>) -> (String, mpsc::UnboundedReceiver<Result<
     (address, ends)
 }
 
-/// A way to `place` on which nothing comes back once so many bytes have: as behind a reader that is stopped, or a link that
-/// is cut. Tells its own place.
+/// A way to `place` on which nothing comes back once so many bytes have: as behind a reader that is stopped,
+/// or a link that is cut. Tells its own place.
 async fn stops_after(bytes: u64, place: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().to_string();
@@ -77,7 +77,8 @@ async fn stops_after(bytes: u64, place: String) -> String {
     own
 }
 
-/// A window on a long array, whose reader takes no more than its first bytes; and how it ended for the server.
+/// A window on a long array, whose reader takes no more than its first bytes; and how it ended for the
+/// server.
 async fn stuck(
     silence_max: Duration,
 ) -> (Arc<Server>, Arc<Buffer>, String, mpsc::UnboundedReceiver<Result<(), ServeError>>) {

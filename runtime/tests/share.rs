@@ -142,8 +142,8 @@ fn bits(bytes: Vec<u8>) -> (BodyKind, Body) {
     (kind, Body::Array { memory: Box::new(bytes), element_bytes: 1, accumulate })
 }
 
-/// Others may have to copy the result from this rank, too. If it has no window for that now it tries again, and its contribution
-/// is what it was.
+/// Others may have to copy the result from this rank, too. If it has no window for that now it tries again,
+/// and its contribution is what it was.
 #[tokio::test]
 async fn a_result_waits_for_room_beside_a_contribution() {
     let (kind, body) = bits(vec![1; 8]);
@@ -169,7 +169,8 @@ async fn a_result_waits_for_room_beside_a_contribution() {
     assert_eq!(memory.bytes(), [4; 8]);
 }
 
-/// A piece of a result is lost. The contribution is what it was, and another result can take the place of the first.
+/// A piece of a result is lost. The contribution is what it was, and another result can take the place of the
+/// first.
 #[tokio::test]
 async fn a_contribution_stays_while_a_result_is_copied_beside_it() {
     let (kind, body) = bits(vec![1; 8]);
@@ -234,8 +235,8 @@ async fn what_was_folded_anew_is_no_part_of_a_result_that_is_copied_beside() {
     assert_eq!(memory.bytes(), [7; 8]);
 }
 
-/// What was folded in an attempt in teams is not there any more when the body is contributed again, whether it is the root's,
-/// travels in messages, or lies in a window.
+/// What was folded in an attempt in teams is not there any more when the body is contributed again, whether
+/// it is the root's, travels in messages, or lies in a window.
 #[tokio::test]
 async fn a_body_that_comes_back_is_what_it_was() {
     let id = ReductionId { name: 1, sequence: 0 };
@@ -275,7 +276,8 @@ async fn a_body_that_comes_back_is_what_it_was() {
     }
 }
 
-/// However long somebody does not answer: what an attempt in teams reads is waited for no longer than the attempt lasts.
+/// However long somebody does not answer: what an attempt in teams reads is waited for no longer than the
+/// attempt lasts.
 #[tokio::test]
 async fn whoever_gives_up_waits_for_no_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -252,7 +252,8 @@ fn sealed(number: u64, seal: &mut Seal) -> Vec<u8> {
     bytes
 }
 
-/// What somebody on the way, who has let the handshake pass, makes of two frames of the client and one of the server.
+/// What somebody on the way, who has let the handshake pass, makes of two frames of the client and one of the
+/// server.
 type Tamper = fn(first: &[u8], second: &[u8], of_server: &[u8]) -> Vec<u8>;
 
 #[tokio::test]
@@ -301,7 +302,8 @@ async fn a_frame_of_another_connection_is_not_believed() {
     }
 }
 
-/// A way to `place` on which a bit is turned over in what comes back, after so many bytes. Tells its own place.
+/// A way to `place` on which a bit is turned over in what comes back, after so many bytes. Tells its own
+/// place.
 async fn turns_a_bit(after: u64, place: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().to_string();

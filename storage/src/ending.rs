@@ -1,8 +1,8 @@
 //! What happens to calls of the database that are under way when the process exits.
 //!
-//! `exit` destroys what RocksDB's C++ keeps in statics, on whichever thread calls it, while other threads may be in the
-//! middle of a call: an ordinary `std::process::exit(7)` of the application would end in a crash now and then. So an exit
-//! waits for the calls that are under way, and no more are begun.
+//! `exit` destroys what RocksDB's C++ keeps in statics, on whichever thread calls it, while other threads may
+//! be in the middle of a call: an ordinary `std::process::exit(7)` of the application would end in a crash
+//! now and then. So an exit waits for the calls that are under way, and no more are begun.
 
 use std::{
     mem,
@@ -19,8 +19,8 @@ static CALLS: RwLock<()> = RwLock::new(());
 const WAIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
-/// Lets an exit from now on wait for calls that are under way. A program that opens a store on another thread calls this first:
-/// an exit that has begun waits for nothing.
+/// Lets an exit from now on wait for calls that are under way. A program that opens a store on another thread
+/// calls this first: an exit that has begun waits for nothing.
 pub fn prepare() {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {

@@ -21,18 +21,19 @@ pub struct Subject {
     pub key: RecordKey,
 }
 
-/// Why a store could not do what it was asked. Nothing of the call took effect, unless the variant says otherwise.
+/// Why a store could not do what it was asked. Nothing of the call took effect, unless the variant says
+/// otherwise.
 ///
-/// `subject` is the record concerned, `None` if it was the store as a whole. A disk may fail at any time, so no error
-/// here is a reason to stop a reduction: what could not be stored is merely not protected.
+/// `subject` is the record concerned, `None` if it was the store as a whole. A disk may fail at any time, so
+/// no error here is a reason to stop a reduction: what could not be stored is merely not protected.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// This program was built without the feature `disk`.
     #[error("this program keeps nothing on disk: everfold was built without its feature `disk`")]
     NoDisk,
-    /// The disk, or this user's share of it, is full. What was stored before stays readable, but nothing can be released
-    /// either. The store looks for room every few seconds and works again when it finds some; what its own records take
-    /// is only free if it is closed and its directory removed.
+    /// The disk, or this user's share of it, is full. What was stored before stays readable, but nothing can
+    /// be released either. The store looks for room every few seconds and works again when it finds some;
+    /// what its own records take is only free if it is closed and its directory removed.
     #[error("the disk is full at {}{}: {message}", path.display(), about(subject))]
     Full {
         /// Directory of the store.
@@ -60,7 +61,8 @@ pub enum StoreError {
         /// What the database says.
         message: String,
     },
-    /// The disk does not keep up: for so long the database had no room in memory for what it has yet to write to it.
+    /// The disk does not keep up: for so long the database had no room in memory for what it has yet to write
+    /// to it.
     #[error("the store {} could not write for {waited:?}{}", path.display(), about(subject))]
     Stalled {
         /// Directory of the store.
@@ -128,8 +130,8 @@ impl StoreError {
         }
     }
 
-    /// Sorts what the database says. It has only one kind of error for all the operating system's, so that the words
-    /// must tell them apart.
+    /// Sorts what the database says. It has only one kind of error for all the operating system's, so that
+    /// the words must tell them apart.
     #[cfg(feature = "disk")]
     pub(crate) fn from_database(error: rocksdb::Error, path: &Path, subject: Option<Subject>) -> Self {
         let path = path.to_owned();

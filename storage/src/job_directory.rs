@@ -4,15 +4,16 @@
 //! <base>/jobs/<host>/<job>.lock                 locked by every living process of the job on this host, shared
 //! <base>/jobs/<host>/<job>/<rank>.<incarnation> the store of one process
 //! ```
-//! The kernel takes a lock away when its process ends, however it ends. So a job whose lock can be had exclusively is
-//! over, and nothing of it is removed otherwise. Hosts are kept apart because a base directory may be shared by several
-//! while its locks are not.
+//! The kernel takes a lock away when its process ends, however it ends. So a job whose lock can be had
+//! exclusively is over, and nothing of it is removed otherwise. Hosts are kept apart because a base directory
+//! may be shared by several while its locks are not.
 //!
-//! The lock lies beside the directory, not in it, so that it can be held until the last file is gone; then the lock
-//! itself is unlinked. A process that gets a lock therefore looks whether it is still the one that the path names.
+//! The lock lies beside the directory, not in it, so that it can be held until the last file is gone; then
+//! the lock itself is unlinked. A process that gets a lock therefore looks whether it is still the one that
+//! the path names.
 //!
-//! All of it is this user's alone. The base may lie where others can create files, such as `/tmp`: nothing that they have
-//! put there is followed, waited for or removed.
+//! All of it is this user's alone. The base may lie where others can create files, such as `/tmp`: nothing
+//! that they have put there is followed, waited for or removed.
 
 use std::{
     collections::BTreeSet,
@@ -74,8 +75,9 @@ pub enum JobDirectoryError {
     },
 }
 
-/// The base directory for this user: `$EVERFOLD_DIR`, else `$XDG_CACHE_HOME/everfold`, else `$HOME/.cache/everfold`,
-/// else `everfold-<user id>` in the directory for temporary files. It should be on a local disk.
+/// The base directory for this user: `$EVERFOLD_DIR`, else `$XDG_CACHE_HOME/everfold`, else
+/// `$HOME/.cache/everfold`, else `everfold-<user id>` in the directory for temporary files. It should be on a
+/// local disk.
 pub fn base_directory() -> PathBuf {
     choose_base(|name| std::env::var_os(name), &std::env::temp_dir())
 }
@@ -153,11 +155,12 @@ impl JobDirectory {
         format!("{}.{}", self.process.rank, self.process.incarnation)
     }
 
-    /// Removes this process's files, and those of the whole job if it is the last one here. The store must be closed.
-    /// Says whether it was the last.
+    /// Removes this process's files, and those of the whole job if it is the last one here. The store must be
+    /// closed. Says whether it was the last.
     ///
     /// # Errors
-    /// [`JobDirectoryError::Io`]. The lock is given up all the same, so that [`remove_orphans`] can do the rest.
+    /// [`JobDirectoryError::Io`]. The lock is given up all the same, so that [`remove_orphans`] can do the
+    /// rest.
     pub fn leave(self) -> Result<bool, JobDirectoryError> {
         remove(&self.store_path())?;
         self.lock.unlock().map_err(error("unlock", &self.names.lock))?;
@@ -176,13 +179,14 @@ pub struct Orphans {
     pub failed: Vec<(JobId, JobDirectoryError)>,
 }
 
-/// Removes the files that crashed jobs left below `base` on this host. Jobs with a living process are not touched.
+/// Removes the files that crashed jobs left below `base` on this host. Jobs with a living process are not
+/// touched.
 ///
 /// Several processes may do it at once. What does not look like a job's is left alone.
 ///
 /// # Errors
-/// [`JobDirectoryError`] if the jobs cannot be listed, or somebody else could have put them there. What goes wrong with one
-/// job is told in [`Orphans::failed`].
+/// [`JobDirectoryError`] if the jobs cannot be listed, or somebody else could have put them there. What goes
+/// wrong with one job is told in [`Orphans::failed`].
 pub fn remove_orphans(base: &Path) -> Result<Orphans, JobDirectoryError> {
     let mut orphans = Orphans::default();
     let host = OwnDirectory::at_base(base).and_then(|base| base.open(JOBS)?.open(&host_name()));
@@ -258,8 +262,8 @@ impl Names {
             Err(TryLockError::WouldBlock) => return Ok(Removal::InUse),
             Err(TryLockError::Error(source)) => return Err(error("lock", &self.lock)(source)),
         }
-        // Somebody else may have removed the job in the meantime, and a new process may have joined it since, under a
-        // new lock.
+        // Somebody else may have removed the job in the meantime, and a new process may have joined it since,
+        // under a new lock.
         if !is_at(lock, &self.lock)? {
             return Ok(Removal::Nothing);
         }
@@ -276,8 +280,8 @@ fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-/// Creates `path` and its parents for this user alone, and waits until the disk holds each new name: a record that is
-/// called synced is of no use in a directory that a power failure takes away.
+/// Creates `path` and its parents for this user alone, and waits until the disk holds each new name: a record
+/// that is called synced is of no use in a directory that a power failure takes away.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());

@@ -9,8 +9,8 @@
 //!     24      1  0: the whole body, 1: one segment
 //!     25      4  index of the segment, or zero
 //! ```
-//! All integers are big-endian, so that bytes sort as [`RecordKey`]s do and all records of one reduction lie side
-//! by side: releasing a reduction is one deleted range, however many segments it had.
+//! All integers are big-endian, so that bytes sort as [`RecordKey`]s do and all records of one reduction lie
+//! side by side: releasing a reduction is one deleted range, however many segments it had.
 
 use std::fmt;
 

@@ -14,10 +14,11 @@
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
 //! [`Durability`] says and nothing more; files of a living job are never removed.
 //!
-//! Without the feature `disk` there is no RocksDB: job directories are found and removed as ever, and no store can be opened.
+//! Without the feature `disk` there is no RocksDB: job directories are found and removed as ever, and no
+//! store can be opened.
 //!
-//! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or to
-//! do without.
+//! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or
+//! to do without.
 
 pub mod durability;
 #[cfg(feature = "disk")]

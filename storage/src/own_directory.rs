@@ -1,7 +1,9 @@
-//! Directories that nobody but this user can change, so that no other user chooses what is created, opened and removed there.
+//! Directories that nobody but this user can change, so that no other user chooses what is created, opened
+//! and removed there.
 //!
-//! Each is opened from the one above it, without following links, and looked at when it is open. What passes is closed to
-//! all others; from then on its path leads to the same files, as nobody else may rename what is on the way.
+//! Each is opened from the one above it, without following links, and looked at when it is open. What passes
+//! is closed to all others; from then on its path leads to the same files, as nobody else may rename what is
+//! on the way.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -32,8 +34,8 @@ pub(crate) struct OwnDirectory {
 }
 
 impl OwnDirectory {
-    /// The directory that the user has chosen for everything below. It may be a link. Root is trusted, and whoever the
-    /// user lets into it.
+    /// The directory that the user has chosen for everything below. It may be a link. Root is trusted, and
+    /// whoever the user lets into it.
     ///
     /// # Errors
     /// It is not there, belongs to somebody else, or everybody may replace what is in it.
@@ -77,8 +79,8 @@ impl OwnDirectory {
         Ok(Self { directory, path })
     }
 
-    /// The same, created if it is not there. The disk holds its name then: a record that is called synced is of no use in a
-    /// directory that a power failure takes away.
+    /// The same, created if it is not there. The disk holds its name then: a record that is called synced is
+    /// of no use in a directory that a power failure takes away.
     pub(crate) fn create(&self, name: &str) -> Result<Self, JobDirectoryError> {
         let path = self.path.join(name);
         match mkdirat(&self.directory, name, Mode::S_IRWXU) {

@@ -9,11 +9,13 @@
 //!     16      8  xxh3 of the payload, seeded with the xxh3 of bytes 0..16 followed by the key
 //!     24      …  payload
 //! ```
-//! All integers are little-endian. The database has checksums of its own, but they end where it hands out the value;
-//! these travel with the record, and because they cover the key, a good record under the wrong name is damage too.
+//! All integers are little-endian. The database has checksums of its own, but they end where it hands out the
+//! value; these travel with the record, and because they cover the key, a good record under the wrong name is
+//! damage too.
 //!
-//! Magic and version keep their places in every version of the format, so that an old reader can tell a newer record
-//! from a damaged one. A record of version 1 is kept in `tests/fixtures`; every later version goes on reading it.
+//! Magic and version keep their places in every version of the format, so that an old reader can tell a newer
+//! record from a damaged one. A record of version 1 is kept in `tests/fixtures`; every later version goes on
+//! reading it.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -1,11 +1,12 @@
 //! One RocksDB database per process: put, get, release.
 //!
-//! Records are written once, rarely read, and released soon, all of a reduction at a time. So the options below keep
-//! little in memory, keep values out of the sorted files (as blobs, which compactions need not copy), and compact
-//! early, because then only keys are moved and the blobs of released reductions go at once.
+//! Records are written once, rarely read, and released soon, all of a reduction at a time. So the options
+//! below keep little in memory, keep values out of the sorted files (as blobs, which compactions need not
+//! copy), and compact early, because then only keys are moved and the blobs of released reductions go at
+//! once.
 //!
-//! The calls block on the disk, a put also while the database falls behind with writing; asynchronous callers give them
-//! a thread of their own. All of them may be called from several threads at once.
+//! The calls block on the disk, a put also while the database falls behind with writing; asynchronous callers
+//! give them a thread of their own. All of them may be called from several threads at once.
 
 use std::{
     fs, io,
@@ -30,13 +31,14 @@ use crate::{
     record,
 };
 
-/// Longest value of one record in bytes. The database holds it in memory twice while it is written; longer bodies are
-/// stored segment by segment.
+/// Longest value of one record in bytes. The database holds it in memory twice while it is written; longer
+/// bodies are stored segment by segment.
 pub const VALUE_BYTES_MAX: u64 = 1 << 30;
-/// What the database may keep in memory before it writes to its files, in bytes. More would spare the disk the records
-/// that are released early, but every process of a host takes its own.
+/// What the database may keep in memory before it writes to its files, in bytes. More would spare the disk
+/// the records that are released early, but every process of a host takes its own.
 const MEMORY_BYTES: usize = 32 << 20;
-/// Values from this length on, in bytes, are kept as blobs. Below, a blob's own overhead costs more than moving it.
+/// Values from this length on, in bytes, are kept as blobs. Below, a blob's own overhead costs more than
+/// moving it.
 const BLOB_BYTES_MIN: u64 = 4 << 10;
 /// The database's cache of keys, in bytes. Nothing is read twice, so that it only has to serve one look-up.
 const CACHE_BYTES: usize = 1 << 20;
@@ -58,13 +60,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Lets an exit of the process from now on wait for calls that are under way. Call it before another thread opens a store.
+    /// Lets an exit of the process from now on wait for calls that are under way. Call it before another
+    /// thread opens a store.
     pub fn prepare() {
         ending::prepare();
     }
 
-    /// Opens the store in the directory `path`, or creates it, readable for this user alone. What an earlier process
-    /// left there is there again, as far as its [`Durability`] goes.
+    /// Opens the store in the directory `path`, or creates it, readable for this user alone. What an earlier
+    /// process left there is there again, as far as its [`Durability`] goes.
     ///
     /// # Errors
     /// [`StoreError::Locked`] if it is already open, here or in another process; [`StoreError::Full`],
@@ -118,8 +121,8 @@ impl Store {
     /// The value stored under `key`, or `None` if there is none.
     ///
     /// # Errors
-    /// [`StoreError::Corrupted`] if the record is not exactly the one that was put there; [`StoreError::Failed`] if it
-    /// cannot be read.
+    /// [`StoreError::Corrupted`] if the record is not exactly the one that was put there;
+    /// [`StoreError::Failed`] if it cannot be read.
     pub fn get(&self, kind: Kind, key: RecordKey) -> Result<Option<Vec<u8>>, StoreError> {
         let subject = Some(Subject { kind, key });
         let key = key.to_bytes();
@@ -135,8 +138,9 @@ impl Store {
         }
     }
 
-    /// Forgets all records of `reduction`, of whichever kind and owner. They are gone for every later call at once;
-    /// their room on disk is free after some later writes. A put that comes after the release is not undone by it.
+    /// Forgets all records of `reduction`, of whichever kind and owner. They are gone for every later call at
+    /// once; their room on disk is free after some later writes. A put that comes after the release is not
+    /// undone by it.
     ///
     /// After a crash a released record may be back. That wastes room but mixes up nothing, because a
     /// [`ReductionId`] never names two reductions of a job.
@@ -172,8 +176,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Bytes of the store's files on disk: records, log, and what is released but not yet cleared away. Records that
-    /// are only in memory do not count.
+    /// Bytes of the store's files on disk: records, log, and what is released but not yet cleared away.
+    /// Records that are only in memory do not count.
     ///
     /// # Errors
     /// [`StoreError::Failed`].
@@ -191,8 +195,8 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Writes, and waits at most `stall_wait` while the database is behind with its files. The database's own wait
-    /// has no end on a full disk.
+    /// Writes, and waits at most `stall_wait` while the database is behind with its files. The database's own
+    /// wait has no end on a full disk.
     fn write(
         &self,
         durability: Durability,
@@ -261,7 +265,8 @@ pub(crate) fn options() -> Options {
 
     options.set_db_write_buffer_size(MEMORY_BYTES);
     options.set_write_buffer_size(MEMORY_BYTES / 2);
-    // A record in one column's memory holds back the log of both columns; past this the column is written out.
+    // A record in one column's memory holds back the log of both columns; past this the column is written
+    // out.
     options.set_max_total_wal_size(2 * MEMORY_BYTES as u64);
 
     options.set_enable_blob_files(true);

@@ -1,7 +1,7 @@
 //! What happens on a disk that is full, or cannot be written.
 //!
-//! The tests run on a small file system of their own, which takes a mount namespace. Where the system does not allow
-//! one, they say so and prove nothing.
+//! The tests run on a small file system of their own, which takes a mount namespace. Where the system does
+//! not allow one, they say so and prove nothing.
 
 #![allow(clippy::unwrap_used)]
 

@@ -166,7 +166,8 @@ impl Trap {
                 orphans.failed.pop().map(|(_, error)| error)
             }
         };
-        // The directory of a process is looked at when the process joins; of a link nothing but itself is removed.
+        // The directory of a process is looked at when the process joins; of a link nothing but itself is
+        // removed.
         assert!(tidied.as_ref().is_none_or(is_expected), "{tidied:?}");
         assert_eq!(fs::read(self.precious.join("0000000000c0ffee/0.0/file")).unwrap(), b"value");
     }
@@ -289,8 +290,9 @@ fn a_base_that_cannot_be_is_an_error_with_its_path() {
     assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
 }
 
-/// Many processes of one job come, go and crash while others look for orphans. Each of them has its file for as long as
-/// it is there. (A lock belongs to an open file, not to a process, so that threads compete for it as processes do.)
+/// Many processes of one job come, go and crash while others look for orphans. Each of them has its file for
+/// as long as it is there. (A lock belongs to an open file, not to a process, so that threads compete for it
+/// as processes do.)
 #[test]
 fn nobody_loses_files_while_it_is_there() {
     const COMERS: u32 = 3;

@@ -1,8 +1,8 @@
 //! Records that were written once go on being read.
 //!
-//! The fixtures were written by the first build that had their version of the format, and are never written again: a new
-//! version adds files of its own. `corrupted.v1` is `replica.v1` with one bit of the payload changed; `replica.v65535`
-//! begins like every record, and the rest is what no build knows.
+//! The fixtures were written by the first build that had their version of the format, and are never written
+//! again: a new version adds files of its own. `corrupted.v1` is `replica.v1` with one bit of the payload
+//! changed; `replica.v65535` begins like every record, and the rest is what no build knows.
 
 use everfold_protocol::{Incarnation, ProcessId, Rank, ReductionId, SegmentIndex};
 use everfold_storage::{

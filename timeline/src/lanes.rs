@@ -2,7 +2,8 @@
 
 use crate::Bar;
 
-/// Gives tasks that one rank did at the same time lanes of their own: bar, lane, number of lanes of that rank.
+/// Gives tasks that one rank did at the same time lanes of their own: bar, lane, number of lanes of that
+/// rank.
 pub(crate) fn in_lanes(bars: &[Bar]) -> Vec<(&Bar, u32, u32)> {
     let mut bars: Vec<&Bar> = bars.iter().collect();
     bars.sort_by(|a, b| a.rank.cmp(&b.rank).then(a.start_ms.total_cmp(&b.start_ms)));

@@ -1,5 +1,5 @@
-//! What happened in one reduction, as a picture: who folded what, when, and how much was in it then; who died, and
-//! whose copies took the place of what was lost.
+//! What happened in one reduction, as a picture: who folded what, when, and how much was in it then; who
+//! died, and whose copies took the place of what was lost.
 //!
 //! ```no_run
 //! # async fn example(session: everfold::Session, mine: everfold::Sum<Vec<f64>>) -> everfold::Result<()> {

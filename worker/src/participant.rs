@@ -1,13 +1,15 @@
-//! A rank's machine and the calls that it has put on the board, in the order in which the machine hears of both.
+//! A rank's machine and the calls that it has put on the board, in the order in which the machine hears of
+//! both.
 //!
 //! What has become of the calls on the board came before the next event. So calls are taken off the board
 //! before each event, and before time passes:
 //!
 //! - complete ones end, and the machine never hears of them;
 //! - with those that the master has taken, the machine goes on as if it had told the master;
-//! - all others are withdrawn, for the master to be told, before the rank closes its session and when its master is lost;
-//! - those of one name are withdrawn before a call of that name goes to the master in a message: it hears a rank's calls of
-//!   a name in order.
+//! - all others are withdrawn, for the master to be told, before the rank closes its session and when its
+//!   master is lost;
+//! - those of one name are withdrawn before a call of that name goes to the master in a message: it hears a
+//!   rank's calls of a name in order.
 
 use alloc::vec::Vec;
 use core::{sync::atomic::AtomicU64, time::Duration};
@@ -84,8 +86,8 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         self.tickets.as_ref().and_then(Tickets::latest)
     }
 
-    /// Takes in an event. `publish` makes a call that was on the board one for the master, if this process can, and hears
-    /// whether the master has taken it.
+    /// Takes in an event. `publish` makes a call that was on the board one for the master, if this process
+    /// can, and hears whether the master has taken it.
     pub fn hear(
         &mut self,
         now: Timestamp,
@@ -110,9 +112,10 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         Settled { has_told: true, ..settled }
     }
 
-    /// Puts a call, which is made at `called`, on the board, right after calls have been [settled](Self::settle): a rank that
-    /// has the result of an earlier one makes room. Returns whether that completes its round: then the others are to be
-    /// woken up, and [`settle`](Self::settle) ends this one. `publish`: as [`hear`](Self::hear).
+    /// Puts a call, which is made at `called`, on the board, right after calls have been
+    /// [settled](Self::settle): a rank that has the result of an earlier one makes room. Returns whether that
+    /// completes its round: then the others are to be woken up, and [`settle`](Self::settle) ends this one.
+    /// `publish`: as [`hear`](Self::hear).
     ///
     /// # Errors
     /// Gives the call back if it is for the master.
@@ -144,7 +147,8 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         self.settle_with(now, |_| false, publish)
     }
 
-    /// Takes all calls that wait on the board, as this rank takes part no more. What it has contributed stays there.
+    /// Takes all calls that wait on the board, as this rank takes part no more. What it has contributed stays
+    /// there.
     pub fn forget(&mut self) -> Vec<Ticket<T>> {
         self.tickets.as_mut().into_iter().flat_map(Tickets::forget).collect()
     }

@@ -1,7 +1,9 @@
-//! Which processes read this one's windows through its server, and when that ends. Pure: the simulator asks the same.
+//! Which processes read this one's windows through its server, and when that ends. Pure: the simulator asks
+//! the same.
 //!
-//! Memory that a reader has been lent is bound to its connection, and goes back when that is dropped. A reader that is
-//! frozen or cut off neither takes the bytes nor hangs up: its connection ends because it was declared failed.
+//! Memory that a reader has been lent is bound to its connection, and goes back when that is dropped. A
+//! reader that is frozen or cut off neither takes the bytes nor hangs up: its connection ends because it was
+//! declared failed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Which windows of a process are open, and under which generation. Pure.
 //!
-//! The table owns what its windows show: nothing of that is given back before the window is closed, or stays as it is for
-//! good. So a reader that finds the generation it was told has found the bytes it was told of.
+//! The table owns what its windows show: nothing of that is given back before the window is closed, or stays
+//! as it is for good. So a reader that finds the generation it was told has found the bytes it was told of.
 
 use alloc::vec::Vec;
 
@@ -33,7 +33,8 @@ impl<C> WindowTable<C> {
         Self { slots: Vec::new(), free: Vec::new(), slots_max, generation: 0, left: false }
     }
 
-    /// Opens a window on `content`, which lies at `place`. `None` if too many are open, or if this process has left.
+    /// Opens a window on `content`, which lies at `place`. `None` if too many are open, or if this process
+    /// has left.
     pub fn publish(&mut self, place: Place, content: C) -> Option<(WindowId, Generation)> {
         if self.left {
             return None;
@@ -75,8 +76,9 @@ impl<C> WindowTable<C> {
         self.slots[slot].take().map(|open| open.content)
     }
 
-    /// This process takes part no more, and what it shows may be given back: closes the windows on all that does not
-    /// [outlive](Place::outlives_its_process) it, and opens no more. Returns what those windows have shown.
+    /// This process takes part no more, and what it shows may be given back: closes the windows on all that
+    /// does not [outlive](Place::outlives_its_process) it, and opens no more. Returns what those windows have
+    /// shown.
     pub fn leave(&mut self, mut close: impl FnMut(WindowId)) -> Vec<C> {
         self.left = true;
         let mut closed = Vec::new();

@@ -106,8 +106,8 @@ fn who_is_declared_failed_does_not_know_whether_all_have_the_result_that_it_lend
     assert!(matches!(resolved(&mut worker), End::Received(_)), "there is one result only");
 }
 
-/// A long result is lost with who holds it, and the next is so short that it comes in a message: nobody reads that here, and
-/// nobody releases it.
+/// A long result is lost with who holds it, and the next is so short that it comes in a message: nobody reads
+/// that here, and nobody releases it.
 #[test]
 fn a_result_that_came_in_a_message_is_lent_to_nobody() {
     let reduction = ReductionId::new("sum", 0);
@@ -133,8 +133,8 @@ fn a_result_that_came_in_a_message_is_lent_to_nobody() {
     assert_eq!(worker.gone(), None, "{ME} takes part");
 }
 
-/// A later call of a name that goes straight to the master waits behind one that teams try: the master hears a rank's calls of a
-/// name in order.
+/// A later call of a name that goes straight to the master waits behind one that teams try: the master hears
+/// a rank's calls of a name in order.
 #[test]
 fn what_is_not_tried_in_teams_waits_for_earlier_calls_of_its_name() {
     let mut worker = Worker::new(peer(1), 3);

@@ -1,8 +1,9 @@
 //! What the hardware allows, measured.
 //!
-//! A reduction on one host has to read p bodies and to write one. [`memory_traffic`] does just that with all cores
-//! and plain loads and stores: no messages, no arithmetic to speak of, no waiting. A reduction of any size also takes
-//! two messages, one to the master and one from it; [`two_messages`] measures them on the kind of socket that is used.
+//! A reduction on one host has to read p bodies and to write one. [`memory_traffic`] does just that with all
+//! cores and plain loads and stores: no messages, no arithmetic to speak of, no waiting. A reduction of any
+//! size also takes two messages, one to the master and one from it; [`two_messages`] measures them on the
+//! kind of socket that is used.
 
 use std::{
     hint::black_box,

@@ -13,8 +13,9 @@ use crate::{Failure, Transport, machine::Machine, size};
 
 /// Time reductions of arrays over sizes and numbers of ranks, beside what the hardware allows.
 ///
-/// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside what the hardware allows:
-/// the time in which all cores read p bodies and write one, plus two messages. Every value is checked.
+/// Times `Sum<f32>` from a barrier to the outcome at the slowest rank, and sets it beside what the hardware
+/// allows: the time in which all cores read p bodies and write one, plus two messages. Every value is
+/// checked.
 ///
 /// Example: everfold bench reduce --ranks 2,4,8 --bytes 64k,1m,32m --json bench.json
 #[derive(Args)]

@@ -11,7 +11,8 @@ use tokio::signal::unix::{self, SignalKind};
 
 use super::schedule::Failing;
 
-/// How long a program lives on that has abandoned its session: longer than others need to read what it left behind.
+/// How long a program lives on that has abandoned its session: longer than others need to read what it left
+/// behind.
 const LIVES_ON: Duration = Duration::from_millis(300);
 
 /// What asks a rank to fail this way.
@@ -50,7 +51,8 @@ impl Asked {
 }
 
 impl Failing {
-    /// Fails. What is abandoned is followed by something else of `bytes` bytes, in the same memory if that was given back.
+    /// Fails. What is abandoned is followed by something else of `bytes` bytes, in the same memory if that
+    /// was given back.
     pub fn fail(self, session: &Session, bytes: u64) -> everfold::Result<()> {
         match self {
             Self::Error => Err(everfold::Error::application("this rank was asked to fail")),

@@ -1,8 +1,8 @@
 //! The processes of one trial.
 //!
 //! - They are children of the main thread and die with it, also while they are stopped.
-//! - A process that has ended remains a zombie until the job is dropped, so no signal can hit a stranger that got
-//!   its number.
+//! - A process that has ended remains a zombie until the job is dropped, so no signal can hit a stranger that
+//!   got its number.
 //! - Each leads a process group. What else is in that group is killed with the job.
 
 use std::{

@@ -10,9 +10,9 @@
 //! | what the built-in program does and tells | [`program`], [`pattern`], [`survivors`], [`said`] |
 //! | what is told to people | [`summary`], [`replay`] |
 //!
-//! Whatever the kernel can clean up it is left to: processes die with their parent, networks and mounts with the last
-//! process that holds them. What remains is one locked folder, which the next run removes if this one is killed
-//! ([`scratch`](crate::scratch)).
+//! Whatever the kernel can clean up it is left to: processes die with their parent, networks and mounts with
+//! the last process that holds them. What remains is one locked folder, which the next run removes if this
+//! one is killed ([`scratch`](crate::scratch)).
 
 mod experiment;
 mod failing;

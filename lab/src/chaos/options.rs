@@ -38,10 +38,10 @@ The exit code is 0 only if none was wrong or hung.";
 
 /// Make processes, networks and disks fail, and see what comes of it.
 ///
-/// Each trial is a job of its own on this machine. Faults are drawn from the seed and the trial's number. In the built-in
-/// program they count from the moment when all ranks have joined and the first calls its reduction; in another
-/// program from its start. Nothing that a run makes is left behind, but the output of trials that went wrong is
-/// kept.
+/// Each trial is a job of its own on this machine. Faults are drawn from the seed and the trial's number. In
+/// the built-in program they count from the moment when all ranks have joined and the first calls its
+/// reduction; in another program from its start. Nothing that a run makes is left behind, but the output of
+/// trials that went wrong is kept.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, args_override_self = true, after_long_help = EXAMPLES)]
 pub struct Chaos {
@@ -74,7 +74,8 @@ struct Faults {
     /// Kill N ranks.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     kill: usize,
-    /// Let the built-in program fail on N ranks: it ends in an error, panics, or abandons its session and lives on.
+    /// Let the built-in program fail on N ranks: it ends in an error, panics, or abandons its session and
+    /// lives on.
     #[arg(
         long,
         value_name = "N",
@@ -86,7 +87,8 @@ struct Faults {
     /// Stop N ranks for 0.1 to 5 s each.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     stop: usize,
-    /// Cut N hosts off from the others, for 0.1 to 5 s or for good; implies --hosts, one for each rank. Needs root.
+    /// Cut N hosts off from the others, for 0.1 to 5 s or for good; implies --hosts, one for each rank. Needs
+    /// root.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     cut: usize,
     /// Let N ranks run only 2 to 20 % of the time.
@@ -101,7 +103,8 @@ struct Faults {
     /// Take so many of these faults for each trial, such as 2 or 1..3 (one, two or three), instead of all.
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     faults: Option<RangeInclusive<usize>>,
-    /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but rank 0, which hosts the master.
+    /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but rank 0, which hosts the
+    /// master.
     #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = parse_range)]
     victims: Option<Vec<RangeInclusive<usize>>>,
 }

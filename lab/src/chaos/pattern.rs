@@ -1,8 +1,8 @@
 //! Bodies whose sum tells exactly who is in it.
 //!
-//! Element `i` of rank `r` is `weight(r) · m(i) + offset(r)`, modulo 2⁶⁴, with numbers that look random. The sum over a
-//! set of ranks is then as easy to compute as one body, and every element shows a rank that is missing or counted
-//! twice, and an element that is in the wrong place.
+//! Element `i` of rank `r` is `weight(r) · m(i) + offset(r)`, modulo 2⁶⁴, with numbers that look random. The
+//! sum over a set of ranks is then as easy to compute as one body, and every element shows a rank that is
+//! missing or counted twice, and an element that is in the wrong place.
 
 use everfold::{Array, Path, ReducerBody, Session, Sum};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{Failure, clock::now_ns, size};
 
-/// Exit code of a rank, or of a job, that ends in an error which says what is lost (`EX_TEMPFAIL` of `sysexits.h`).
+/// Exit code of a rank, or of a job, that ends in an error which says what is lost (`EX_TEMPFAIL` of
+/// `sysexits.h`).
 pub const LOST: u8 = 75;
 
 /// What is reduced.

@@ -4,7 +4,8 @@ use std::{path::Path, time::Duration};
 
 use super::trial::Trial;
 
-/// The command that repeats a trial: ours, with the trial's number and the time that its faults were drawn from.
+/// The command that repeats a trial: ours, with the trial's number and the time that its faults were drawn
+/// from.
 pub fn command(arguments: &[String], seed: u64, trial: u64, time: Duration) -> String {
     let options = arguments.iter().take_while(|argument| *argument != "--");
     let program = arguments.iter().skip_while(|argument| *argument != "--");

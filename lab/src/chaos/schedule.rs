@@ -170,8 +170,8 @@ impl Plan {
         (0..self.layout.hosts).map(Host).filter(may_be_hit).collect()
     }
 
-    /// The faults of `trial`, the earliest first. No rank and no host is hit by two of them, but a host that is cut off
-    /// may have a rank that is hit.
+    /// The faults of `trial`, the earliest first. No rank and no host is hit by two of them, but a host that
+    /// is cut off may have a rank that is hit.
     pub fn draw(&self, seed: u64, trial: u64) -> Vec<Fault> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(trial);

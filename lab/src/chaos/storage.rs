@@ -14,7 +14,8 @@ use nix::{
     sys::statvfs::statvfs,
 };
 
-/// Gives this process mounts of its own, which the kernel removes with it. To be called before there are threads.
+/// Gives this process mounts of its own, which the kernel removes with it. To be called before there are
+/// threads.
 pub fn keep_mounts_to_ourselves() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;

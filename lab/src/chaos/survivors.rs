@@ -1,9 +1,9 @@
 //! How the ranks of the built-in program agree on who goes on.
 //!
-//! No rank can tell that by itself from the deaths it has heard of. One that has heard of a first death would wait
-//! for one that has heard of a second as well and so means another group. So rank 0 decides, which hosts the master and
-//! without which nothing goes on: it asks every rank, tells those that answer who they are, and all of them reduce to
-//! prove it. If one has died meanwhile, all hear that and begin again.
+//! No rank can tell that by itself from the deaths it has heard of. One that has heard of a first death would
+//! wait for one that has heard of a second as well and so means another group. So rank 0 decides, which hosts
+//! the master and without which nothing goes on: it asks every rank, tells those that answer who they are,
+//! and all of them reduce to prove it. If one has died meanwhile, all hear that and begin again.
 
 use everfold::{Refusal, prelude::*};
 

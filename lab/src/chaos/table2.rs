@@ -25,8 +25,8 @@ const VICTIM: u32 = 1;
 
 /// Repeat the fault tolerance experiment of the paper.
 ///
-/// Reduces 32 MiB per rank, seven times a hundred times, kills rank 1 in each at a uniformly random moment of the time
-/// that one takes, and counts what cannot be recovered. The paper did so on 200 processes.
+/// Reduces 32 MiB per rank, seven times a hundred times, kills rank 1 in each at a uniformly random moment of
+/// the time that one takes, and counts what cannot be recovered. The paper did so on 200 processes.
 ///
 /// Example: everfold chaos table2 --ranks 16 --json table2.json
 #[derive(Args)]

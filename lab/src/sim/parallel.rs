@@ -1,4 +1,5 @@
-//! Independent simulations on all cores. Results come in the order of their inputs, however they were shared out.
+//! Independent simulations on all cores. Results come in the order of their inputs, however they were shared
+//! out.
 
 use std::{
     borrow::Cow,

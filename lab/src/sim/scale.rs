@@ -23,14 +23,16 @@ use everfold_sim::{
 
 /// Simulate one reduction on up to a hundred thousand nodes.
 ///
-/// Simulates one reduction on more and more nodes: how long it takes until the root has the result, beside what the network
-/// allows at least, and until all have heard of it; what it asks of the master; and what simulating it takes.
+/// Simulates one reduction on more and more nodes: how long it takes until the root has the result, beside
+/// what the network allows at least, and until all have heard of it; what it asks of the master; and what
+/// simulating it takes.
 ///
-/// The second ratio is that of a single master whose messages take no time, for its sockets or itself, and which so can
-/// afford shorter tasks in large groups: where it is much less than the first, the master is the limit.
+/// The second ratio is that of a single master whose messages take no time, for its sockets or itself, and
+/// which so can afford shorter tasks in large groups: where it is much less than the first, the master is the
+/// limit.
 ///
-/// The master's times are real: nanoseconds on this machine per message in its code, without sockets and codec. Its load
-/// is that time over the simulated one until all have heard.
+/// The master's times are real: nanoseconds on this machine per message in its code, without sockets and
+/// codec. Its load is that time over the simulated one until all have heard.
 ///
 /// Example: everfold sim scale --ranks 200,1k,10k,100k --network hdr
 #[derive(Args)]

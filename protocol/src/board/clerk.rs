@@ -55,8 +55,8 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
         }
     }
 
-    /// Takes rounds that have been open since the last look. Of rounds that have been complete since then, the rank that
-    /// completed them may have died before it woke the others up.
+    /// Takes rounds that have been open since the last look. Of rounds that have been complete since then,
+    /// the rank that completed them may have died before it woke the others up.
     pub fn look(&mut self) -> Found {
         let mut found = Found::default();
         for cell in 0..CELLS {

@@ -1,14 +1,15 @@
 //! The board: where the ranks of a job on one host put short contributions instead of telling the master.
 //!
-//! Without the board, a reduction costs each rank one message and one wake-up, and the master one message from and one to each
-//! rank. That takes far longer than folding a short body. Where all ranks share memory, they put short contributions next to
-//! each other instead. The rank that completes a round wakes up the ranks that sleep, and each finds there what it needs for
-//! the result. The master hears nothing of it.
+//! Without the board, a reduction costs each rank one message and one wake-up, and the master one message
+//! from and one to each rank. That takes far longer than folding a short body. Where all ranks share memory,
+//! they put short contributions next to each other instead. The rank that completes a round wakes up the
+//! ranks that sleep, and each finds there what it needs for the result. The master hears nothing of it.
 //!
-//! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in messages, and goes on with
-//! it as with every other reduction: when a rank dies or leaves, when a rank contributes to the same reduction in a message,
-//! when it takes longer than [`PATIENCE`]. A round is complete, or the master has it: that is decided by one atomic
-//! operation (see `word`), so every contribution counts exactly once whatever happens in between.
+//! As soon as a round is anything but ordinary, the master takes what lies there as if it had come in
+//! messages, and goes on with it as with every other reduction: when a rank dies or leaves, when a rank
+//! contributes to the same reduction in a message, when it takes longer than [`PATIENCE`]. A round is
+//! complete, or the master has it: that is decided by one atomic operation (see `word`), so every
+//! contribution counts exactly once whatever happens in between.
 //!
 //! # Layout
 //! A board is a sequence of atomic words, zero at first, of which these are used:
@@ -21,9 +22,9 @@
 //! | marks: how many reductions the master works on, by hash | 64 |
 //! | a slot for each cell and rank: the reduction, when it was called, lengths, terms, body | `slot_words` each |
 //!
-//! A rank writes its slot before it joins a round. Until all have left the round, it writes nothing there but another
-//! contribution to the same reduction, should it have left and come back. Nothing is read or written but as an atomic: whatever another
-//! process does to this memory, here it is bits only.
+//! A rank writes its slot before it joins a round. Until all have left the round, it writes nothing there but
+//! another contribution to the same reduction, should it have left and come back. Nothing is read or written
+//! but as an atomic: whatever another process does to this memory, here it is bits only.
 
 mod clerk;
 mod round;
@@ -51,8 +52,8 @@ use self::{
 };
 use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Rounds at a time. The calls of one name use two cells in turn. A rank that calls the next but one has seen the next round
-/// complete, and a rank contributes to that only when it has left this one.
+/// Rounds at a time. The calls of one name use two cells in turn. A rank that calls the next but one has seen
+/// the next round complete, and a rank contributes to that only when it has left this one.
 pub const CELLS: usize = 32;
 
 /// How long a round stays incomplete at most until the master looks, and twice that until it takes it.
@@ -130,8 +131,8 @@ pub fn body_bytes_max(ranks: u32) -> u64 {
     BODY_BYTES_MAX.min(FOLD_BYTES_MAX / u64::from(ranks.max(1)))
 }
 
-/// Whether a contribution to a reduction of this kind may lie on the board of a job of `ranks` ranks, if bodies have at most
-/// `bytes_max` bytes.
+/// Whether a contribution to a reduction of this kind may lie on the board of a job of `ranks` ranks, if
+/// bodies have at most `bytes_max` bytes.
 pub fn suits(spec: &ReductionSpec, ranks: u32, bytes_max: u64) -> bool {
     let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
     let is_short = (1..=bytes_max.min(body_bytes_max(ranks))).contains(&bytes)
@@ -161,15 +162,18 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         Self { memory, ranks, slot_words: slot_words(body_bytes) }
     }
 
-    /// Puts the contribution of `me` on the board. Whether it completes the round: then the others are to be woken up.
+    /// Puts the contribution of `me` on the board. Whether it completes the round: then the others are to be
+    /// woken up.
     ///
-    /// `None` if its cell is taken, or the master works on this reduction already: it is to be told in a message.
+    /// `None` if its cell is taken, or the master works on this reduction already: it is to be told in a
+    /// message.
     pub fn place(&self, me: Rank, called: Duration, entry: &Entry<'_>) -> Option<(Spot, bool)> {
         let reduction = entry.reduction;
         let cell = cell_of(reduction);
         let word = self.state(cell);
         word.join(me.0, self.ranks)?;
-        // While a rank is in a round, the ranks that were there write nothing else: others may be about to read it.
+        // While a rank is in a round, the ranks that were there write nothing else: others may be about to
+        // read it.
         let is_other = |first| self.slot(cell, Rank(first)).reduction() != reduction;
         if self.is_marked(reduction) || word.ranks().next().is_some_and(is_other) {
             return None;
@@ -195,7 +199,8 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         Some((spot, completes))
     }
 
-    /// Whether others are about to make room for a contribution of `me`: they have still to take what an earlier round yields.
+    /// Whether others are about to make room for a contribution of `me`: they have still to take what an
+    /// earlier round yields.
     pub fn is_cleared_for(&self, me: Rank, reduction: ReductionId) -> bool {
         let word = self.state(cell_of(reduction));
         word.phase() == Phase::Complete && !word.contains(me.0)
@@ -217,13 +222,14 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         self.leave(cell, me, generation, Phase::Open)
     }
 
-    /// `me` looks at the board by itself until it is about to [sleep](Self::sleep): nobody wakes it up meanwhile.
+    /// `me` looks at the board by itself until it is about to [sleep](Self::sleep): nobody wakes it up
+    /// meanwhile.
     pub fn watch(&self, me: Rank) {
         self.watchers().fetch_or(1 << me.0, SeqCst);
     }
 
-    /// `me` has to be woken up again. It looks once more afterwards: either it sees that a round is complete, or the rank that
-    /// completes the round sees that it sleeps.
+    /// `me` has to be woken up again. It looks once more afterwards: either it sees that a round is complete,
+    /// or the rank that completes the round sees that it sleeps.
     pub fn sleep(&self, me: Rank) {
         self.watchers().fetch_and(!(1 << me.0), SeqCst);
     }

@@ -37,7 +37,8 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
         self.slot(rank).body().map(|(bytes, _)| bytes)
     }
 
-    /// Copies what `rank` has contributed from the byte `start` on, a multiple of 8, and as much as `to` has room for.
+    /// Copies what `rank` has contributed from the byte `start` on, a multiple of 8, and as much as `to` has
+    /// room for.
     pub fn read(&self, rank: Rank, start: usize, to: &mut [u8]) {
         if let Some((_, words)) = self.slot(rank).body() {
             slot::load(&words[start / 8..], to);

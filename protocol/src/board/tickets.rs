@@ -32,7 +32,8 @@ pub enum Fate<M: AsRef<[AtomicU64]>> {
     Withdrawn,
 }
 
-/// The calls of one rank that are on the board. Of one name there is one at most, and then none with the master.
+/// The calls of one rank that are on the board. Of one name there is one at most, and then none with the
+/// master.
 #[derive(Debug)]
 pub struct Tickets<M, T> {
     me: Rank,
@@ -63,8 +64,8 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         is_first && suits(spec, self.board.ranks, self.bytes_max)
     }
 
-    /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the others woken up.
-    /// `body` is that of what goes with it; at the root it stays there.
+    /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the
+    /// others woken up. `body` is that of what goes with it; at the root it stays there.
     ///
     /// # Errors
     /// Gives the call back if the master is to be told instead.
@@ -94,7 +95,8 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         self.tickets.drain(..).map(|(_, ticket)| ticket)
     }
 
-    /// Takes the calls that do not wait on the board any more, and those of the others that `withdraw` accepts.
+    /// Takes the calls that do not wait on the board any more, and those of the others that `withdraw`
+    /// accepts.
     pub fn settle(&mut self, withdraw: impl Fn(&ReductionId) -> bool) -> Vec<(Ticket<T>, Fate<M>)> {
         let (me, board) = (self.me, &self.board);
         let fate = |(spot, ticket): &mut (Spot, Ticket<T>)| {

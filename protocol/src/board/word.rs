@@ -1,5 +1,6 @@
-//! The state of a round in one word, so that every step of it is one atomic operation: a contribution is on the board, or it
-//! is not, and a round is complete, or the master has it, even if a process dies or sleeps in the middle of something.
+//! The state of a round in one word, so that every step of it is one atomic operation: a contribution is on
+//! the board, or it is not, and a round is complete, or the master has it, even if a process dies or sleeps
+//! in the middle of something.
 
 /// Ranks that fit.
 pub(super) const RANKS_MAX: u32 = 48;
@@ -79,7 +80,8 @@ impl Word {
         Some(Self::new(phase, generation, mask))
     }
 
-    /// `rank` takes its contribution back as long as the round is open, or needs the round no more once it is complete.
+    /// `rank` takes its contribution back as long as the round is open, or needs the round no more once it is
+    /// complete.
     pub fn leave(self, rank: u32, phase: Phase) -> Option<Self> {
         if self.phase() != phase || !self.contains(rank) {
             return None;

@@ -1,7 +1,8 @@
 //! Reads bincode's standard format: integers of variable length, the smallest first; no names and no types.
 //!
-//! bincode's own decoder allocates what a length announces before it looks whether that many bytes follow. This one
-//! believes no length further than the input reaches, so that the memory a value takes is bounded by its encoding.
+//! bincode's own decoder allocates what a length announces before it looks whether that many bytes follow.
+//! This one believes no length further than the input reaches, so that the memory a value takes is bounded by
+//! its encoding.
 
 use alloc::{
     borrow::ToOwned,
@@ -60,11 +61,12 @@ impl Error for DecodeError {
 
 /// How deeply values may be nested. Every struct, enum, option, sequence and map is one.
 ///
-/// Encoding, decoding, combining and dropping recurse. A level takes up to 4 KiB of stack in programs without optimisation,
-/// and threads of the application have 2 MiB.
+/// Encoding, decoding, combining and dropping recurse. A level takes up to 4 KiB of stack in programs without
+/// optimisation, and threads of the application have 2 MiB.
 pub const DEPTH_MAX: u32 = 256;
 
-/// Elements of collections in one value that may take no bytes, such as `()`: nothing else bounds their number.
+/// Elements of collections in one value that may take no bytes, such as `()`: nothing else bounds their
+/// number.
 pub const EMPTY_ELEMENTS_MAX: usize = 1 << 20;
 
 /// What is left of an encoding.

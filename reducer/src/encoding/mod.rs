@@ -1,11 +1,12 @@
 //! The encoding of objects, and what is refused because it would not come back from it.
 //!
-//! The encoding has no names and no types in it: the decoder asks for the fields that the type declares, in order, and
-//! takes the next bytes for them. A value that leaves a field out, or announces another length than it writes, still
-//! encodes, and what comes back is another value. So every encoding is *watched*: it ends in an error where the value
-//! does what the encoding cannot express. What cannot be seen while encoding, such as a field that is never written or
-//! two fields that are read in the other order, shows when the value is decoded and encoded again. That is done with the
-//! first body of a type in a process, and again with each that shows a struct or variant not seen before.
+//! The encoding has no names and no types in it: the decoder asks for the fields that the type declares, in
+//! order, and takes the next bytes for them. A value that leaves a field out, or announces another length
+//! than it writes, still encodes, and what comes back is another value. So every encoding is *watched*: it
+//! ends in an error where the value does what the encoding cannot express. What cannot be seen while
+//! encoding, such as a field that is never written or two fields that are read in the other order, shows when
+//! the value is decoded and encoded again. That is done with the first body of a type in a process, and again
+//! with each that shows a struct or variant not seen before.
 
 mod serializer;
 mod watch;
@@ -65,7 +66,8 @@ fn known<T: 'static>() -> Option<Parts> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<T>()).copied()
 }
 
-/// The encoding of `value`, its sequences and maps in the order of their bytes if `SORTED`; and what has been seen in it.
+/// The encoding of `value`, its sequences and maps in the order of their bytes if `SORTED`; and what has been
+/// seen in it.
 fn watched<T: Serialize, const SORTED: bool>(value: &T) -> Result<(Vec<u8>, Parts), BodyError> {
     let watch = Watch::default();
     let bytes =

@@ -12,7 +12,8 @@ use serde::{
 
 use super::watch::{Place, Watch};
 
-/// A value that is watched while it is serialized. If `SORTED`, its sequences and maps are in the order of their bytes.
+/// A value that is watched while it is serialized. If `SORTED`, its sequences and maps are in the order of
+/// their bytes.
 pub(super) struct Watched<'w, T: ?Sized, const SORTED: bool> {
     value: &'w T,
     place: Place<'w>,

@@ -6,7 +6,8 @@ use everfold_protocol::codec::DEPTH_MAX;
 use everfold_runtime::body::Unfit;
 use serde::ser::Error;
 
-/// Structs and variants that have been seen, each as one of 64 bits by its hash: two that share one are seen as one.
+/// Structs and variants that have been seen, each as one of 64 bits by its hash: two that share one are seen
+/// as one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts(u64);
 

@@ -9,11 +9,11 @@ use mpi::traits::*;
 use super::{Environment, Launch, LaunchError, Secret, Transport};
 
 impl Launch {
-    /// Joins the job that the processes of an MPI communicator are, each with the rank that it has there. A collective
-    /// call. MPI is not needed any more afterwards, and goes on beside everfold.
+    /// Joins the job that the processes of an MPI communicator are, each with the rank that it has there. A
+    /// collective call. MPI is not needed any more afterwards, and goes on beside everfold.
     ///
-    /// Where the processes are on several hosts, the name that MPI calls rank 0's host by has to lead to it, also on that host
-    /// itself: where it means 127.0.1.1 there, nobody else finds rank 0.
+    /// Where the processes are on several hosts, the name that MPI calls rank 0's host by has to lead to it,
+    /// also on that host itself: where it means 127.0.1.1 there, nobody else finds rank 0.
     ///
     /// # Errors
     /// The system has no randomness, or rank 0 no free port.

@@ -1,9 +1,9 @@
 //! How the processes of a job come about.
 //!
 //! A program that is started alone starts its own workers: copies of itself on this machine, supervised by
-//! [`local`]. A program that finds a job in its [`environment`] joins it, whether it was started by the embedded
-//! supervisor, `everfold run`, `mpirun`, `srun` or a script. With the feature `mpi`, the ranks of a program that uses MPI
-//! tell each other of the job over MPI: `Launch::from_mpi`.
+//! [`local`]. A program that finds a job in its [`environment`] joins it, whether it was started by the
+//! embedded supervisor, `everfold run`, `mpirun`, `srun` or a script. With the feature `mpi`, the ranks of a
+//! program that uses MPI tell each other of the job over MPI: `Launch::from_mpi`.
 
 #[cfg(feature = "mpi")]
 mod beside_mpi;
@@ -41,8 +41,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on this
-    /// machine, with the same arguments.
+    /// Joins the job that the environment describes; without one, starts `ranks` copies of this program on
+    /// this machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
         let (transport, config) = (Transport::Auto, Config::default());
         Self { ranks, transport, config, survive_deaths: false, environment: None }
@@ -54,10 +54,11 @@ impl Launch {
         self
     }
 
-    /// Lets a locally started job end well although signals have killed some of its processes, if all others end well.
+    /// Lets a locally started job end well although signals have killed some of its processes, if all others
+    /// end well.
     ///
-    /// For programs that know how to go on. It covers SIGKILL and crashes, but neither rank 0, which hosts the master, nor
-    /// a process that exits with a code of its own, as after a panic or an error.
+    /// For programs that know how to go on. It covers SIGKILL and crashes, but neither rank 0, which hosts
+    /// the master, nor a process that exits with a code of its own, as after a panic or an error.
     pub fn survive_deaths(mut self) -> Self {
         self.survive_deaths = true;
         self
@@ -73,12 +74,12 @@ impl Launch {
 /// Runs `program` in every process of the job, and ends the session when it has ended.
 ///
 /// In a program that was started alone, `program` runs in the copies only. The process that the user started
-/// supervises them: it forwards their output with rank prefixes, takes them along when it is interrupted or killed, and
-/// returns when all have ended well. If some have not, it exits with the exit code of the one that failed first; see
-/// [`Launch::survive_deaths`] for those that were killed.
+/// supervises them: it forwards their output with rank prefixes, takes them along when it is interrupted or
+/// killed, and returns when all have ended well. If some have not, it exits with the exit code of the one
+/// that failed first; see [`Launch::survive_deaths`] for those that were killed.
 ///
-/// A program that a process of a job starts is no part of that job, although it inherits the variables: it starts a job of
-/// its own, as if it had been started alone.
+/// A program that a process of a job starts is no part of that job, although it inherits the variables: it
+/// starts a job of its own, as if it had been started alone.
 ///
 /// # Errors
 /// In the copies the error that `program` returns; in all processes the reason why the job cannot start, see
@@ -158,13 +159,14 @@ where
 impl Session {
     /// Joins the job that `environment` describes and waits until all its processes have.
     ///
-    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master. It blocks the thread meanwhile, but
-    /// may do so inside an asynchronous runtime. It raises the soft limit of open files to the hard one, up to 65 536, and so
-    /// for processes that this one starts.
+    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master. It blocks the
+    /// thread meanwhile, but may do so inside an asynchronous runtime. It raises the soft limit of open files
+    /// to the hard one, up to 65 536, and so for processes that this one starts.
     ///
     /// # Errors
-    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, rank 0 cannot listen there, or a process that has started
-    /// this one has the same place, and [`Error::Join`] if the job does not come about.
+    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, rank 0 cannot listen there, or
+    /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
+    /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {

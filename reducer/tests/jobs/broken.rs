@@ -1,4 +1,5 @@
-//! Bodies that cannot be encoded, decoded or combined end their reduction in an error, on every rank, and nothing else.
+//! Bodies that cannot be encoded, decoded or combined end their reduction in an error, on every rank, and
+//! nothing else.
 
 use everfold::{ElementWise, Order, Path, ReduceError, ReducerBody, Refusal, Session, Sum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
@@ -16,7 +17,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("broken::elements_in_a_long_window", 4, |session| elements(session, 100_000));
 }
 
-/// What does not work with a body. It is a number to the encoding, because a variant that is new is decoded at the call.
+/// What does not work with a body. It is a number to the encoding, because a variant that is new is decoded
+/// at the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "u32", from = "u32")]
 enum Trouble {

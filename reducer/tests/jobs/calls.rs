@@ -39,7 +39,8 @@ async fn a_loop(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Computes before some of the calls, or waits in another way, so that now this thread and now that one hears the master.
+/// Computes before some of the calls, or waits in another way, so that now this thread and now that one hears
+/// the master.
 async fn a_loop_with_pauses(session: Session) -> everfold::Result<()> {
     let me = session.rank().0;
     for call in 0..600 {

@@ -238,7 +238,8 @@ impl ReducerBody for Text {
     }
 }
 
-/// Hundreds of reductions are under way, and some ranks die after some of them: each ends, well or naming them.
+/// Hundreds of reductions are under way, and some ranks die after some of them: each ends, well or naming
+/// them.
 async fn dying_at_work(session: Session, deaths: &[(u32, u64)]) -> everfold::Result<()> {
     let (me, ranks) = (session.rank().0, session.size());
     let dead = path(deaths.iter().map(|(rank, _)| *rank));
@@ -322,7 +323,8 @@ async fn the_first_failure_gives_the_code(session: Session) -> everfold::Result<
     }
     assert_failed(future.await, [2]);
     if session.rank() == 1 {
-        // The others may hear of a death before the supervisor does, which tells the first by whom it finds dead first.
+        // The others may hear of a death before the supervisor does, which tells the first by whom it finds
+        // dead first.
         wait_until("the supervisor knows", || !std::fs::exists(format!("/proc/{process}")).unwrap());
         return die(&Way::Abort);
     }

@@ -1,4 +1,5 @@
-//! Ranks that call one reduction with different arguments: all of them hear on what they disagree, and who with whom.
+//! Ranks that call one reduction with different arguments: all of them hear on what they disagree, and who
+//! with whom.
 
 use std::{any::type_name, collections::BTreeSet, time::Duration};
 
@@ -214,7 +215,8 @@ async fn all_heard(session: &Session, name: &str, refusal: &Refusal) -> everfold
     Ok(())
 }
 
-/// Rank 2 has used the name once on its own, so its first call with the others is its second one of that name.
+/// Rank 2 has used the name once on its own, so its first call with the others is its second one of that
+/// name.
 async fn out_of_step(session: &Session, odd_first: bool) -> everfold::Result<()> {
     let odd = session.rank() == ODD;
     if odd {

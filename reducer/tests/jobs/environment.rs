@@ -342,7 +342,8 @@ async fn until_told(session: Session) -> everfold::Result<()> {
     sums(session).await
 }
 
-/// A process that was refused and stays connected says nothing for the one that took its place, and its end is not that one's.
+/// A process that was refused and stays connected says nothing for the one that took its place, and its end
+/// is not that one's.
 fn who_was_refused_goes_later() {
     let job = Job::new("tcp", "environment::until_told");
     let told = std::env::temp_dir().join(format!("everfold-told-{}", std::process::id()));

@@ -36,7 +36,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
 }
 
-/// What the order prescribes: neighbours meet in pairs, then their results, and so on; who has none goes on alone.
+/// What the order prescribes: neighbours meet in pairs, then their results, and so on; who has none goes on
+/// alone.
 fn reference<T>(leaves: impl IntoIterator<Item = Option<T>>, combine: impl Fn(T, T) -> T) -> Option<T> {
     let mut row: Vec<Option<T>> = leaves.into_iter().collect();
     while row.len() > 1 {
@@ -192,7 +193,8 @@ async fn without_a_rank(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Rank 1 dies before rank 4 contributes, and after its own contributions have come; the long ones need a replica for that.
+/// Rank 1 dies before rank 4 contributes, and after its own contributions have come; the long ones need a
+/// replica for that.
 async fn after_a_death(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let mut news = session.events();

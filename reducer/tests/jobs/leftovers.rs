@@ -96,7 +96,8 @@ fn leaves_nothing(program: &str, transport: &str, end: impl Fn(&mut Process) -> 
             assert_eq!(Process::spawn(next).ended().code, 0);
         }
     }
-    // Something that others on this machine make is gone soon or not ours; they do not make files all the time.
+    // Something that others on this machine make is gone soon or not ours; they do not make files all the
+    // time.
     wait_until("nothing new is in /dev/shm", || content("/dev/shm").is_subset(&shared_memory));
     assert_eq!(files(&directory), Vec::<PathBuf>::new());
     remove_dir_all(directory).unwrap();

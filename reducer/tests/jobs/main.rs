@@ -1,8 +1,8 @@
 //! Whole jobs of real processes: values, errors, deaths, strangers, and what is left behind.
 //!
-//! This program is both the test runner and what the jobs run. Started by `cargo test`, it runs each test in turn; a test
-//! starts the program again as `run PROGRAM RANKS TRANSPORT`, which becomes a job as every everfold program does: it
-//! starts copies of itself and supervises them. The same can be done by hand:
+//! This program is both the test runner and what the jobs run. Started by `cargo test`, it runs each test in
+//! turn; a test starts the program again as `run PROGRAM RANKS TRANSPORT`, which becomes a job as every
+//! everfold program does: it starts copies of itself and supervises them. The same can be done by hand:
 //!
 //! ```text
 //! cargo test --release -p everfold --test jobs                             every test
@@ -11,9 +11,9 @@
 //! cargo test --release -p everfold --test jobs -- run values::sums 5 tcp   one program, with its output
 //! ```
 //!
-//! A program says on each rank when it comes to its end; a value or an error that is not as it should be makes its rank
-//! panic. Each test has a deadline, after which the whole job is killed and the test has failed, and after each test
-//! no process of it may be left.
+//! A program says on each rank when it comes to its end; a value or an error that is not as it should be
+//! makes its rank panic. Each test has a deadline, after which the whole job is killed and the test has
+//! failed, and after each test no process of it may be left.
 
 // Tables of scenarios have the types that they have.
 #![allow(clippy::type_complexity)]

@@ -78,7 +78,8 @@ async fn arguments(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Arguments that are wrong on one rank only: the others do not notice, and may wait for it to get them right.
+/// Arguments that are wrong on one rank only: the others do not notice, and may wait for it to get them
+/// right.
 async fn one_rank_alone(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let others = Group::of([0, 2, 3]);

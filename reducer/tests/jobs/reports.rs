@@ -13,11 +13,13 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("reports::a_late_request", 6, a_late_request);
 }
 
-/// Elements of 8 bytes: one that travels to all, inlined, one segment, several segments with a short last one.
+/// Elements of 8 bytes: one that travels to all, inlined, one segment, several segments with a short last
+/// one.
 const LENGTHS: [usize; 4] = [1, 1000, 100_000, 700_001];
 
-/// Each partial that is folded into another one is read once, so the number of tasks and of bytes follows. What is very short
-/// is read and folded by everyone who is to have the result; what is short and travels inlined, by one or by everyone.
+/// Each partial that is folded into another one is read once, so the number of tasks and of bytes follows.
+/// What is very short is read and folded by everyone who is to have the result; what is short and travels
+/// inlined, by one or by everyone.
 async fn counts(session: Session) -> everfold::Result<()> {
     let groups = [session.world(), Group::of([1, 2, 5]), Group::of([4])];
     for length in LENGTHS {
@@ -46,8 +48,8 @@ async fn counts(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Where ranks share memory everyone folds what lies there side by side, unless it lies there at a bad moment; messages with so
-/// much would be too long.
+/// Where ranks share memory everyone folds what lies there side by side, unless it lies there at a bad
+/// moment; messages with so much would be too long.
 async fn short_ones(session: Session) -> everfold::Result<()> {
     let shares_memory = std::env::var("EVERFOLD_TRANSPORT").is_ok_and(|transport| transport != "tcp");
     let mut folded_by_all = 0;

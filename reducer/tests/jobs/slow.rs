@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::suite::Suite;
 
 const PING: Duration = Duration::from_millis(20);
-/// The master looks for late tasks a dozen times meanwhile, and once more after them for whoever takes longer than others.
+/// The master looks for late tasks a dozen times meanwhile, and once more after them for whoever takes longer
+/// than others.
 const FOLD: Duration = PING.saturating_mul(30);
 
 /// Folds that this process has begun.

@@ -1,5 +1,5 @@
-//! A rank stops in the middle of reading the others' originals, and stays like that: neither its connections break nor does
-//! it take another byte.
+//! A rank stops in the middle of reading the others' originals, and stays like that: neither its connections
+//! break nor does it take another byte.
 
 use std::{
     process::{Command, Stdio},
@@ -32,8 +32,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     });
 }
 
-/// The same command where sockets hold less than one answer, so that a rank is bound to stop in the middle of some. Where a
-/// network of its own is not allowed it runs as it is.
+/// The same command where sockets hold less than one answer, so that a rank is bound to stop in the middle of
+/// some. Where a network of its own is not allowed it runs as it is.
 fn with_short_sockets(job: Command) -> Command {
     const PREPARE: &str = "ip link set lo up && cd /proc/sys/net/ipv4 && \
         echo 4096 65536 65536 >tcp_rmem && echo 4096 16384 65536 >tcp_wmem && cd -";

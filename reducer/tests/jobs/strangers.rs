@@ -1,6 +1,7 @@
 //! Whoever else talks to the ports of a job does not disturb it.
 //!
-//! The messages of the handshake are written out here once more, because the library only ever sends good ones.
+//! The messages of the handshake are written out here once more, because the library only ever sends good
+//! ones.
 
 use std::{
     io::{self, Read, Write},
@@ -249,7 +250,8 @@ async fn at_the_master(session: Session) -> everfold::Result<()> {
     })
     .await?;
     disturbed(&session, async || {
-        // With the secret, but the rank has a connection already, or does not exist, or the port is not for that.
+        // With the secret, but the rank has a connection already, or does not exist, or the port is not for
+        // that.
         for rank in 0..4 {
             target.has_no_business(ProcessId::first(rank), Purpose::Control).await;
         }
@@ -318,7 +320,8 @@ async fn in_a_crowd(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Hundreds who connect and say nothing, where a process may have 64 descriptors: nobody ends for it, and nobody waits.
+/// Hundreds who connect and say nothing, where a process may have 64 descriptors: nobody ends for it, and
+/// nobody waits.
 fn a_crowd() {
     let file = std::env::temp_dir().join(format!("everfold-crowd-{}", std::process::id()));
     let job = crate::process::job("strangers::in_a_crowd", 4, "tcp");

@@ -90,8 +90,8 @@ impl Suite {
         self.programs.remove(name)
     }
 
-    /// Runs the tests that `arguments` name. Knows what `cargo test` may pass on; flags without a meaning here are
-    /// ignored.
+    /// Runs the tests that `arguments` name. Knows what `cargo test` may pass on; flags without a meaning
+    /// here are ignored.
     pub(crate) fn run(self, arguments: &[&str]) -> ExitCode {
         let has = |flag: &str| arguments.contains(&flag);
         let mut filters = Vec::new();

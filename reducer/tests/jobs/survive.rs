@@ -155,7 +155,8 @@ async fn another_root(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Counts contributions. Rank 1 dies of all four: it reads them when it receives the result, or folds the last.
+/// Counts contributions. Rank 1 dies of all four: it reads them when it receives the result, or folds the
+/// last.
 #[derive(Serialize)]
 struct Deadly(u32);
 
@@ -274,8 +275,9 @@ async fn frozen_master(session: Session) -> everfold::Result<()> {
     session.allreduce("all are here", Sum(vec![1u8])).await?;
     if session.rank() == 0 {
         freeze(PING * 30)?;
-        // The others have left, but what they had contributed came inlined and still counts. On the board the call may complete
-        // the round before anybody here has seen them go: the report then knows of no death.
+        // The others have left, but what they had contributed came inlined and still counts. On the board the
+        // call may complete the round before anybody here has seen them go: the report then knows of no
+        // death.
         let late = session.allreduce("late", Sum(vec![1u8])).await?;
         assert_eq!(late.value, Some(Sum(vec![3])));
         assert!(late.report.survived.is_subset(&path([1, 2])), "{}", late.report);

@@ -60,7 +60,8 @@ async fn works(session: &Session, name: &str) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Those that leave it out hear it, and nothing of theirs is contributed; with the field written there is the right value.
+/// Those that leave it out hear it, and nothing of theirs is contributed; with the field written there is the
+/// right value.
 async fn a_field_that_is_left_out(session: Session) -> everfold::Result<()> {
     let me = session.rank().0;
     if me != 1 {

@@ -1,8 +1,8 @@
 //! Lets the worker's machine act on sockets, threads and memory.
 //!
-//! The thread that has an event for the machine takes it in and does at once what follows: the application's thread that calls,
-//! the thread that has folded, the I/O thread that hears the master. No event is handed over to another thread only to
-//! be heard there.
+//! The thread that has an event for the machine takes it in and does at once what follows: the application's
+//! thread that calls, the thread that has folded, the I/O thread that hears the master. No event is handed
+//! over to another thread only to be heard there.
 
 use std::{
     collections::BTreeMap,
@@ -72,7 +72,8 @@ pub(crate) struct Driver {
     /// The I/O thread, and its runtime.
     thread: ThreadId,
     runtime: tokio::runtime::Handle,
-    /// Wakes the I/O thread's [`Driver::drive`]: there are messages to send, a timeout is due earlier, or all is over.
+    /// Wakes the I/O thread's [`Driver::drive`]: there are messages to send, a timeout is due earlier, or all
+    /// is over.
     wake: Notify,
     inlet: Inlet,
     bell: Option<Bell>,
@@ -245,7 +246,8 @@ impl Driver {
         }
     }
 
-    /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master says nothing more.
+    /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master
+    /// says nothing more.
     async fn attend(self: &Arc<Self>, ears: &Ears) -> io::Result<bool> {
         tokio::select! {
             biased;
@@ -345,7 +347,8 @@ impl Driver {
 
     /// Sends what could not be sent at once, and lets time pass, until all is over.
     async fn drive(self: &Arc<Self>) -> io::Result<()> {
-        // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence lasts.
+        // A master that is frozen takes nothing after a while; nobody must wait for it longer than silence
+        // lasts.
         let mut patience: Option<tokio::time::Instant> = None;
         loop {
             let (due, line, interval) = {
@@ -549,7 +552,8 @@ impl Driver {
         });
     }
 
-    /// Lets members of the team here talk with its deputy. They may know of each other before this process knows of the job.
+    /// Lets members of the team here talk with its deputy. They may know of each other before this process
+    /// knows of the job.
     async fn host(
         self: Arc<Self>,
         mut members: tokio_mpsc::UnboundedReceiver<(ProcessId, BoxStream, Seals)>,
@@ -580,7 +584,8 @@ impl Driver {
         let RankConfig { job, process: sender, .. } = self.config;
         let header = Header { job, epoch: inner.part.machine().epoch(), sender };
         if let Err(error) = inner.outlet.send(&header, inner.limits.frame_bytes_max) {
-            // Bodies are checked against the limits before; what is left over is a defect, not a reason to hang.
+            // Bodies are checked against the limits before; what is left over is a defect, not a reason to
+            // hang.
             tracing::error!(%error, "cannot tell the master");
             let driver = self.clone();
             self.runtime.spawn(async move { driver.take(Event::MasterLost) });

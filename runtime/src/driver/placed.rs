@@ -125,7 +125,8 @@ impl Driver {
         self.end(settled);
     }
 
-    /// Ends calls whose rounds are complete. To be called when nothing is locked: threads that wait for them are woken up.
+    /// Ends calls whose rounds are complete. To be called when nothing is locked: threads that wait for them
+    /// are woken up.
     pub(super) fn end(&self, settled: Settled) {
         for (placed, round) in settled.complete {
             let (to, result) = placing::end(self.config.process.rank, placed, round);

@@ -42,7 +42,8 @@ impl Progress {
         self.0.set(Step::Ours);
     }
 
-    /// Why `task` was not done, after its fold has panicked here. `own_number` is that of this rank's operand, if it has one.
+    /// Why `task` was not done, after its fold has panicked here. `own_number` is that of this rank's
+    /// operand, if it has one.
     pub(super) fn blame(&self, me: ProcessId, task: &Task, own_number: usize) -> ExecutionError {
         let message = format!("the message of the panic is in the output of rank {}", me.rank);
         let sources = task.sources.iter().map(|source| &source.path);
@@ -77,8 +78,8 @@ fn all(paths: &[&Path]) -> Path {
     paths.iter().flat_map(|path| path.iter()).collect()
 }
 
-/// Those of `operands` that are most likely to blame: what was combined well before is not suspected while there is
-/// something that was not.
+/// Those of `operands` that are most likely to blame: what was combined well before is not suspected while
+/// there is something that was not.
 fn suspects(operands: &[&Path]) -> Path {
     let originals: Vec<&Path> = operands.iter().copied().filter(|path| path.len() == 1).collect();
     if originals.is_empty() { all(operands) } else { all(&originals) }

@@ -30,9 +30,10 @@ const AHEAD_BYTES: u64 = 4 << 20;
 const AHEAD_MAX: u64 = 16;
 
 impl Share {
-    /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work on it any more. What
-    /// could not be reached, or was damaged, may come with another call; then it stays readable for others meanwhile. So may
-    /// all of it, if there is no memory beside this rank's contribution now, or no window to show it.
+    /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work
+    /// on it any more. What could not be reached, or was damaged, may come with another call; then it stays
+    /// readable for others meanwhile. So may all of it, if there is no memory beside this rank's contribution
+    /// now, or no window to show it.
     ///
     /// # Errors
     /// A piece does not fit; the body is then of no use.
@@ -93,7 +94,8 @@ impl Share {
             }
             Kind::Array(array) => {
                 let original = array.original().map_err(|error| ExecutionError::blame(self.me, error))?;
-                // All originals are folded; nobody reads this one any more, unless it is itself a part of the result.
+                // All originals are folded; nobody reads this one any more, unless it is itself a part of the
+                // result.
                 let progress = array.collected.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let in_result = |window: &WindowRef| {
                     let pieces = pieces.iter().map(|piece| &piece.data);
@@ -129,8 +131,8 @@ impl Share {
         }
     }
 
-    /// Puts the decoded `bytes` of `process` in the place of this rank's object, and shows them if they did not come
-    /// in a message. Where they `must` be shown and cannot be, the object stays as it is.
+    /// Puts the decoded `bytes` of `process` in the place of this rank's object, and shows them if they did
+    /// not come in a message. Where they `must` be shown and cannot be, the object stays as it is.
     fn replace(
         &self,
         process: ProcessId,
@@ -158,8 +160,8 @@ impl Share {
         ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) }
     }
 
-    /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, and nobody's link waits for
-    /// the end of another's answer.
+    /// Copies `parts`, one after the other. Some are asked for ahead: they lie at different peers, and
+    /// nobody's link waits for the end of another's answer.
     async fn collect_parts(
         &self,
         peers: &Peers,
@@ -206,7 +208,8 @@ impl Share {
 }
 
 impl Array {
-    /// What lies behind the byte `done`, in parts: long ones would keep this rank at one peer, and staging long.
+    /// What lies behind the byte `done`, in parts: long ones would keep this rank at one peer, and staging
+    /// long.
     fn parts(&self, pieces: Vec<Piece>, done: u64) -> Vec<Piece> {
         let element_bytes = self.element_bytes.max(1) as u64;
         let longest = (PART_BYTES / element_bytes).max(1) * element_bytes;

@@ -32,8 +32,8 @@ use crate::{
 };
 
 impl Share {
-    /// Does `task`: reads its sources and folds them into this rank's partial. `done` hears where that is readable and
-    /// what it cost, or whose data it could not be done with; the partial is then as it was.
+    /// Does `task`: reads its sources and folds them into this rank's partial. `done` hears where that is
+    /// readable and what it cost, or whose data it could not be done with; the partial is then as it was.
     pub async fn execute(
         self: Arc<Self>,
         peers: &Peers,
@@ -101,8 +101,8 @@ impl Share {
         }
     }
 
-    /// The number of this rank's own operand, and where all operands lie in the group. If it has none, the first source takes
-    /// its place.
+    /// The number of this rank's own operand, and where all operands lie in the group. If it has none, the
+    /// first source takes its place.
     fn operands(&self, task: &Task) -> (usize, Vec<Span>) {
         let own = Some(&task.own).filter(|own| !own.is_empty());
         let own_number = self.own_number(task);
@@ -253,8 +253,8 @@ impl Share {
         })
     }
 
-    /// The executor asks once it holds the buffer that it writes to; the thread that puts the result in its place waits for
-    /// that.
+    /// The executor asks once it holds the buffer that it writes to; the thread that puts the result in its
+    /// place waits for that.
     fn check_open(&self) -> Result<(), ExecutionError> {
         match self.over.load(Ordering::SeqCst) {
             true => Err(ExecutionError::blame(self.me, "the reduction is over here")),

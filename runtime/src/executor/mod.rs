@@ -1,7 +1,7 @@
 //! One rank's share of a reduction, and what is done with it: fold, publish, collect.
 //!
-//! Reading peers is asynchronous; folding runs on the runtime's threads for blocking work, never on the thread that
-//! serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
+//! Reading peers is asynchronous; folding runs on the runtime's threads for blocking work, never on the
+//! thread that serves windows and messages. Only what is shorter than a hand-over is folded on the spot.
 
 //!
 //! | module | holds |
@@ -43,8 +43,8 @@ use crate::{
     },
 };
 
-/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread. Only with
-/// operations that are ours: nobody knows how long others take.
+/// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
+/// Only with operations that are ours: nobody knows how long others take.
 const ON_THE_SPOT_BYTES: usize = 128 << 10;
 
 /// What this rank put into a reduction and what has become of it.
@@ -55,8 +55,8 @@ pub struct Share {
     order: Order,
     /// Whether partials stay in this process: at the root, where the result arrives.
     private: bool,
-    /// Whether the result takes the place of what grows here. A task that was given up elsewhere may still be under way:
-    /// nothing is folded into the result.
+    /// Whether the result takes the place of what grows here. A task that was given up elsewhere may still be
+    /// under way: nothing is folded into the result.
     over: AtomicBool,
     shown: Shown,
     /// Windows on copies of others' originals.
@@ -188,8 +188,8 @@ pub enum ShareError {
 }
 
 impl Share {
-    /// Makes `body` this rank's original: readable for peers unless this rank is the root. `may_come_back`: it may have to be
-    /// [renewed](Self::renew).
+    /// Makes `body` this rank's original: readable for peers unless this rank is the root. `may_come_back`:
+    /// it may have to be [renewed](Self::renew).
     ///
     /// # Errors
     /// The body cannot be encoded, or no window is free.
@@ -259,7 +259,8 @@ impl Share {
         }
     }
 
-    /// Makes the body the original again that it was when it was contributed. To be called when no task works on this share.
+    /// Makes the body the original again that it was when it was contributed. To be called when no task works
+    /// on this share.
     pub fn renew(&self) {
         if let Kind::Array(array) = &self.kind {
             let partial = array.partial.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -278,7 +279,8 @@ impl Share {
         matches!(&self.kind, Kind::Array(array) if array.predefined)
     }
 
-    /// Whether giving the body back takes longer than handing that over to another thread. Of an object nobody knows.
+    /// Whether giving the body back takes longer than handing that over to another thread. Of an object
+    /// nobody knows.
     pub fn is_long_to_drop(&self) -> bool {
         match &self.kind {
             Kind::Array(array) => array.bytes > 1 << 20,
@@ -313,8 +315,8 @@ impl Share {
         Ok(data)
     }
 
-    /// Makes the body of a `result` that lies in the partial: takes that, if both are memory of the same kind, or copies it. Nobody
-    /// else needs it any more.
+    /// Makes the body of a `result` that lies in the partial: takes that, if both are memory of the same
+    /// kind, or copies it. Nobody else needs it any more.
     async fn put_in_place(
         &self,
         result: Arc<Buffer>,
@@ -367,7 +369,8 @@ impl Share {
 }
 
 impl Array {
-    /// Takes in that the partial is folded anew from this byte on: what was copied there of a result is no more.
+    /// Takes in that the partial is folded anew from this byte on: what was copied there of a result is no
+    /// more.
     fn forget_result(&self, start: u64) {
         let mut progress = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
         if progress.beside {

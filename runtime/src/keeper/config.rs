@@ -15,13 +15,15 @@ pub struct KeeperConfig {
     pub job: JobId,
     /// Which process of it this is.
     pub process: ProcessId,
-    /// What the acknowledgement of [`Medium::Disk`](super::Medium::Disk) means. Default: [`Durability::Stored`].
+    /// What the acknowledgement of [`Medium::Disk`](super::Medium::Disk) means. Default:
+    /// [`Durability::Stored`].
     pub durability: Durability,
-    /// Most bytes in [`Medium::Memory`](super::Medium::Memory) at any time. Default: 1 GiB. Less protects less; more takes memory from the
-    /// application.
+    /// Most bytes in [`Medium::Memory`](super::Medium::Memory) at any time. Default: 1 GiB. Less protects
+    /// less; more takes memory from the application.
     pub memory_bytes_max: u64,
-    /// Most bytes on their way to disk at any time; more wait. A single record may be longer. Default: 64 MiB. Less
-    /// lets a disk idle; more takes memory from the application while the disk is slow. At most 4 GiB count.
+    /// Most bytes on their way to disk at any time; more wait. A single record may be longer. Default: 64
+    /// MiB. Less lets a disk idle; more takes memory from the application while the disk is slow. At most 4
+    /// GiB count.
     pub queue_bytes_max: u64,
 }
 

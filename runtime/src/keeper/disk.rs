@@ -1,7 +1,7 @@
 //! The files of one process.
 //!
-//! Nothing touches the disk before the first call needs it. All calls block; reads do not wait for writes. The last
-//! holder closes the store and removes its files.
+//! Nothing touches the disk before the first call needs it. All calls block; reads do not wait for writes.
+//! The last holder closes the store and removes its files.
 
 use std::{
     path::PathBuf,

@@ -1,9 +1,9 @@
 //! The keeper: what is kept, what is released, how much at most.
 //!
-//! A reduction is known from the first thing that is kept of it until it is released. Releasing it drops what is in
-//! memory and one end of a channel, whose other ends are with everything of it that is still on its way to disk: that
-//! is how it learns that it is not wanted any more. Jobs are queued under the same lock, so that the removal of a
-//! reduction's records comes after the last of them.
+//! A reduction is known from the first thing that is kept of it until it is released. Releasing it drops what
+//! is in memory and one end of a channel, whose other ends are with everything of it that is still on its way
+//! to disk: that is how it learns that it is not wanted any more. Jobs are queued under the same lock, so
+//! that the removal of a reduction's records comes after the last of them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,8 +23,8 @@ use super::{
     writer::{Job, Put, Writer},
 };
 
-/// Released reductions that are remembered, to refuse what comes late. One that is forgotten costs room until the
-/// keeper is closed, and mixes up nothing: an id never names two reductions.
+/// Released reductions that are remembered, to refuse what comes late. One that is forgotten costs room until
+/// the keeper is closed, and mixes up nothing: an id never names two reductions.
 const RELEASED_MAX: usize = 4096;
 /// Bytes from which giving memory back takes longer than handing that over to another thread.
 const LONG_DROP_BYTES: u64 = 1 << 20;
@@ -38,10 +38,11 @@ pub enum Medium {
     Disk,
 }
 
-/// What one process keeps. Making it costs nothing; the first record for the disk makes the thread and the files.
+/// What one process keeps. Making it costs nothing; the first record for the disk makes the thread and the
+/// files.
 ///
-/// Dropping it does the work of [`close`](Self::close) in its own time; a process that ends before leaves the files to
-/// be found by others.
+/// Dropping it does the work of [`close`](Self::close) in its own time; a process that ends before leaves the
+/// files to be found by others.
 pub struct Keeper {
     memory_bytes_max: u64,
     queue_bytes_max: u32,
@@ -111,8 +112,9 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps `bytes` under `key` until its reduction is [released](Self::release), instead of what was there before.
-    /// When it returns, they are kept as `medium` says (I5). Waits while too much is on its way to disk.
+    /// Keeps `bytes` under `key` until its reduction is [released](Self::release), instead of what was there
+    /// before. When it returns, they are kept as `medium` says (I5). Waits while too much is on its way to
+    /// disk.
     ///
     /// # Errors
     /// Nothing new is kept: [`KeepError::Full`], [`KeepError::Disk`], [`KeepError::Released`] or
@@ -202,8 +204,8 @@ impl Keeper {
         drop(bytes);
     }
 
-    /// Forgets all that is kept of `reduction`, gives up what is on its way to disk, and takes nothing more of it. Does
-    /// not wait; room on disk is free some time later.
+    /// Forgets all that is kept of `reduction`, gives up what is on its way to disk, and takes nothing more
+    /// of it. Does not wait; room on disk is free some time later.
     pub fn release(&self, reduction: ReductionId) {
         let mut state = self.state();
         if state.closed {
@@ -222,8 +224,8 @@ impl Keeper {
         }
     }
 
-    /// What is kept under `key`: once [`keep`](Self::keep) has returned, and until the release. Does not wait for what
-    /// is on its way to disk.
+    /// What is kept under `key`: once [`keep`](Self::keep) has returned, and until the release. Does not wait
+    /// for what is on its way to disk.
     ///
     /// # Errors
     /// [`KeepError::Damaged`], [`KeepError::Disk`] or [`KeepError::Closed`].
@@ -245,8 +247,8 @@ impl Keeper {
         blocking(move || disk.read(kind, key)).await
     }
 
-    /// Forgets everything, ends the thread, closes the store and removes its files. A thread that still waits for something to
-    /// be kept hears [`KeepError::Closed`]. A second call does nothing.
+    /// Forgets everything, ends the thread, closes the store and removes its files. A thread that still waits
+    /// for something to be kept hears [`KeepError::Closed`]. A second call does nothing.
     pub async fn close(&self) {
         let (reductions, writer) = {
             let mut state = self.state();

@@ -54,8 +54,8 @@ pub enum KeptError {
 }
 
 impl Kept {
-    /// The bytes in `range`, which lies inside. Each record that it touches is read as a whole; they are copied only if
-    /// there are several.
+    /// The bytes in `range`, which lies inside. Each record that it touches is read as a whole; they are
+    /// copied only if there are several.
     ///
     /// # Errors
     /// [`KeptError`]. Bytes are returned only if all of them are what was kept.

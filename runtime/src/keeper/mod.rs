@@ -9,9 +9,9 @@
 //! | [`kept`] | a contribution that a keeper holds, as a window shows it |
 //! | [`error`] | why something could not be kept or read |
 //!
-//! Invariants: what was acknowledged is held with the stated durability until its reduction is released (I5); nothing
-//! of a released reduction comes back; memory and queue have limits (I6); a broken disk costs protection and nothing
-//! else.
+//! Invariants: what was acknowledged is held with the stated durability until its reduction is released (I5);
+//! nothing of a released reduction comes back; memory and queue have limits (I6); a broken disk costs
+//! protection and nothing else.
 //!
 //! Deliberately absent: any decision about what to keep and where, and sending it to other processes.
 

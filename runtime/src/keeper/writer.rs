@@ -1,12 +1,12 @@
 //! The one thread that writes to disk.
 //!
-//! It gives way to folding, and so do the database's own threads, but not for ever: somebody may wait for what it writes,
-//! and where the application computes on every core the lowest priority would be none at all. Jobs are done in the order
-//! in which they come.
+//! It gives way to folding, and so do the database's own threads, but not for ever: somebody may wait for
+//! what it writes, and where the application computes on every core the lowest priority would be none at all.
+//! Jobs are done in the order in which they come.
 //!
-//! A disk that refuses is tried again with the next record, in the store that is open: what that store has acknowledged
-//! can still be read from it, which a store that was closed and cannot be opened again would not allow. Only what is slow
-//! to fail is not tried for every record: opening, and a disk that stands still.
+//! A disk that refuses is tried again with the next record, in the store that is open: what that store has
+//! acknowledged can still be read from it, which a store that was closed and cannot be opened again would not
+//! allow. Only what is slow to fail is not tried for every record: opening, and a disk that stands still.
 
 use std::{
     io,
@@ -91,7 +91,8 @@ impl Writer {
 /// What the thread works on.
 struct Work {
     disk: Arc<Disk>,
-    /// Reductions whose records could not be removed yet. Each has records on disk, which take more room than this.
+    /// Reductions whose records could not be removed yet. Each has records on disk, which take more room than
+    /// this.
     unreleased: Vec<ReductionId>,
     /// The last failure, unless something went well since.
     trouble: Option<Trouble>,
@@ -175,8 +176,8 @@ impl Work {
 /// What is added to the nice value: about a third of the share of a core that a thread which folds has.
 const NICE: libc::c_int = 5;
 
-/// A file that gets longer than the limit (`ulimit -f`) would end this process; here, and in the database's threads, writing it
-/// fails instead, as on a full disk.
+/// A file that gets longer than the limit (`ulimit -f`) would end this process; here, and in the database's
+/// threads, writing it fails instead, as on a full disk.
 fn see_limits_as_errors() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);

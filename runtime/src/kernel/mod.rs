@@ -1,9 +1,9 @@
 //! How several blocks of elements become one.
 //!
-//! A kernel folds blocks of bytes into another in place. It reads up to eight of them at once, element by element: that
-//! many streams keep the memory busy where one would wait. The loops run over whole slices of one length with no
-//! branch inside, which is the shape the compiler turns into vector instructions; `cargo bench --bench kernels` shows
-//! the bytes per second beside those of `memcpy`.
+//! A kernel folds blocks of bytes into another in place. It reads up to eight of them at once, element by
+//! element: that many streams keep the memory busy where one would wait. The loops run over whole slices of
+//! one length with no branch inside, which is the shape the compiler turns into vector instructions; `cargo
+//! bench --bench kernels` shows the bytes per second beside those of `memcpy`.
 
 mod operation;
 
@@ -35,7 +35,8 @@ pub fn predefined(element: &ElementType, operation: &Operation) -> Option<Accumu
     operation::lookup(element, operation).map(|kernel| Arc::new(kernel) as Accumulate)
 }
 
-/// Bytes of one block: what is being folded into stays in the cache while more sources than one pass takes go by.
+/// Bytes of one block: what is being folded into stays in the cache while more sources than one pass takes go
+/// by.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// What a fold starts from.
@@ -100,8 +101,8 @@ impl Bracketing {
         }
     }
 
-    /// Evaluates into `target`, with room for other results in `scratch`. The operand that is `None` is in `target` already;
-    /// it is the leftmost.
+    /// Evaluates into `target`, with room for other results in `scratch`. The operand that is `None` is in
+    /// `target` already; it is the leftmost.
     fn evaluate(
         &self,
         operands: &[Option<&[u8]>],
@@ -132,8 +133,8 @@ impl Bracketing {
     }
 }
 
-/// Folds this rank's partial and all `sources` into `target`, one after the other, reading each byte once. Blocks of
-/// `element_bytes` are never cut.
+/// Folds this rank's partial and all `sources` into `target`, one after the other, reading each byte once.
+/// Blocks of `element_bytes` are never cut.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -157,8 +158,9 @@ pub fn fold(
     }
 }
 
-/// Folds this rank's partial and all `sources` into `target` as `bracketing` says, reading each byte once. Operands are
-/// numbered from left to right; `own_number` is that of this rank's. Blocks of `element_bytes` are never cut.
+/// Folds this rank's partial and all `sources` into `target` as `bracketing` says, reading each byte once.
+/// Operands are numbered from left to right; `own_number` is that of this rank's. Blocks of `element_bytes`
+/// are never cut.
 ///
 /// # Panics
 /// If the lengths differ, or if an operand is named that does not exist.
@@ -219,7 +221,8 @@ mod tests {
         (left.rotate_left(7) ^ right).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Brackets over these operands, and what they make of one element of each; there are some of every shape.
+    /// Brackets over these operands, and what they make of one element of each; there are some of every
+    /// shape.
     fn shape(operands: Range<usize>, seed: usize, elements: &[u64]) -> (Bracketing, u64) {
         let count = operands.len();
         if count == 1 {

@@ -13,14 +13,15 @@ pub trait Element: Pod + Send + Sync {
 
 /// A value and where it was found: the element of min-loc and max-loc.
 ///
-/// Of equal values the smaller location wins, as in MPI, which makes the operation commutative. `-0.0` is smaller than
-/// `0.0`, and a NaN goes before all numbers, on either side.
+/// Of equal values the smaller location wins, as in MPI, which makes the operation commutative. `-0.0` is
+/// smaller than `0.0`, and a NaN goes before all numbers, on either side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 #[repr(C)]
 pub struct Located<T: Value> {
     /// The value.
     pub value: T,
-    /// Where it was found: a rank, an index, or anything else that the application counts. As wide as the value.
+    /// Where it was found: a rank, an index, or anything else that the application counts. As wide as the
+    /// value.
     pub location: T::Location,
 }
 
@@ -50,7 +51,8 @@ macro_rules! located {
 
         // SAFETY: all zeros is a valid value of both fields.
         unsafe impl Zeroable for Located<$type> {}
-        // SAFETY: `repr(C)` with two fields of equal size and alignment has no padding, and both are plain old data.
+        // SAFETY: `repr(C)` with two fields of equal size and alignment has no padding, and both are plain
+        // old data.
         unsafe impl Pod for Located<$type> {}
 
         impl Element for Located<$type> {
@@ -189,8 +191,8 @@ fn fused_eight<T: Pod>(left: &mut [T], right: [&[T]; 7], combine: &impl Fn(T, T)
     }
 }
 
-/// Runs a loop with the widest vectors that all processors of the last ten years have, if this one has them. They round as the
-/// narrow ones do.
+/// Runs a loop with the widest vectors that all processors of the last ten years have, if this one has them.
+/// They round as the narrow ones do.
 #[cfg(target_arch = "x86_64")]
 fn widely(pass: impl FnOnce()) {
     #[target_feature(enable = "avx2")]
@@ -220,9 +222,9 @@ macro_rules! kernel {
     };
 }
 
-/// Floating-point numbers have one smallest and one largest, the same bits in any order:
-/// −∞ < … < −0 < 0 < … < ∞, and a NaN goes before all of them. All NaNs become one, of which every bit is set. That is
-/// `minimum` and `maximum` of IEEE 754-2019.
+/// Floating-point numbers have one smallest and one largest, the same bits in any order: −∞ < … < −0 < 0 < …
+/// < ∞, and a NaN goes before all of them. All NaNs become one, of which every bit is set. That is `minimum`
+/// and `maximum` of IEEE 754-2019.
 trait Float: Value {
     /// Larger than any other location, or equal.
     const LAST: Self::Location;
@@ -468,7 +470,8 @@ mod tests {
         assert_eq!(differs, None, "{what} of {}", T::element_type());
     }
 
-    /// The same bits in any order and with any brackets, wherever the operands lie and however many meet at once.
+    /// The same bits in any order and with any brackets, wherever the operands lie and however many meet at
+    /// once.
     fn is_lawful<T: Special>(operation: &Operation) {
         let [a, b, c] = triples::<T>();
         let apply = |left: &[T], right: &[T]| apply(operation.clone(), left, right);

@@ -12,14 +12,15 @@
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
-//! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that program, see
-//! `everfold::launch`.
+//! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
+//! program, see `everfold::launch`.
 //!
-//! An empty variable counts as one that is not set. Rank and size of Open MPI, PMIx, PMI and Slurm count only beside
-//! a rendezvous. Without one, a process of several would start a whole job of its own, and so would each of its
-//! siblings: that is an error here and never a guess.
+//! An empty variable counts as one that is not set. Rank and size of Open MPI, PMIx, PMI and Slurm count only
+//! beside a rendezvous. Without one, a process of several would start a whole job of its own, and so would
+//! each of its siblings: that is an error here and never a guess.
 //!
-//! Deliberately absent: nothing here reads the environment of the process. [`detect`] is told what to look at.
+//! Deliberately absent: nothing here reads the environment of the process. [`detect`] is told what to look
+//! at.
 
 use std::{fmt, io, path::PathBuf};
 

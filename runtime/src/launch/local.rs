@@ -1,16 +1,21 @@
 //! Starts the processes of a job on this machine and stays until the last of them has ended.
 //!
-//! - A process that fails does not take the others with it: they know how to go on. The job ends as the process did
-//!   that failed first. Where [deaths are survived](Local::survive_deaths), a process that a signal kills does not count.
-//! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is made.
-//! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second SIGINT kills
-//!   at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays ignored.
-//! - Output that cannot be written, as on a full disk, is told once, and a job that would have ended with 0 ends with
-//!   [`OUTPUT_LOST`]. If our stdout is a pipe that nobody reads any more, the job goes on in silence.
-//! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout open.
+//! - A process that fails does not take the others with it: they know how to go on. The job ends as the
+//!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
+//!   signal kills does not count.
+//! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
+//!   made.
+//! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second
+//!   SIGINT kills at once. A signal that was ignored when the supervisor started, as `nohup` does it, stays
+//!   ignored.
+//! - Output that cannot be written, as on a full disk, is told once, and a job that would have ended with 0
+//!   ends with [`OUTPUT_LOST`]. If our stdout is a pipe that nobody reads any more, the job goes on in
+//!   silence.
+//! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout
+//!   open.
 //!
-//! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is that of
-//! the job.
+//! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is
+//! that of the job.
 
 use std::{
     ffi::OsString,
@@ -60,7 +65,8 @@ pub const RANKS_MAX: u32 = 4096;
 pub const OUTPUT_LOST: u8 = 74;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much later.
+/// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much
+/// later.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
 
 /// How worker processes on this machine are started.
@@ -81,8 +87,8 @@ pub struct Local {
     pub prefix: bool,
     /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
-    /// Whether the exit code is that of the processes which no signal has killed. Rank 0 hosts the master and counts
-    /// in any case. What ends with an exit code of its own has something to say, and is heard.
+    /// Whether the exit code is that of the processes which no signal has killed. Rank 0 hosts the master and
+    /// counts in any case. What ends with an exit code of its own has something to say, and is heard.
     pub survive_deaths: bool,
 }
 
@@ -140,10 +146,10 @@ impl Local {
 
     /// Runs the processes until all have ended, and gives the exit code for this one.
     ///
-    /// That is 0 if all that [count](Self::survive_deaths) ended with 0, and else the code of the first that failed;
-    /// 128 + s for a signal s, be it the one that killed that process or one that ended the whole job; [`OUTPUT_LOST`] if
-    /// none failed, but what they printed could not be written. Signal handlers remain in place afterwards, so there is
-    /// little left to do but to exit.
+    /// That is 0 if all that [count](Self::survive_deaths) ended with 0, and else the code of the first that
+    /// failed; 128 + s for a signal s, be it the one that killed that process or one that ended the whole
+    /// job; [`OUTPUT_LOST`] if none failed, but what they printed could not be written. Signal handlers
+    /// remain in place afterwards, so there is little left to do but to exit.
     ///
     /// # Errors
     /// Any [`LocalError`]; none of the processes runs then.
@@ -308,7 +314,8 @@ fn die_with(supervisor: Pid) -> io::Result<()> {
     if getppid() == supervisor { Ok(()) } else { Err(Errno::ESRCH.into()) }
 }
 
-/// A port that is nobody else's as long as the socket lives. It does not listen, so rank 0 can: with `SO_REUSEPORT`.
+/// A port that is nobody else's as long as the socket lives. It does not listen, so rank 0 can: with
+/// `SO_REUSEPORT`.
 fn reserve_port() -> io::Result<(TcpSocket, u16)> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseport(true)?;
@@ -349,7 +356,8 @@ impl Signals {
 
 fn is_ignored(signal: Signal) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: without a new action nothing is changed; the current one is written to where there is room for it.
+    // SAFETY: without a new action nothing is changed; the current one is written to where there is room for
+    // it.
     Errno::result(unsafe { libc::sigaction(signal as i32, ptr::null(), action.as_mut_ptr()) })?;
     // SAFETY: the call has succeeded, so the action was written.
     Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)

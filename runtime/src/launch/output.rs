@@ -1,18 +1,19 @@
 //! Carries what the processes print to our own stdout and stderr, line by line.
 //!
-//! - Lines of different ranks never mix. With a prefix that holds for every byte: a line of more than 64 KiB is cut,
-//!   and a last line without an end gets one. Without a prefix no byte is changed or added, so these two may touch
-//!   the line of another rank.
-//! - A carriage return ends a line like a newline does. A progress display is then shown as it moves, each state
-//!   behind the prefix of its rank, instead of being held back until it is complete. On a terminal, a prefix and a line
-//!   of our own first erase what such a display has left in the line.
+//! - Lines of different ranks never mix. With a prefix that holds for every byte: a line of more than 64 KiB
+//!   is cut, and a last line without an end gets one. Without a prefix no byte is changed or added, so these
+//!   two may touch the line of another rank.
+//! - A carriage return ends a line like a newline does. A progress display is then shown as it moves, each
+//!   state behind the prefix of its rank, instead of being held back until it is complete. On a terminal, a
+//!   prefix and a line of our own first erase what such a display has left in the line.
 //! - Memory is bounded. If our stdout is read slowly, the processes wait as they would without us.
-//! - A closed pipe, as behind `| head -1`, is no error: the job goes on to its end, and what the processes print there is
-//!   taken and dropped. They compute for hours, and a pager that ends must not end them.
-//! - Any other failure, such as a full disk, loses output. The first one is told on stderr, and the exit code tells
-//!   it, too. The next line is tried again: there may be room by then.
+//! - A closed pipe, as behind `| head -1`, is no error: the job goes on to its end, and what the processes
+//!   print there is taken and dropped. They compute for hours, and a pager that ends must not end them.
+//! - Any other failure, such as a full disk, loses output. The first one is told on stderr, and the exit code
+//!   tells it, too. The next line is tried again: there may be room by then.
 //!
-//! Writing blocks, so each stream has a thread for it, and a terminal that was stopped does not stop the supervisor.
+//! Writing blocks, so each stream has a thread for it, and a terminal that was stopped does not stop the
+//! supervisor.
 
 use std::{
     io::{self, IsTerminal, PipeReader, PipeWriter, Read, Write},
@@ -205,8 +206,8 @@ fn notice_of_loss(error: &io::Error) -> String {
     format!("everfold: cannot write to standard output: {error}; output of the processes is lost\n")
 }
 
-/// Writes until nobody reads any more. What is sent after that goes nowhere, and nobody waits for it. `lose` hears why a
-/// block could not be written.
+/// Writes until nobody reads any more. What is sent after that goes nowhere, and nobody waits for it. `lose`
+/// hears why a block could not be written.
 fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write, mut lose: impl FnMut(io::Error)) {
     while let Some(item) = items.blocking_recv() {
         match item {
@@ -222,7 +223,8 @@ fn write(mut items: mpsc::Receiver<Item>, mut to: impl Write, mut lose: impl FnM
 
 /// Like `write_all` and `flush`, but a stream that would block is tried again.
 ///
-/// Rank 0 shares our stdin. If that is the terminal our stdout is at, and rank 0 makes it non-blocking, so is ours.
+/// Rank 0 shares our stdin. If that is the terminal our stdout is at, and rank 0 makes it non-blocking, so is
+/// ours.
 fn write_block(to: &mut impl Write, mut block: &[u8]) -> io::Result<()> {
     loop {
         let step = if block.is_empty() { to.flush().map(|()| 0) } else { to.write(block) };

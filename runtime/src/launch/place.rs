@@ -1,12 +1,13 @@
 //! Which process has taken the place in a job that an environment describes.
 //!
-//! Variables are inherited. A program that a rank starts finds the rank's place in its own environment, through all shells and
-//! wrappers lie between the two, and so does a rank itself behind the wrappers of its launcher. What tells them apart is
-//! that the rank has taken the place: it then shows a sign, and who finds the sign of an ancestor belongs to no job yet.
+//! Variables are inherited. A program that a rank starts finds the rank's place in its own environment,
+//! through all shells and wrappers lie between the two, and so does a rank itself behind the wrappers of its
+//! launcher. What tells them apart is that the rank has taken the place: it then shows a sign, and who finds
+//! the sign of an ancestor belongs to no job yet.
 //!
-//! The sign is a socket with a name in the abstract namespace, which lives as long as its process. The name is made of
-//! the place, the process id and the job's secret, so that nobody else can show it. It is not seen from another network
-//! namespace; the master then refuses the second process of a rank.
+//! The sign is a socket with a name in the abstract namespace, which lives as long as its process. The name
+//! is made of the place, the process id and the job's secret, so that nobody else can show it. It is not seen
+//! from another network namespace; the master then refuses the second process of a rank.
 
 use std::{
     io,

@@ -1,8 +1,8 @@
 //! Whether what a rank prints reaches a terminal although its launcher forwards it.
 //!
-//! A rank's stderr is a pipe then, and `isatty` says no. So a launcher whose stderr is a terminal names that pipe
-//! in `EVERFOLD_TERMINAL`, by its inode: a rank whose stderr was redirected is not meant, nor a program that it
-//! starts with pipes of its own.
+//! A rank's stderr is a pipe then, and `isatty` says no. So a launcher whose stderr is a terminal names that
+//! pipe in `EVERFOLD_TERMINAL`, by its inode: a rank whose stderr was redirected is not meant, nor a program
+//! that it starts with pipes of its own.
 
 use std::io;
 
@@ -15,8 +15,8 @@ pub(super) const ERASE: &str = "\x1b[K";
 
 /// Whether the launcher of this process shows on a terminal what comes through its stderr.
 ///
-/// A line that ends in a carriage return is then overwritten by the next one, whoever prints that: enough for a
-/// progress bar. As other ranks print, too, nothing else should move the cursor.
+/// A line that ends in a carriage return is then overwritten by the next one, whoever prints that: enough for
+/// a progress bar. As other ranks print, too, nothing else should move the cursor.
 pub fn is_forwarded_to_terminal() -> bool {
     std::env::var(TERMINAL).is_ok_and(|pipe| !pipe.is_empty() && Some(pipe) == name(io::stderr()))
 }

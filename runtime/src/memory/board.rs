@@ -1,7 +1,7 @@
 //! A board in shared memory, and the bells that wake those up who wait for what is on it.
 //!
-//! The process that hosts the master makes the board; the others map it. A bell is a pipe: its owner listens at one end, and
-//! the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
+//! The process that hosts the master makes the board; the others map it. A bell is a pipe: its owner listens
+//! at one end, and the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
 
 use std::{
     fs::{File, OpenOptions},
@@ -47,8 +47,8 @@ impl SharedWords {
 impl AsRef<[AtomicU64]> for SharedWords {
     fn as_ref(&self) -> &[AtomicU64] {
         let words = self.0.len() / size_of::<AtomicU64>();
-        // SAFETY: the mapping begins at a page and has these words for as long as it lives; every process accesses it as
-        // atomics only, for which any bits are valid.
+        // SAFETY: the mapping begins at a page and has these words for as long as it lives; every process
+        // accesses it as atomics only, for which any bits are valid.
         unsafe { std::slice::from_raw_parts(self.0.at(0).cast().as_ptr(), words) }
     }
 }
@@ -182,7 +182,8 @@ impl Bells {
 
     /// Wakes a rank up.
     pub fn ring(&self, rank: Rank) {
-        // A pipe that takes no more has been rung often enough, and a rank that has closed it waits for nothing.
+        // A pipe that takes no more has been rung often enough, and a rank that has closed it waits for
+        // nothing.
         let _ = self.0.get(rank.index()).map(|bell| unistd::write(bell, &[0]));
     }
 }

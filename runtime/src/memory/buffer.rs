@@ -1,8 +1,8 @@
 //! The bytes of one body or partial, lent out segment by segment.
 //!
-//! Several threads fold different segments of one buffer at the same time, while a server hands out others. A buffer
-//! lends ranges of itself and refuses what would overlap, as a `RefCell` does for whole values: a wrong schedule ends
-//! in an error, not in a data race.
+//! Several threads fold different segments of one buffer at the same time, while a server hands out others. A
+//! buffer lends ranges of itself and refuses what would overlap, as a `RefCell` does for whole values: a
+//! wrong schedule ends in an error, not in a data race.
 
 use std::{
     any::Any,
@@ -199,7 +199,8 @@ impl Lending {
     }
 }
 
-/// Fields are dropped in this order: a thread that sees that nothing is lent sees nobody who holds the buffer.
+/// Fields are dropped in this order: a thread that sees that nothing is lent sees nobody who holds the
+/// buffer.
 #[derive(Debug)]
 struct Lease {
     buffer: Arc<Buffer>,
@@ -239,8 +240,8 @@ impl Deref for ReadLease {
 
     fn deref(&self) -> &[u8] {
         let Lease { buffer, entry: Entry { range, .. } } = &self.0;
-        // SAFETY: the range is inside the owner's memory, which neither moves nor is freed while the buffer lives, and
-        // nobody holds it for writing.
+        // SAFETY: the range is inside the owner's memory, which neither moves nor is freed while the buffer
+        // lives, and nobody holds it for writing.
         unsafe { std::slice::from_raw_parts(buffer.start.as_ptr().add(range.start), range.len()) }
     }
 }

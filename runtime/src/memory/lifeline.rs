@@ -1,9 +1,10 @@
 //! Learning of a death on the same host before the kernel has cleared up behind it.
 //!
-//! A killed process's sockets close only after its memory was freed, which takes long where there is much of it and
-//! the cores are busy. A robust mutex (`pthread_mutexattr_setrobust`) passes on as soon as the thread that holds it
-//! ends: each process's I/O thread holds one in its region as long as it takes part, and an observer waits
-//! for it. Other threads of that process may run on for a moment; without the I/O thread nothing that they do is heard of.
+//! A killed process's sockets close only after its memory was freed, which takes long where there is much of
+//! it and the cores are busy. A robust mutex (`pthread_mutexattr_setrobust`) passes on as soon as the thread
+//! that holds it ends: each process's I/O thread holds one in its region as long as it takes part, and an
+//! observer waits for it. Other threads of that process may run on for a moment; without the I/O thread
+//! nothing that they do is heard of.
 
 use std::{fs::File, io, marker::PhantomData, mem::MaybeUninit, sync::Arc};
 
@@ -30,8 +31,8 @@ impl Lifeline {
     /// The system has no robust mutexes.
     pub fn hold(region: &Arc<Region>) -> io::Result<Self> {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the attributes are initialised by the first call; the mutex lies in memory that was made for it, lives
-        // as long as the region, and is not in use by anyone before it is initialised.
+        // SAFETY: the attributes are initialised by the first call; the mutex lies in memory that was made
+        // for it, lives as long as the region, and is not in use by anyone before it is initialised.
         unsafe {
             check(libc::pthread_mutexattr_init(attributes.as_mut_ptr()))?;
             check(libc::pthread_mutexattr_setpshared(attributes.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED))?;
@@ -69,13 +70,15 @@ pub fn outlive(pid: u32, region: &RegionRef) -> io::Result<Ending> {
     let file = mapping::open(pid, region, File::options().read(true).write(true))?;
     let mapping = Mapping::new(&file, Mapping::BLOCKS, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
     let mutex = mapping.lifeline();
-    // SAFETY: its owner has initialised it before it told anyone of its region, and the mapping outlives this call.
+    // SAFETY: its owner has initialised it before it told anyone of its region, and the mapping outlives this
+    // call.
     let ending = match unsafe { libc::pthread_mutex_lock(mutex) } {
         0 => Ending::Good,
         libc::EOWNERDEAD => Ending::Death,
         error => return Err(io::Error::from_raw_os_error(error)),
     };
-    // SAFETY: this thread has just locked it; one that is not made consistent before is of no use to anyone, as it should be.
+    // SAFETY: this thread has just locked it; one that is not made consistent before is of no use to anyone,
+    // as it should be.
     unsafe { libc::pthread_mutex_unlock(mutex) };
     Ok(ending)
 }

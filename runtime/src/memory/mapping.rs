@@ -1,7 +1,8 @@
 //! Mappings of shared memory, and how a region is laid out.
 //!
-//! A region begins with a head of one [`UNIT_BYTES`], in which its [nonce](RegionRef::nonce) stands; then come the table of
-//! generations (see [`super::seqlock`]), the lifeline (see [`super::lifeline`]), and blocks of whole units.
+//! A region begins with a head of one [`UNIT_BYTES`], in which its [nonce](RegionRef::nonce) stands; then
+//! come the table of generations (see [`super::seqlock`]), the lifeline (see [`super::lifeline`]), and blocks
+//! of whole units.
 
 use std::{
     fs::{File, OpenOptions},
@@ -55,7 +56,8 @@ impl Mapping {
         // SAFETY: the kernel chooses the address, so no existing mapping is touched.
         let start = unsafe { mmap(None, nonzero, protection, flags, file, 0)? };
         let mapping = Self { start: start.cast(), len };
-        // SAFETY: the range is this mapping; what core dumps contain changes nothing that the program can see.
+        // SAFETY: the range is this mapping; what core dumps contain changes nothing that the program can
+        // see.
         if let Err(error) = unsafe { madvise(start, len, MmapAdvise::MADV_DONTDUMP) } {
             tracing::debug!(%error, "core dumps will contain shared memory");
         }
@@ -113,7 +115,8 @@ pub(super) fn open_descriptor(pid: u32, descriptor: i32, how: &mut OpenOptions) 
 /// Opens the region of process `pid`.
 ///
 /// # Errors
-/// The process is gone, belongs to another user, hides its descriptors, or is another one than `region` is of.
+/// The process is gone, belongs to another user, hides its descriptors, or is another one than `region` is
+/// of.
 pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> io::Result<File> {
     let file = open_descriptor(pid, region.descriptor, how)?;
     let stranger = || io::Error::new(io::ErrorKind::NotFound, "the process is gone; its id is another one's");

@@ -14,7 +14,8 @@ use super::{
     seqlock,
 };
 
-/// So much of a region is mapped at first. Address space bounds the ranks of a host: each maps the region of every other.
+/// So much of a region is mapped at first. Address space bounds the ranks of a host: each maps the region of
+/// every other.
 const BYTES_AT_FIRST: u64 = 1 << 30;
 
 /// The region of a process on this host. It stays readable when that process ends.
@@ -30,7 +31,8 @@ impl PeerRegion {
     /// Maps the region of process `pid`.
     ///
     /// # Errors
-    /// The process is gone, belongs to another user, hides its descriptors, or is another one than `region` is of.
+    /// The process is gone, belongs to another user, hides its descriptors, or is another one than `region`
+    /// is of.
     pub fn open(pid: u32, region: &RegionRef) -> io::Result<Arc<Self>> {
         let file = mapping::open(pid, region, File::options().read(true))?;
         let mapping = map(&file, region.bytes.min(BYTES_AT_FIRST))?;
@@ -88,8 +90,8 @@ impl View {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         let start = self.mapping.at(self.offset);
-        // SAFETY: the range is inside the mapping, which this holds; it is not written while its window is valid (see
-        // `super::region`).
+        // SAFETY: the range is inside the mapping, which this holds; it is not written while its window is
+        // valid (see `super::region`).
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len) }
     }
 }

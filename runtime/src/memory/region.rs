@@ -1,16 +1,16 @@
 //! One region of shared memory per process, which peers on the same host map.
 //!
-//! The region is a `memfd`: it has no name in any file system, so nothing can be left behind however a process
-//! ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory; pages exist once
-//! they are touched. Blocks that are given back keep their pages for the next taker, up to a limit, because a first
-//! touch costs more than folding what is then written.
+//! The region is a `memfd`: it has no name in any file system, so nothing can be left behind however a
+//! process ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory; pages
+//! exist once they are touched. Blocks that are given back keep their pages for the next taker, up to a
+//! limit, because a first touch costs more than folding what is then written.
 //!
 //! # Safety of reading a peer's region
-//! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable from its
-//! publication to its release (I3), the release comes only after the master has ended the reduction, and whatever is
-//! read later is dropped because its task is no longer known. A process that leaves in the middle of a reduction
-//! [retires](Region::retire) its region first: the blocks stay as they are. All types read from a region are plain old
-//! data, for which every bit pattern is valid.
+//! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable
+//! from its publication to its release (I3), the release comes only after the master has ended the reduction,
+//! and whatever is read later is dropped because its task is no longer known. A process that leaves in the
+//! middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. All types
+//! read from a region are plain old data, for which every bit pattern is valid.
 
 use std::{
     fs, io,
@@ -53,8 +53,8 @@ struct Blocks {
 }
 
 impl Region {
-    /// Creates an empty region, as long as the host has memory, and as limits on files (`ulimit -f`) and on address space
-    /// (`ulimit -v`) allow.
+    /// Creates an empty region, as long as the host has memory, and as limits on files (`ulimit -f`) and on
+    /// address space (`ulimit -v`) allow.
     ///
     /// # Errors
     /// What the system says, for instance where shared memory is forbidden; or the limits leave too little.
@@ -85,15 +85,15 @@ impl Region {
         }
     }
 
-    /// Leaves as much unused memory with pages to each of `processes` on this host as is there for all of them: a quarter of
-    /// the host's memory, and at most 512 MiB each.
+    /// Leaves as much unused memory with pages to each of `processes` on this host as is there for all of
+    /// them: a quarter of the host's memory, and at most 512 MiB each.
     pub fn share_host(&self, processes: usize) {
         let share = memory_bytes() / WARM_PART / processes.max(1) as u64;
         self.lock().warm_bytes_max = WARM_BYTES_MAX.min(share);
     }
 
-    /// From now on every block stays as it is, also when it is dropped: peers may read on after this process has left its
-    /// job. The memory goes back with the region itself.
+    /// From now on every block stays as it is, also when it is dropped: peers may read on after this process
+    /// has left its job. The memory goes back with the region itself.
     pub fn retire(&self) {
         self.lock().retired = true;
     }
@@ -168,7 +168,8 @@ fn map_longest(file: &OwnedFd) -> io::Result<Mapping> {
     }
 }
 
-/// Memory that this host has for its processes, in bytes: what is built in and swap, within the limit of a container.
+/// Memory that this host has for its processes, in bytes: what is built in and swap, within the limit of a
+/// container.
 fn memory_bytes() -> u64 {
     let built_in = sysinfo().map_or(REGION_BYTES_MIN, |info| info.ram_total() + info.swap_total());
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -205,8 +206,8 @@ impl Block {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the range is inside the mapping and belongs to this block until it is dropped; every byte is
-        // initialised, because fresh pages are zero.
+        // SAFETY: the range is inside the mapping and belongs to this block until it is dropped; every byte
+        // is initialised, because fresh pages are zero.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 

@@ -1,9 +1,10 @@
-//! A window's generation in shared memory, as a sequence lock: what a reader has read was valid if the generation is the
-//! same before and after.
+//! A window's generation in shared memory, as a sequence lock: what a reader has read was valid if the
+//! generation is the same before and after.
 //!
-//! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it writes or gives back a byte.
-//! A reader asks [`is_open`], reads, and asks [`is_still_open`]. A generation is never used twice, so that one that was seen
-//! twice was there all the time. `runtime/tests/orderings.rs` tries every order in which two processors may see these steps.
+//! The owner writes a window's bytes, then [opens](open) it; it [closes](close) it before it writes or gives
+//! back a byte. A reader asks [`is_open`], reads, and asks [`is_still_open`]. A generation is never used
+//! twice, so that one that was seen twice was there all the time. `runtime/tests/orderings.rs` tries every
+//! order in which two processors may see these steps.
 
 use crate::atomic::{
     AtomicU64,

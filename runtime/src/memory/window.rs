@@ -1,8 +1,8 @@
 //! Which memory peers may read, and until when.
 //!
-//! A window is a slot in a table. Publishing takes a slot and gives it a generation that this process never used
-//! before; the generation also stands in the shared region, where peers on the same host compare it before and after
-//! they read (I3). Releasing clears both. The rules are those of a [`WindowTable`].
+//! A window is a slot in a table. Publishing takes a slot and gives it a generation that this process never
+//! used before; the generation also stands in the shared region, where peers on the same host compare it
+//! before and after they read (I3). Releasing clears both. The rules are those of a [`WindowTable`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -101,8 +101,8 @@ impl Windows {
         self.region.as_ref()
     }
 
-    /// Shows `content` to peers until [`release`](Self::release). `None` if too many windows are open, or if this process
-    /// has left its job.
+    /// Shows `content` to peers until [`release`](Self::release). `None` if too many windows are open, or if
+    /// this process has left its job.
     pub fn publish(&self, content: Content) -> Option<WindowRef> {
         let (bytes, checksum, place) = match &content {
             Content::Buffer(buffer) => {
@@ -134,8 +134,9 @@ impl Windows {
         drop(released);
     }
 
-    /// Takes part in the job no more: hides what goes with this process, and leaves all else as it is, for peers to read as if
-    /// the process had died. To be called before the connection to the master breaks, and before anything is given back.
+    /// Takes part in the job no more: hides what goes with this process, and leaves all else as it is, for
+    /// peers to read as if the process had died. To be called before the connection to the master breaks, and
+    /// before anything is given back.
     pub fn leave(&self) {
         let mut table = self.table();
         let closed = table.leave(|window| self.close(window));

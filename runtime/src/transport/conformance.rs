@@ -1,7 +1,8 @@
 //! What every implementation of [`OneSidedRead`] has to pass.
 //!
-//! Each implementation's test calls [`check`] with a way to make a target, so that a new transport is held to the
-//! same promises as the others. One that asks the owner's server passes [`check_window`] with every other content, too.
+//! Each implementation's test calls [`check`] with a way to make a target, so that a new transport is held to
+//! the same promises as the others. One that asks the owner's server passes [`check_window`] with every other
+//! content, too.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Connections for control messages: ordered, reliable streams of frames.
 //!
-//! Processes on one host meet at a Unix socket in the abstract namespace, which leaves no file behind; across hosts
-//! they use TCP. On either socket, both ends have passed the [handshake](super::handshake) before a frame counts.
+//! Processes on one host meet at a Unix socket in the abstract namespace, which leaves no file behind; across
+//! hosts they use TCP. On either socket, both ends have passed the [handshake](super::handshake) before a
+//! frame counts.
 
 use std::{
     fmt, io,
@@ -49,7 +50,8 @@ pub trait Connection: Stream {
     /// What the system says.
     fn own_ip(&self) -> io::Result<Option<IpAddr>>;
 
-    /// Breaks the connection once the peer has acknowledged or taken nothing for so long, also if nothing is under way.
+    /// Breaks the connection once the peer has acknowledged or taken nothing for so long, also if nothing is
+    /// under way.
     ///
     /// # Errors
     /// What the system says.
@@ -71,7 +73,8 @@ impl Connection for TcpStream {
     fn bound_silence(&self, silence_max: Duration) -> io::Result<()> {
         let silence_max = silence_max.max(SILENCE_LEAST);
         let probe_secs = (silence_max.as_secs() / 4).max(1) as u32;
-        // A stopped process still acknowledges probes of its full window: only the first of these gives it up.
+        // A stopped process still acknowledges probes of its full window: only the first of these gives it
+        // up.
         setsockopt(self, sockopt::TcpUserTimeout, &(silence_max.as_millis() as u32))?;
         setsockopt(self, sockopt::TcpKeepIdle, &probe_secs)?;
         setsockopt(self, sockopt::TcpKeepInterval, &probe_secs)?;
@@ -161,8 +164,8 @@ impl Listener {
             Address::Tcp(place) => {
                 let address = resolve(place).await?[0];
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                // The launcher of this job may hold the port for it, without listening. If somebody listens there, the
-                // port is not ours, although the system would share it.
+                // The launcher of this job may hold the port for it, without listening. If somebody listens
+                // there, the port is not ours, although the system would share it.
                 socket.set_reuseport(true)?;
                 socket.set_reuseaddr(true)?;
                 socket.bind(address)?;
@@ -210,8 +213,8 @@ impl Listener {
     }
 }
 
-/// How a connection finds its pace. Those of many peers meet at one link here: there BBR, which some systems prefer, leaves
-/// single ones behind for tens of milliseconds.
+/// How a connection finds its pace. Those of many peers meet at one link here: there BBR, which some systems
+/// prefer, leaves single ones behind for tens of milliseconds.
 const CONGESTION_CONTROL: &str = "cubic";
 
 /// Messages leave at once, and connections share links.

@@ -11,11 +11,12 @@
 //!   │             Verdict                     │
 //!   │ ◀────────────────────────────────────── │
 //! ```
-//! The secret never travels; both nonces are fresh, so a recorded conversation proves nothing. Both sides prove
-//! themselves, so a worker does not hand its data to a stranger that listens there.
+//! The secret never travels; both nonces are fresh, so a recorded conversation proves nothing. Both sides
+//! prove themselves, so a worker does not hand its data to a stranger that listens there.
 //!
-//! What follows is [sealed](everfold_protocol::seal), with a key for each direction: a keyed hash of the direction, hello
-//! and nonce. So it depends on the secret, on both nonces, and on who talks to whom and why. It is not encrypted.
+//! What follows is [sealed](everfold_protocol::seal), with a key for each direction: a keyed hash of the
+//! direction, hello and nonce. So it depends on the secret, on both nonces, and on who talks to whom and why.
+//! It is not encrypted.
 
 use std::{fmt, io};
 
@@ -122,8 +123,8 @@ async fn hear<T: DeserializeOwned>(stream: &mut impl Stream) -> Result<T, Handsh
     read_frame(stream, STRANGER_BYTES_MAX, &mut Seal::of_strangers()).await
 }
 
-/// The proof of knowing `key` for one conversation; `what` it proves is no beginning of what another one does. Comparing two
-/// of them takes the same time wherever they differ.
+/// The proof of knowing `key` for one conversation; `what` it proves is no beginning of what another one
+/// does. Comparing two of them takes the same time wherever they differ.
 fn prove(key: &Key, what: &str, hello: &Hello, nonce: &[u8; 32]) -> Result<blake3::Hash, FrameError> {
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
     hasher.update(what.as_bytes());

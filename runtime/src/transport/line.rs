@@ -1,5 +1,5 @@
-//! A connection between a worker and the master once both know each other. Any thread may use it: nothing here waits,
-//! and a runtime is woken up for it only where it is [registered](register).
+//! A connection between a worker and the master once both know each other. Any thread may use it: nothing
+//! here waits, and a runtime is woken up for it only where it is [registered](register).
 
 use std::{
     io::{self, Read},
@@ -53,8 +53,8 @@ impl Inlet {
         register(&self.socket, Interest::READABLE)
     }
 
-    /// Tells `each` frame that has come, in order, whichever threads read them. Returns false if all has been told, and
-    /// true if there may be more.
+    /// Tells `each` frame that has come, in order, whichever threads read them. Returns false if all has been
+    /// told, and true if there may be more.
     ///
     /// # Errors
     /// The connection broke, or what comes is no frame.
@@ -107,12 +107,12 @@ impl Incoming {
 
 /// Messages on their way to the other side.
 ///
-/// Any thread sends what is in here, as far as the connection takes it. What it does not take waits, together with all
-/// that comes later, for somebody who can wait.
+/// Any thread sends what is in here, as far as the connection takes it. What it does not take waits, together
+/// with all that comes later, for somebody who can wait.
 pub struct Outlet<M> {
     socket: Arc<OwnedFd>,
-    /// The same once more, from the first time on that somebody waits, or is prepared to: a runtime registers a descriptor
-    /// once only.
+    /// The same once more, from the first time on that somebody waits, or is prepared to: a runtime registers
+    /// a descriptor once only.
     waiting: Option<Arc<OwnedFd>>,
     messages: Vec<M>,
     seal: Seal,
@@ -212,7 +212,8 @@ impl<M: Serialize> Outlet<M> {
 /// # Errors
 /// What the system says.
 pub fn register(file: &Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: what is shared stays open, and remains the same descriptor, as long as the registration has a part in it.
+    // SAFETY: what is shared stays open, and remains the same descriptor, as long as the registration has a
+    // part in it.
     let registered = unsafe { AsyncFd::register_with_interest(file.clone(), interest) };
     registered.map_err(io::Error::from)
 }

@@ -1,9 +1,9 @@
 //! Where connections wait until both ends have proved that they belong to the job.
 //!
-//! Anybody who reaches a port can connect and say nothing. So there is a bound on connections that have proved nothing
-//! yet. A new one always gets in; if there are too many then, the oldest leaves of the origin that has the most here.
-//! Strangers thus displace each other, and a process of the job, which needs milliseconds, is hardly ever the oldest. If it is,
-//! it [knocks](knock) again.
+//! Anybody who reaches a port can connect and say nothing. So there is a bound on connections that have
+//! proved nothing yet. A new one always gets in; if there are too many then, the oldest leaves of the origin
+//! that has the most here. Strangers thus displace each other, and a process of the job, which needs
+//! milliseconds, is hardly ever the oldest. If it is, it [knocks](knock) again.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::descriptors;
 
-/// Most connections that have proved nothing yet, besides one for each process of the job, as all may come at once. They
-/// take up to this part of all descriptors.
+/// Most connections that have proved nothing yet, besides one for each process of the job, as all may come at
+/// once. They take up to this part of all descriptors.
 const GUESTS_MAX: u64 = 256;
 const DESCRIPTORS_PART: u64 = 4;
 
@@ -153,8 +153,8 @@ impl Drop for Guest {
     }
 }
 
-/// Connects to a process of the job and proves to belong to it; returns what everything is sealed with from then on. If the other side hangs up, because it had to make room,
-/// that is tried again a few times.
+/// Connects to a process of the job and proves to belong to it; returns what everything is sealed with from
+/// then on. If the other side hangs up, because it had to make room, that is tried again a few times.
 ///
 /// # Errors
 /// Nobody listens there, or any [`HandshakeError`].

@@ -36,8 +36,8 @@ pub mod tcp;
 pub trait OneSidedRead: Send + Sync {
     /// Reads `range` of `window`, which belongs to `peer`.
     ///
-    /// The result is only what was published: a read that meets a release, a crash or a damaged byte ends in an error
-    /// (I3, I4).
+    /// The result is only what was published: a read that meets a release, a crash or a damaged byte ends in
+    /// an error (I3, I4).
     fn read<'a>(
         &'a self,
         peer: &'a Peer,

@@ -1,7 +1,8 @@
 //! One-sided reads on the same host.
 //!
-//! What lies in a peer's region is mapped and folded straight from there. What lies in its private memory, such as a
-//! `Vec` of the application, is copied with `process_vm_readv`; the peer's threads do not notice either.
+//! What lies in a peer's region is mapped and folded straight from there. What lies in its private memory,
+//! such as a `Vec` of the application, is copied with `process_vm_readv`; the peer's threads do not notice
+//! either.
 
 use std::{io, io::IoSliceMut, sync::Arc};
 
@@ -148,12 +149,12 @@ impl PrivateMemory {
     }
 }
 
-/// Lets the processes of this job on this host read this one's memory where the Yama security module forbids it to all but
-/// ancestors, as on Ubuntu. Without it such reads fail and go through the server instead.
+/// Lets the processes of this job on this host read this one's memory where the Yama security module forbids
+/// it to all but ancestors, as on Ubuntu. Without it such reads fail and go through the server instead.
 ///
-/// Yama lets a process name one other, and means that one's descendants, too. This names the nearest process from which
-/// all `processes` descend: the supervisor, or the launcher's daemon. Whatever else descends from it may then read and
-/// trace this process, if it belongs to the same user, as without Yama.
+/// Yama lets a process name one other, and means that one's descendants, too. This names the nearest process
+/// from which all `processes` descend: the supervisor, or the launcher's daemon. Whatever else descends from
+/// it may then read and trace this process, if it belongs to the same user, as without Yama.
 pub fn allow_peers(processes: &[u32]) {
     if processes.len() < 2 || !is_restricted(&std::fs::read_to_string(PTRACE_SCOPE).unwrap_or_default()) {
         return;
@@ -169,16 +170,18 @@ pub fn allow_peers(processes: &[u32]) {
 /// Which processes Yama lets read others.
 const PTRACE_SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// Whether a process can make exceptions and has to: 0 lets everyone read, from 2 on nobody without a privilege may.
+/// Whether a process can make exceptions and has to: 0 lets everyone read, from 2 on nobody without a
+/// privilege may.
 fn is_restricted(scope: &str) -> bool {
     scope.trim() == "1"
 }
 
-/// A number that is equal for two processes exactly if they can share memory: same boot of the same kernel, same
-/// namespace of process ids, same user.
+/// A number that is equal for two processes exactly if they can share memory: same boot of the same kernel,
+/// same namespace of process ids, same user.
 ///
 /// # Errors
-/// The system does not tell, for instance because there is no `/proc`. Such a process shares memory with nobody.
+/// The system does not tell, for instance because there is no `/proc`. Such a process shares memory with
+/// nobody.
 pub fn host_id() -> io::Result<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::read_link("/proc/self/ns/pid")?;

@@ -8,7 +8,8 @@ use std::{
 /// Buffers kept for the next read.
 const KEPT_MAX: usize = 64;
 
-/// Most bytes of all buffers kept: far more than the segments that are read at a time, and little beside one long object.
+/// Most bytes of all buffers kept: far more than the segments that are read at a time, and little beside one
+/// long object.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Buffers for reads.

@@ -1,8 +1,9 @@
 //! One-sided reads from anywhere: a client that asks, and a server that answers from its windows.
 //!
-//! The server runs on the worker's I/O thread; the application computes on. There is one connection per reader and
-//! owner. Requests are sent without waiting for answers, and answered in the order in which they came: what was asked
-//! for first is complete first, however much is under way. Only what has to be read from a disk comes when it is there.
+//! The server runs on the worker's I/O thread; the application computes on. There is one connection per
+//! reader and owner. Requests are sent without waiting for answers, and answered in the order in which they
+//! came: what was asked for first is complete first, however much is under way. Only what has to be read from
+//! a disk comes when it is there.
 
 use std::{
     collections::HashMap,
@@ -157,8 +158,8 @@ impl Tcp {
         Self { key, job, me, links: DashMap::new(), pool: Pool::default(), limits: OnceLock::new() }
     }
 
-    /// Learns how long a process may be silent in this job, and a read may bring nothing. Without it there is no bound but the
-    /// system's.
+    /// Learns how long a process may be silent in this job, and a read may bring nothing. Without it there is
+    /// no bound but the system's.
     pub fn meet(&self, limits: &Limits) {
         let _ = self.limits.set(*limits);
     }
@@ -225,8 +226,8 @@ async fn within<T>(
     }
 }
 
-/// Asks and listens until the connection breaks, or brings nothing for too long although reads wait. They then hear
-/// it, because nobody is left to answer.
+/// Asks and listens until the connection breaks, or brings nothing for too long although reads wait. They
+/// then hear it, because nobody is left to answer.
 async fn converse(
     stream: BoxStream,
     Seals { outward, inward }: Seals,
@@ -268,14 +269,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for Counted<'_, R> {
     }
 }
 
-/// What a slow disk reads in a millisecond, in bytes. What lies on one is read as a whole before the first byte is sent.
+/// What a slow disk reads in a millisecond, in bytes. What lies on one is read as a whole before the first
+/// byte is sent.
 const DISK_BYTES_PER_MS: u64 = 32 << 10;
 
 /// How often in the time for which a connection may bring nothing that is looked at.
 const LOOKS: u32 = 4;
 
-/// Whether a connection that somebody waits for still brings bytes. Looks are counted, and not time: a process that is
-/// stopped and goes on has looked once.
+/// Whether a connection that somebody waits for still brings bytes. Looks are counted, and not time: a
+/// process that is stopped and goes on has looked once.
 #[derive(Debug, Default)]
 struct Progress {
     bytes: u64,
@@ -283,7 +285,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// Takes in how many bytes have come so far, and whether somebody waits for some. Returns whether there is no use in waiting.
+    /// Takes in how many bytes have come so far, and whether somebody waits for some. Returns whether there
+    /// is no use in waiting.
     fn look(&mut self, bytes: u64, waits: bool) -> bool {
         let is_still = waits && bytes == self.bytes;
         self.in_vain = if is_still { self.in_vain + 1 } else { 0 };
@@ -381,8 +384,8 @@ const DISK_READS_MAX: usize = 16;
 
 /// Answers one connection until the peer hangs up.
 ///
-/// A range is leased when its answer is about to be written, one at a time: a reader that asks and does not listen holds up
-/// one range of one window.
+/// A range is leased when its answer is about to be written, one at a time: a reader that asks and does not
+/// listen holds up one range of one window.
 ///
 /// # Errors
 /// The connection broke in the middle of something, or the peer does not keep to the protocol.
@@ -469,7 +472,8 @@ mod tests {
         assert!(looks(1, 1, true));
     }
 
-    /// An owner that takes requests and never answers: whoever waits hears that, and nobody waits for the system.
+    /// An owner that takes requests and never answers: whoever waits hears that, and nobody waits for the
+    /// system.
     #[tokio::test]
     async fn who_never_answers_is_given_up() {
         let (bytes, pending) = (AtomicU64::new(0), Pending::default());

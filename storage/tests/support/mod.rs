@@ -15,8 +15,8 @@ use everfold_storage::RecordKey;
 pub const DIRECTORY: &str = "EVERFOLD_TEST_DIRECTORY";
 const READY: &str = "the helper is ready";
 
-/// A second process: one of the ignored tests of the same file, which are no tests but meant for this. It ends when
-/// the test does.
+/// A second process: one of the ignored tests of the same file, which are no tests but meant for this. It
+/// ends when the test does.
 pub struct Helper {
     process: Child,
     _stdin: ChildStdin,

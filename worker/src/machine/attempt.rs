@@ -10,7 +10,8 @@ use everfold_protocol::{
 
 use super::{Action, Local, State, Worker};
 
-/// Dissolved attempts that are remembered until this rank calls them. One that is forgotten is dissolved again.
+/// Dissolved attempts that are remembered until this rank calls them. One that is forgotten is dissolved
+/// again.
 const DISSOLVED_MAX: usize = 256;
 
 /// Where a contribution is.
@@ -57,7 +58,8 @@ impl Worker {
         Way::Master
     }
 
-    /// With whom a call like this is tried in teams, if it is: the deputy of this rank's team, or nobody at the root.
+    /// With whom a call like this is tried in teams, if it is: the deputy of this rank's team, or nobody at
+    /// the root.
     #[allow(clippy::option_option)]
     fn deputy_for(&self, spec: &ReductionSpec) -> Option<Option<ProcessId>> {
         let peers = self.peers.as_ref()?;
@@ -70,7 +72,8 @@ impl Worker {
         suits.then(|| deputy().map(|deputy| peers[deputy.index()].process))
     }
 
-    /// Whether all contributions to earlier reductions of that name are with the master. Those that are not are the latest.
+    /// Whether all contributions to earlier reductions of that name are with the master. Those that are not
+    /// are the latest.
     fn is_next(&self, id: ReductionId) -> bool {
         let first = ReductionId { sequence: 0, ..id };
         let before = self.reductions.range(first..id).next_back();

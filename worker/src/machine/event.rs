@@ -78,7 +78,8 @@ pub struct ExecutionError {
 }
 
 impl ExecutionError {
-    /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were read.
+    /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were
+    /// read.
     pub fn may_pass(&self) -> bool {
         matches!(self.fault, Fault::Unreachable | Fault::Damaged)
     }
@@ -106,8 +107,8 @@ pub enum Collected {
 /// How a result is copied here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collecting {
-    /// Whether it is copied over this rank's partial, and its contribution stays as it is until the result goes to the
-    /// application.
+    /// Whether it is copied over this rank's partial, and its contribution stays as it is until the result
+    /// goes to the application.
     pub beside: bool,
     /// Whether what was copied before is of another result.
     pub afresh: bool,
@@ -122,7 +123,8 @@ pub enum Action {
     Tell(ProcessId, ToMaster),
     /// Wait no longer for what tasks of this call read for an attempt in teams.
     GiveUp(ReductionId),
-    /// Make the body of this call an original again, as it was when it was called; answer with [`Event::Renewed`].
+    /// Make the body of this call an original again, as it was when it was called; answer with
+    /// [`Event::Renewed`].
     Renew(ReductionId),
     /// An attempt in teams is over: tell the deputy here, if there is one.
     Over(ReductionId),

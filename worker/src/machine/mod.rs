@@ -1,8 +1,8 @@
 //! The worker's bookkeeping as a pure machine: what this rank holds, works on and waits for.
 //!
-//! Bodies and bytes stand behind the driver (a thread of `everfold-runtime`, or the simulator); this machine knows them by
-//! reduction and segment only. It answers for two things: that a task is done exactly on the partial the master
-//! believes is here (I1), and that every call of the application ends (I6).
+//! Bodies and bytes stand behind the driver (a thread of `everfold-runtime`, or the simulator); this machine
+//! knows them by reduction and segment only. It answers for two things: that a task is done exactly on the
+//! partial the master believes is here (I1), and that every call of the application ends (I6).
 
 use alloc::{
     boxed::Box,
@@ -29,7 +29,8 @@ mod event;
 use self::attempt::Way;
 pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
 
-/// How often a rank tries to make room for a result beside its contribution. The master has it wait before each.
+/// How often a rank tries to make room for a result beside its contribution. The master has it wait before
+/// each.
 const CROWDED_MAX: u32 = 50;
 
 /// What this rank knows of one of its reductions.
@@ -54,8 +55,8 @@ struct Local {
 }
 
 impl Local {
-    /// Whether there is still no room for the result at `me`, after it was tried often enough: the others get theirs without
-    /// this rank.
+    /// Whether there is still no room for the result at `me`, after it was tried often enough: the others get
+    /// theirs without this rank.
     fn has_no_room(&mut self, error: &ExecutionError, me: ProcessId) -> bool {
         // Of one that is the only one to have it, the master has to hear that it has not.
         if !matches!(self.spec.delivery, Delivery::All) {
@@ -93,7 +94,8 @@ pub struct Worker {
     failed: Path,
     /// Attempts in teams that were dissolved before this rank has called them.
     dissolved: VecDeque<ReductionId>,
-    /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears that.
+    /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears
+    /// that.
     tasks: BTreeMap<TaskId, (SegmentId, Path, Option<ProcessId>)>,
     busy: BTreeSet<(ReductionId, SegmentIndex)>,
     phase: Phase,
@@ -187,8 +189,8 @@ impl Worker {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
-            // Ranks that wait for a call that will not come hear it: this rank may be waiting for them. It hears of those that
-            // have come before.
+            // Ranks that wait for a call that will not come hear it: this rank may be waiting for them. It
+            // hears of those that have come before.
             self.has_told = true;
             self.send(ToMaster::Closing);
         }
@@ -244,8 +246,8 @@ impl Worker {
         assert!(before.is_none(), "each call has its own sequence number");
     }
 
-    /// Whether this rank has as many reductions in flight as it may have. To be asked before a call is made: one that is refused does
-    /// not count, or else the others would wait for its number.
+    /// Whether this rank has as many reductions in flight as it may have. To be asked before a call is made:
+    /// one that is refused does not count, or else the others would wait for its number.
     pub fn is_full(&self) -> bool {
         self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
     }
@@ -488,9 +490,9 @@ impl Worker {
         }
     }
 
-    /// Ends the application's future, if it is still open, and releases the windows. A rank that has the result keeps
-    /// it, unless others may have another one by now: a rank that takes part no more does not hear whether they have
-    /// folded it anew without what went with others.
+    /// Ends the application's future, if it is still open, and releases the windows. A rank that has the
+    /// result keeps it, unless others may have another one by now: a rank that takes part no more does not
+    /// hear whether they have folded it anew without what went with others.
     fn end(&mut self, reduction: ReductionId, end: End) {
         let Some(local) = self.reductions.get_mut(&reduction) else { return };
         let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);

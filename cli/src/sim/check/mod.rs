@@ -6,7 +6,8 @@
 //! | how seeds are shared out over threads | [`batch`] |
 //! | what is told to people | [`show`] |
 //!
-//! What is drawn, what has to hold and how failures are made smaller is the library's: [`everfold_sim::check`].
+//! What is drawn, what has to hold and how failures are made smaller is the library's:
+//! [`everfold_sim::check`].
 
 mod batch;
 mod show;
@@ -35,9 +36,9 @@ const SHRINK_RUNS_MAX: u64 = 50_000;
 
 /// Run random worlds by seed, and see that what has to hold does.
 ///
-/// A seed decides everything: ranks, hosts, reductions, delays, and what goes wrong. After every event the invariants are
-/// checked; in the end all faults are over, and every future must have ended for a reason, every value must be the
-/// fold of what its report claims, and everyone must be able to leave.
+/// A seed decides everything: ranks, hosts, reductions, delays, and what goes wrong. After every event the
+/// invariants are checked; in the end all faults are over, and every future must have ended for a reason,
+/// every value must be the fold of what its report claims, and everyone must be able to leave.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Check {

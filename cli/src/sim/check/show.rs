@@ -7,7 +7,8 @@ use indicatif::HumanCount;
 
 use super::batch::Batch;
 
-/// What was drawn, how futures ended, what was met, how often each rule had something to judge, and how fast it went.
+/// What was drawn, how futures ended, what was met, how often each rule had something to judge, and how fast
+/// it went.
 pub fn summary(batch: &Batch) -> String {
     let Batch { runs, events, tally, elapsed, .. } = batch;
     let mut table = Table::new();

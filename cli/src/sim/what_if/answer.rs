@@ -21,8 +21,8 @@ const FAILURES_MOST: f64 = 1000.0;
 /// Deaths of each size that are simulated in any case, and those that are where they take little.
 pub const DEATHS_LEAST: u32 = 20;
 pub const DEATHS_MOST: u32 = 200;
-/// Events that all deaths of a question may take together, unless their number is asked for: some ten seconds on
-/// two cores. Events are counted, as seconds would make the answer depend on the machine.
+/// Events that all deaths of a question may take together, unless their number is asked for: some ten seconds
+/// on two cores. Events are counted, as seconds would make the answer depend on the machine.
 const EVENTS: u64 = 30_000_000;
 
 /// How much is simulated of each size.
@@ -223,8 +223,8 @@ impl Inquiry<'_> {
     }
 }
 
-/// How many deaths of each size are simulated, given the events of its first [`DEATHS_LEAST`]. Sizes that need less
-/// than an equal share of [`EVENTS`] leave the rest to the others.
+/// How many deaths of each size are simulated, given the events of its first [`DEATHS_LEAST`]. Sizes that
+/// need less than an equal share of [`EVENTS`] leave the rest to the others.
 fn affordable(events: &[u64]) -> Vec<u32> {
     let mut deaths = vec![DEATHS_MOST; events.len()];
     let mut order: Vec<usize> = (0..events.len()).collect();

@@ -65,8 +65,8 @@ Long bodies take long to simulate and get fewer deaths, unless --deaths says how
 
 /// Tell what reductions would take and risk in a cluster that a file describes.
 ///
-/// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and how probably
-/// something is lost. Writes a picture and a CSV file beside it.
+/// Simulates reductions in the cluster that FILE describes: how long they take, what protection costs, and
+/// how probably something is lost. Writes a picture and a CSV file beside it.
 #[derive(Args)]
 #[command(after_long_help = EXAMPLE)]
 pub struct WhatIf {

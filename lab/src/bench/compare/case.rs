@@ -115,8 +115,8 @@ impl Exercise {
         format!("{}-{}x{}{roots}", self.case.words().0, self.count, self.bytes)
     }
 
-    /// How late `ranks` ranks come in a repetition; the same for all who are compared. The root is in time: were it the
-    /// last, some would have sent it everything before.
+    /// How late `ranks` ranks come in a repetition; the same for all who are compared. The root is in time:
+    /// were it the last, some would have sent it everything before.
     pub fn delays_us(&self, ranks: u32, round: u64, seed: u64) -> Vec<u64> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round);

@@ -19,8 +19,8 @@ const BEFORE: usize = 4 << 20;
 /// What passes while it runs.
 const TIMED: usize = 16 << 20;
 
-/// The link between two hosts for the simulator. There is no wire between them: a message costs nothing but processor time,
-/// half at each end.
+/// The link between two hosts for the simulator. There is no wire between them: a message costs nothing but
+/// processor time, half at each end.
 pub fn model(cluster: &Cluster, message_s: f64) -> io::Result<Link> {
     let overhead_ns = message_s * 1e9 / 2.0;
     let ns_per_byte = transfer(cluster)?.as_nanos() as f64 / TIMED as f64;

@@ -65,8 +65,8 @@ pub struct Measurement<'a, 'place> {
 }
 
 impl Measurement<'_, '_> {
-    /// Measures all contenders in an exercise: each for a short time, then in turns those that stay and the fastest of
-    /// each library. In the end everfold draws one more repetition into `timeline`.
+    /// Measures all contenders in an exercise: each for a short time, then in turns those that stay and the
+    /// fastest of each library. In the end everfold draws one more repetition into `timeline`.
     ///
     /// # Errors
     /// We are to end.
@@ -100,7 +100,8 @@ impl Measurement<'_, '_> {
         Ok(samples)
     }
 
-    /// Lets the ranks compute as long as the fastest side takes if they do not. Tells how long each contender does.
+    /// Lets the ranks compute as long as the fastest side takes if they do not. Tells how long each contender
+    /// does.
     ///
     /// # Errors
     /// We are to end.

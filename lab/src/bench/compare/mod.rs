@@ -12,8 +12,8 @@
 //! | what the simulator says | [`simulated`] |
 //! | what is told, and drawn | [`report`], [`plot`] |
 //!
-//! All ranks of all sides are there all the time. Those whose turn it is not sleep in a system call, because MPI would
-//! otherwise poll and take the cores from the others.
+//! All ranks of all sides are there all the time. Those whose turn it is not sleep in a system call, because
+//! MPI would otherwise poll and take the cores from the others.
 
 mod case;
 mod field;

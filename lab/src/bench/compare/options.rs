@@ -41,16 +41,17 @@ const REPETITIONS_MIN: usize = 3;
 
 /// Measure everfold beside Open MPI and MPICH.
 ///
-/// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, from a barrier to the return
-/// on the slowest rank. Every value is checked.
+/// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, from a barrier to
+/// the return on the slowest rank. Every value is checked.
 ///
-/// The libraries are installed from the Python package index into the cache if they are missing. Each is measured as it
-/// comes and with the fastest of a few named algorithms, found anew for each line by a short trial. Hosts are network
-/// namespaces on a bridge, one rank on each, whose links are limited both ways; they need root. What cannot be measured
-/// is left out, and said.
+/// The libraries are installed from the Python package index into the cache if they are missing. Each is
+/// measured as it comes and with the fastest of a few named algorithms, found anew for each line by a short
+/// trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited both ways; they
+/// need root. What cannot be measured is left out, and said.
 ///
-/// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the ratio, but at
-/// most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 3 times however long it takes.
+/// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the
+/// ratio, but at most 1000 times and for 30 s (--precision, --repetitions, --seconds), and at least 3 times
+/// however long it takes.
 ///
 /// Example: everfold bench compare --cases a,b --hosts 4 --sizes 1m,32m --json compare.json
 #[derive(Args)]
@@ -64,8 +65,8 @@ pub struct Compare {
     /// Numbers of hosts [default: 4,8 unless --ranks is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=i64::from(HOSTS_MAX)))]
     hosts: Vec<u32>,
-    /// Sizes of bodies in all cases but f and g [default: 8,1k,64k,1m,8m,32m,128m in cases a and h, 1m,8m,32m in the
-    /// others].
+    /// Sizes of bodies in all cases but f and g [default: 8,1k,64k,1m,8m,32m,128m in cases a and h, 1m,8m,32m
+    /// in the others].
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<u64>,
     /// Reductions at once in case f [default: 4,8,16,28].
@@ -80,8 +81,8 @@ pub struct Compare {
     /// Measure everfold alone.
     #[arg(long, conflicts_with = "peers")]
     no_peers: bool,
-    /// Beside case a on several hosts, tell what the simulator says of everfold there. Its link is the one that is found:
-    /// half the round trip of a short message, and the time per byte of a long one.
+    /// Beside case a on several hosts, tell what the simulator says of everfold there. Its link is the one
+    /// that is found: half the round trip of a short message, and the time per byte of a long one.
     #[arg(long)]
     simulated: bool,
     /// How everfold protects contributions: none, memory, disk or commit-first.

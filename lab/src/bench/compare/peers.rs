@@ -1,4 +1,5 @@
-//! The MPI libraries that everfold is measured beside: where they come from, and how they are told what to do.
+//! The MPI libraries that everfold is measured beside: where they come from, and how they are told what to
+//! do.
 
 use std::{
     fs,
@@ -45,7 +46,8 @@ impl Algorithm {
     }
 }
 
-/// Open MPI's `tuned` component, told what to do for `MPI_Reduce` and `MPI_Allreduce`, and `libnbc` for `MPI_Ireduce`.
+/// Open MPI's `tuned` component, told what to do for `MPI_Reduce` and `MPI_Allreduce`, and `libnbc` for
+/// `MPI_Ireduce`.
 macro_rules! tuned {
     ($name:literal, $reduce:literal, $segment:literal, $ireduce:literal, $all_name:literal, $allreduce:literal) => {
         Algorithm {
@@ -189,7 +191,8 @@ impl Peer {
         Ok(Self { launcher: tool("mpiexec"), program })
     }
 
-    /// The command line that starts `ranks` ranks: here, or one on each of `hosts`, where `agent` starts commands.
+    /// The command line that starts `ranks` ranks: here, or one on each of `hosts`, where `agent` starts
+    /// commands.
     pub fn command_line(
         &self,
         algorithm: &Algorithm,

@@ -1,7 +1,8 @@
 //! What it takes at least: the physical lower bound of an exercise.
 //!
-//! - Links: what enters or leaves each host, over the rate of its link, plus one message. A link that has been idle lets
-//!   more pass at once, its bucket; repetitions follow each other, so that counts only if ranks are late.
+//! - Links: what enters or leaves each host, over the rate of its link, plus one message. A link that has
+//!   been idle lets more pass at once, its bucket; repetitions follow each other, so that counts only if
+//!   ranks are late.
 //! - One host: the time in which all cores do nothing but read the bodies and write the results.
 //!
 //! Under a moving load, each repetition has a bound of its own: it depends on the moment.

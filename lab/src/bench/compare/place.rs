@@ -91,8 +91,8 @@ impl Moves {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How long it is until a moment in the load's way past `ranks` ranks that is the same in each of a number's rounds, and
-    /// another for each number. If nothing moves, it is now.
+    /// How long it is until a moment in the load's way past `ranks` ranks that is the same in each of a
+    /// number's rounds, and another for each number. If nothing moves, it is now.
     pub fn until_its_moment(&self, round: u64, ranks: u32) -> Duration {
         let Some((since_ns, rank)) = self.all().last().copied() else { return Duration::ZERO };
         let way = STAY * ranks;
@@ -109,8 +109,8 @@ impl Place {
         Self { ranks, network: None, quotas: Quota::for_ranks(ranks) }
     }
 
-    /// Makes hosts. What is needed to start commands on them goes into `folder`. If they are to be simulated, too, their
-    /// links are measured.
+    /// Makes hosts. What is needed to start commands on them goes into `folder`. If they are to be simulated,
+    /// too, their links are measured.
     ///
     /// # Errors
     /// The system refuses them.
@@ -327,9 +327,9 @@ host=$(dirname "$0")/$1; shift
 exec nsenter --net="$host/net" --uts="$host/uts" unshare --mount sh -c 'mount -t sysfs sysfs /sys; exec sh -c "$0"' "$*"
 "#;
 
-/// A command whose processes all end with it, and whose shared memory is gone then, however it ends. It sees its own
-/// processes in `/proc`, the network interfaces of the host in which it is started in `/sys`, and what `/proc` was
-/// before in the folder `proc`.
+/// A command whose processes all end with it, and whose shared memory is gone then, however it ends. It sees
+/// its own processes in `/proc`, the network interfaces of the host in which it is started in `/sys`, and
+/// what `/proc` was before in the folder `proc`.
 fn enclosed(line: &[String], proc: &Path) -> Command {
     const INSIDE: &str =
         "mount --bind /proc \"$0\" && mount -t proc proc /proc && mount -t tmpfs tmpfs /dev/shm || exit

@@ -57,8 +57,8 @@ impl Line {
     }
 }
 
-/// Draws the results of a case in a place into files whose names begin with `file`: one for reductions to one root, and
-/// one for those to all roots, if there are any.
+/// Draws the results of a case in a place into files whose names begin with `file`: one for reductions to one
+/// root, and one for those to all roots, if there are any.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -70,7 +70,8 @@ pub fn draw_all(title: &str, results: &[Measured], file: &Path) -> Result<(), Fa
     draw(&format!("{title}, all roots"), &all_roots, &file("-all-roots"))
 }
 
-/// Draws results that differ in nothing but their size, or number, and the algorithms. Nothing if there is but one.
+/// Draws results that differ in nothing but their size, or number, and the algorithms. Nothing if there is
+/// but one.
 fn draw(title: &str, results: &[&Measured], file: &Path) -> Result<(), Failure> {
     let lines = lines(results);
     let points = || lines.values().flatten();

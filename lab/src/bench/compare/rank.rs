@@ -40,8 +40,8 @@ impl CompareRank {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Does what the driver writes, a line at a time, until it hangs up. It blocks this thread meanwhile, as an
-    /// application would that computes.
+    /// Does what the driver writes, a line at a time, until it hangs up. It blocks this thread meanwhile, as
+    /// an application would that computes.
     async fn obey(&self, session: &Session) -> everfold::Result<()> {
         let mut driver = UnixStream::connect(&self.socket)?;
         writeln!(driver, "{}", session.rank())?;

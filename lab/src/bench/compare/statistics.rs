@@ -40,8 +40,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Median of `ours` over median of `theirs`, each of at least one time. The interval is that of the bootstrap:
-    /// both are drawn anew from themselves, with replacement, many times.
+    /// Median of `ours` over median of `theirs`, each of at least one time. The interval is that of the
+    /// bootstrap: both are drawn anew from themselves, with replacement, many times.
     pub fn of(ours: &[f64], theirs: &[f64]) -> Self {
         // The same times give the same interval.
         let mut random = ChaCha8Rng::seed_from_u64(ours.len() as u64);

@@ -1,4 +1,5 @@
-//! The processes of one side: started once, they repeat reductions whenever they are told, and sleep in between.
+//! The processes of one side: started once, they repeat reductions whenever they are told, and sleep in
+//! between.
 
 use std::{
     fmt,
@@ -169,8 +170,8 @@ pub struct Team {
 }
 
 impl Team {
-    /// Starts processes that come to `folder/socket`, whose path they are given as their last argument. To be called
-    /// from the main thread.
+    /// Starts processes that come to `folder/socket`, whose path they are given as their last argument. To be
+    /// called from the main thread.
     ///
     /// # Errors
     /// They do not come in time.

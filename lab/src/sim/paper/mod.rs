@@ -15,8 +15,9 @@ use crate::Failure;
 
 /// Draw the figures and tables of the paper's evaluation, simulated.
 ///
-/// Simulates what the paper measured on 200 nodes with 10 gigabit Ethernet, and writes a CSV file and a picture for each
-/// of its figures 6 to 9 and a CSV file for each of its tables. Every number follows from the seed.
+/// Simulates what the paper measured on 200 nodes with 10 gigabit Ethernet, and writes a CSV file and a
+/// picture for each of its figures 6 to 9 and a CSV file for each of its tables. Every number follows from
+/// the seed.
 ///
 /// Example: everfold sim paper
 #[derive(Args)]

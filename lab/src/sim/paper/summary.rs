@@ -1,4 +1,5 @@
-//! How many times faster everfold is than static algorithms, beside what the paper says of its implementation.
+//! How many times faster everfold is than static algorithms, beside what the paper says of its
+//! implementation.
 
 use std::fmt::Write;
 

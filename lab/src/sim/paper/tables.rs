@@ -34,7 +34,8 @@ const LOADS: [(u64, [u32; 4]); 11] = [
     (1 << 26, [479, 239, 55_484, 34_373]),
     (1 << 27, [250, 124, 29_026, 17_982]),
 ];
-/// The paper's Table 2: of 100 reductions per day in which process 1 is killed, how many could not be recovered.
+/// The paper's Table 2: of 100 reductions per day in which process 1 is killed, how many could not be
+/// recovered.
 const UNRECOVERABLE: [u32; 7] = [2, 1, 0, 2, 3, 1, 2];
 
 /// Table 1: what the master receives and sends per second during one reduction in the ideal environment.

@@ -38,7 +38,8 @@ pub(super) async fn elements(session: Session) -> everfold::Result<()> {
                 }
             }
         }
-        // On an element type that the library knows, in memory of the session; and a closure that holds something.
+        // On an element type that the library knows, in memory of the session; and a closure that holds
+        // something.
         let mut mine = session.array::<u64>(length);
         mine.iter_mut()
             .enumerate()
