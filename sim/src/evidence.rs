@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use everfold_protocol::{Path, Rank};
+use everfold_protocol::{Path, Rank, message::Data};
 
 /// Stands for bytes that are not what they should be.
 pub(crate) const NONSENSE: Rank = Rank(u32::MAX - 1);
@@ -51,4 +51,14 @@ pub(crate) fn text(evidence: &[Rank]) -> String {
         rank => rank.to_string(),
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Evidence that travels in a message: the ranks that are folded, in order.
+pub(crate) fn inlined(ranks: &[Rank]) -> Data {
+    Data::Inline(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect())
+}
+
+/// The ranks in [`inlined`] evidence.
+pub(crate) fn ranks_in(bytes: &[u8]) -> Vec<Rank> {
+    bytes.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
 }

@@ -3,10 +3,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master as master;
-use everfold_protocol::{Rank, spec::Limits};
+use everfold_protocol::{
+    Incarnation, JobId, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex,
+    message::{ByteRange, MASTER_RANK},
+    spec::Limits,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Cluster;
+
+/// The job of every world.
+pub(crate) const JOB: JobId = JobId(1);
+/// The process of its master.
+pub(crate) const MASTER: ProcessId = ProcessId { rank: MASTER_RANK, incarnation: Incarnation(0) };
 
 /// What a process does first when it runs again after a time in which it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,5 +119,26 @@ impl Settings {
 
     pub(crate) fn host(&self, rank: Rank) -> u64 {
         self.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63)
+    }
+
+    /// The segments of a body, and where they lie.
+    pub(crate) fn segments(
+        &self,
+        id: ReductionId,
+        spec: &ReductionSpec,
+    ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
+        let mut hosts = spec.group.iter().map(|rank| self.host(rank));
+        let first = hosts.next();
+        let share_memory = hosts.all(|host| Some(host) == first);
+        let len = match id.is_in_teams() {
+            true => self.policy.segment_len_in_teams(spec),
+            false => self.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
+        };
+        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
+        (0..count).map(move |index| {
+            let start = index * len;
+            (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
+        })
     }
 }

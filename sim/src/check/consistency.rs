@@ -103,7 +103,7 @@ impl Judgement<'_> {
     fn deadlines_are_kept(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let Some(deadline) = planned.deadline_us.map(Duration::from_micros) else { return Ok(()) };
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let Some(started) = self.world.heard_first(id) else { return Ok(()) };
+        let Some(started) = self.world.facts().heard_first(id) else { return Ok(()) };
         let due = started + deadline;
         let gone = self.gone(planned);
         for case in cases(planned) {
@@ -115,7 +115,7 @@ impl Judgement<'_> {
                     return Err(case.broken(EARLY, format!("at {}, due at {}", at(ended.told), at(due))));
                 }
             }
-            let Some(heard) = self.world.heard(id, case.rank) else { continue };
+            let Some(heard) = self.world.facts().heard_at(id, case.rank) else { continue };
             let latest = due.max(heard) + self.last_words(case.rank);
             if !self.everybody_runs() || gone.contains(case.rank) {
                 continue;
@@ -201,7 +201,7 @@ impl Judgement<'_> {
         let times = if self.schedule.halves { 2 } else { 1 };
         let most = Duration::from_micros(TRIES_MOST * once_us * times);
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let heard = cases(planned).filter_map(|case| self.world.heard(id, case.rank)).max();
+        let heard = cases(planned).filter_map(|case| self.world.facts().heard_at(id, case.rank)).max();
         for case in cases(planned) {
             let (Some(ended), Some(heard)) = (self.end(&case), heard) else { continue };
             let is_lost = matches!(ended.end, End::Refused(Refusal::ResultLost { .. }));

@@ -90,7 +90,7 @@ impl<'a> Judgement<'a> {
         self.calls_are_consistent(&mut tally)?;
         self.all_is_closed(&mut tally)?;
         tally.take_world(self.world);
-        tally.take_events(&self.world.seen);
+        tally.take_events(self.world.seen());
         Ok(tally)
     }
 
@@ -178,7 +178,7 @@ impl<'a> Judgement<'a> {
             let Some(case) = cases(planned).next().filter(ended_well) else { continue };
             tally.judge(ONCE);
             let id = ReductionId::new(&planned.name, planned.sequence);
-            let segments = self.world.segments(id, &case.spec).count();
+            let segments = self.world.settings().segments(id, &case.spec).count();
             let folds = self.world.folds(&planned.name, planned.sequence);
             if folds as usize != (case.spec.group.len() - 1) * segments {
                 return Err(case.broken(ONCE, format!("{folds} folds of {}", case.spec.group)));
@@ -194,7 +194,7 @@ impl<'a> Judgement<'a> {
     /// When it was decided how a call ends, as far as that is known.
     fn decided(&self, case: &Case, ended: &Ended) -> Timestamp {
         let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-        let refused = self.world.facts.refused.get(&(id, case.rank));
+        let refused = self.world.facts().refused.get(&(id, case.rank));
         refused.map_or(ended.at, |at| ended.at.min(*at))
     }
 
@@ -204,7 +204,7 @@ impl<'a> Judgement<'a> {
         let (failed, closed) = (self.suspects.failed_by(at), self.suspects.closed_by(at));
         let gone = join(&failed, &closed);
         let hit = case.spec.group.iter().filter(|rank| failed.contains(*rank)).count();
-        let facts = &self.world.facts;
+        let facts = self.world.facts();
         let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
         let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
@@ -293,7 +293,7 @@ impl<'a> Judgement<'a> {
     /// silent nothing is read, and one that gives the master up closes its windows.
     fn keeps_bodies(&self, case: &Case) -> bool {
         let Schedule { private, full, .. } = self.schedule;
-        let facts = &self.world.facts;
+        let facts = self.world.facts();
         let outlives = |rank: Rank| {
             let is_read = !facts.failed.contains_key(&rank) || facts.has_hung_up(rank);
             let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);

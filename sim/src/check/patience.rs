@@ -50,7 +50,7 @@ impl Suspects<'_> {
         for (since, until) in spans {
             if since <= due {
                 from = from.max(until);
-                due = from + self.detection() + work * (2 + self.world.facts.failed.len() as u32);
+                due = from + self.detection() + work * (2 + self.world.facts().failed.len() as u32);
             }
         }
         due
@@ -59,7 +59,7 @@ impl Suspects<'_> {
     /// How long it takes until a silence is noticed by one end and then by the other, and for the next attempts to reach somebody.
     /// A process that was hindered before is given more time.
     fn detection(&self) -> Duration {
-        let interval = self.world.settings.policy.limits.ping_interval;
+        let interval = self.world.settings().policy.limits.ping_interval;
         let hinders = |fault: &&Fault| {
             matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
         };
@@ -90,7 +90,7 @@ impl Suspects<'_> {
     /// How long those try that do not reach each other's memory.
     fn tries(&self) -> Duration {
         let parts = |fault: &Fault| matches!(fault.what, Trouble::Unreachable { .. });
-        let limits = &self.world.settings.policy.limits;
+        let limits = &self.world.settings().policy.limits;
         let each = limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME;
         if self.schedule.faults.iter().any(parts) { each } else { Duration::ZERO }
     }
@@ -98,7 +98,7 @@ impl Suspects<'_> {
     fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
         let spec = planned.spec(Rank(planned.calls[0].rank));
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let parts = [id, id.in_teams()].map(|id| self.world.segments(id, &spec).count() as u32);
+        let parts = [id, id.in_teams()].map(|id| self.world.settings().segments(id, &spec).count() as u32);
         let (segments, ranks) = (parts[0] + parts[1], spec.group.len() as u32);
         let fold = Duration::from_micros(planned.fold_us);
         let tasks = (hop + task + fold) * segments * ranks;

@@ -9,20 +9,20 @@ use everfold_protocol::{
 use everfold_worker::machine::{Collected, Collecting, Event, ExecutionError};
 use rand::Rng;
 
+use super::World;
 use crate::{
-    events::Work,
     evidence::NONSENSE,
     faults::Reach,
-    process::{Shown, contains},
-    timing::Spent,
-    world::World,
+    process::Shown,
+    work::{Spent, Work},
 };
 
 /// Bytes that are never torn apart.
 const ELEMENT_BYTES: u64 = 8;
 
 impl World {
-    pub(crate) fn collect(
+    /// Lets a rank copy a result, or go on with that.
+    pub(super) fn collect(
         &mut self,
         process: ProcessId,
         reduction: ReductionId,
@@ -50,7 +50,7 @@ impl World {
             // The result is copied over what somebody still reads.
             return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
         }
-        for (number, (index, range)) in self.segments(reduction, &spec).skip(done).enumerate() {
+        for (number, (index, range)) in self.settings.segments(reduction, &spec).skip(done).enumerate() {
             let is_mine = |piece: &Piece| piece.process == process;
             if number > 0 && number == self.settings.collect_segments && !pieces.iter().all(is_mine) {
                 if self.process(rank).released.contains(&reduction) {
@@ -136,4 +136,8 @@ impl World {
         let error = ExecutionError { culprit, suspects, fault: Fault::Unreachable, reason };
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Part { body, error }) });
     }
+}
+
+fn contains(outer: ByteRange, inner: ByteRange) -> bool {
+    outer.start <= inner.start && inner.end() <= outer.end()
 }

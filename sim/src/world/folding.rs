@@ -3,35 +3,25 @@
 //! Data is [`evidence`].
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
+    Path, ProcessId, Rank, ReductionSpec, SegmentId,
     bracketing::{self, Span},
-    message::{ByteRange, Data, Fault, Source, Task},
+    message::{Data, Fault, Source, Task},
     spec::Order,
 };
 use everfold_worker::machine::{Event, ExecutionError};
 
+use super::World;
 use crate::{
-    events::{Happening, Work},
-    evidence::{self, NONSENSE},
+    events::Happening,
+    evidence::{self, NONSENSE, inlined},
     faults::{RETRY, Reach},
-    process::{Shown, inlined},
-    timing::Spent,
-    world::World,
+    process::Shown,
+    work::{Spent, Work, folds},
 };
 
-/// Folds of two partials that a task takes.
-pub(crate) fn folds(task: &Task) -> u32 {
-    task.sources.len() as u32 - u32::from(task.own.is_empty())
-}
-
 impl World {
-    /// Folds of two partials that were done in a reduction, also in vain.
-    pub fn folds(&self, name: &str, sequence: u64) -> u32 {
-        self.folds.get(&ReductionId::new(name, sequence)).copied().unwrap_or(0)
-    }
-
     /// Does what `process` has taken its time for.
-    pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
+    pub(super) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
         // A dead rank takes nothing any more, and gives nothing back.
         if self.process(process.rank).worker.is_some() {
             self.take_back(process, &work);
@@ -54,7 +44,7 @@ impl World {
     }
 
     /// Lets a read go on, unless nobody waits for it any more.
-    pub(crate) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+    pub(super) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
         let (released, id) = (&self.process(process.rank).released, work.reduction());
         if released.contains(&id) || released.contains(&id.called()) {
             return;
@@ -64,7 +54,7 @@ impl World {
     }
 
     /// As long as nothing answers a read, that waits; but not for ever.
-    pub(crate) fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
+    pub(super) fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
         let patience = self.settings.policy.limits.read_patience();
         match reach {
             Reach::Later if !patience.is_zero() && spent.unanswered >= patience => Reach::Never,
@@ -143,7 +133,7 @@ impl World {
     }
 
     /// What `process`'s partial holds after `task`.
-    pub(crate) fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
+    pub(super) fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
         let executor = self.process(process.rank);
         let own = (!task.own.is_empty()).then(|| (&task.own, executor.partial(task.segment)));
         let mut operands: Vec<_> = own.into_iter().collect();
@@ -170,28 +160,7 @@ impl World {
     }
 
     /// Notes that nothing answered a read, if there is somebody who could.
-    pub(crate) fn note_given_up(&mut self, owner: ProcessId) {
+    pub(super) fn note_given_up(&mut self, owner: ProcessId) {
         self.failed_reads.0 += u64::from(self.process(owner.rank).worker.is_some());
-    }
-
-    /// The segments of a body, and where they lie.
-    pub(crate) fn segments(
-        &self,
-        id: ReductionId,
-        spec: &ReductionSpec,
-    ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
-        let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
-        let first = hosts.next();
-        let share_memory = hosts.all(|host| Some(host) == first);
-        let len = match id.is_in_teams() {
-            true => self.settings.policy.segment_len_in_teams(spec),
-            false => self.settings.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
-        };
-        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
-        (0..count).map(move |index| {
-            let start = index * len;
-            (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
-        })
     }
 }

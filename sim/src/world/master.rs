@@ -1,0 +1,127 @@
+//! The master: what it hears, and what it does.
+
+use std::time::Duration;
+
+use everfold_master::{self as master, Coordinator, coordinator::Coming};
+use everfold_protocol::{
+    ProcessId, Rank, Timestamp,
+    message::{Header, MASTER_RANK},
+};
+
+use super::World;
+use crate::{
+    board::Words,
+    events::Happening,
+    settings::{JOB, MASTER},
+};
+
+impl World {
+    /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives back what it takes
+    /// in at once: everything else, and answers to pings while nothing waits.
+    pub(super) fn put_off(&mut self, what: Happening) -> Option<Happening> {
+        let is_for_master = matches!(what, Happening::ToMaster(..) | Happening::Disconnected(_));
+        if self.settings.batch.is_zero() || !is_for_master || (self.inbox.is_empty() && what.is_idle()) {
+            return Some(what);
+        }
+        if self.inbox.is_empty() {
+            self.schedule(self.now + self.settings.batch, Happening::Turn);
+        }
+        self.inbox.put(what);
+        None
+    }
+
+    /// Lets the master take in everything that waits for it, in the order in which it came.
+    pub(super) fn take_in(&mut self) {
+        self.inbox.take().into_iter().for_each(|what| self.hear(what));
+    }
+
+    /// Lets the master take in what has come to it.
+    pub(super) fn hear(&mut self, what: Happening) {
+        match what {
+            Happening::ToMaster(sender, epoch, message) => {
+                if !self.loses(sender) {
+                    let header = Header { job: JOB, epoch, sender };
+                    self.coordinator.hear(master::Event::Message { header, message: *message });
+                    self.run_coordinator();
+                }
+            }
+            Happening::Disconnected(process) => {
+                self.facts.hang_up(process.rank);
+                self.coordinator.hear(master::Event::Disconnected(process));
+                self.run_coordinator();
+            }
+            other => unreachable!("it does not come to the master: {other:?}"),
+        }
+    }
+
+    /// Asks the master something, and measures how long it takes.
+    fn time_master<T>(&mut self, ask: impl FnOnce(&mut Coordinator<Words>, Timestamp) -> T) -> T {
+        let started = self.settings.stopwatch.map(|read| read());
+        let answer = ask(&mut self.coordinator, self.now);
+        if let Some((started, read)) = started.zip(self.settings.stopwatch) {
+            self.master_time += Duration::from_nanos(read().saturating_sub(started));
+        }
+        answer
+    }
+
+    /// Lets the master hear of what comes, and those wake up who may have slept too long.
+    pub(super) fn run_coordinator(&mut self) {
+        while let Some(coming) = self.coordinator.poll_coming() {
+            let call = match &coming {
+                Coming::Event(master::Event::Message { header, message }) => {
+                    self.note_coming(header.sender, message)
+                }
+                _ => None,
+            };
+            self.time_master(|coordinator, now| coordinator.take_in(now, coming));
+            call.into_iter().for_each(|call| self.note_heard(call));
+        }
+        let late = self.coordinator.take_late();
+        self.wake_late(late);
+    }
+
+    /// Lets the master do what it has decided.
+    pub(super) fn run_master(&mut self) {
+        while let Some(action) = self.time_master(|coordinator, _| coordinator.poll_action()) {
+            match action {
+                master::Action::Send { to, message } => {
+                    if self.settings.follow {
+                        self.trace.said(to, &message);
+                    }
+                    self.note_said(to, &message);
+                    self.give_up(to.rank, &message);
+                    self.copies.order(&message);
+                    let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
+                    let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
+                    self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
+                }
+                master::Action::Report(_) => unreachable!("it is no deputy"),
+                master::Action::Disconnect(_) => {}
+                master::Action::Notice(notice) => {
+                    self.hear_notice(notice);
+                    self.run_coordinator();
+                }
+                master::Action::Done => self.done = true,
+            }
+        }
+        if let Some(due) = self.master().poll_timeout()
+            && !self.done
+            && !self.master_lost
+            && self.master_due.is_none_or(|scheduled| due < scheduled)
+        {
+            // An early wake-up is harmless.
+            self.master_due = Some(due);
+            self.schedule(due.max(self.now), Happening::Timeout);
+        }
+    }
+
+    /// Breaks everyone's connection to the master, which is no more.
+    pub(super) fn lose_master(&mut self) {
+        self.master_lost = true;
+        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
+            let process = ProcessId::first(rank);
+            let at = self.timing.lose_master(self.now, &mut self.random, process);
+            self.schedule(at, Happening::MasterLost(process));
+        }
+    }
+}
