@@ -15,6 +15,7 @@
 //! | `events` | what happens |
 //! | `work` | what processes take time for |
 //! | `faults` | what goes wrong, as data |
+//! | `agenda` | virtual time, and what is to happen |
 //! | `heap` | events by due time |
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | `outages` | where the network does not carry what it is to carry |
@@ -35,6 +36,7 @@
 //!
 //! No module but `check` and [`experiment`] knows the world.
 
+mod agenda;
 mod board;
 pub mod check;
 pub mod collective;

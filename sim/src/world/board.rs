@@ -63,7 +63,7 @@ impl World {
                 }
                 if completes {
                     self.look(rank);
-                    self.schedule(self.now, Happening::Ring(rank, Rank(0)));
+                    self.schedule(self.now(), Happening::Ring(rank, Rank(0)));
                 }
                 Ok(())
             }
@@ -82,7 +82,7 @@ impl World {
         ) -> (R, Settled<Words, Data>),
     ) -> Option<R> {
         let mut worker = self.process_mut(rank).worker.take()?;
-        let now = self.now;
+        let now = self.now();
         let (result, settled) =
             how(now, &mut worker, &mut |ticket, taken| Some(self.take_off_board(rank, ticket, taken)));
         self.process_mut(rank).worker = Some(worker);
@@ -115,7 +115,7 @@ impl World {
     /// Ends a call whose round is complete.
     fn complete(&mut self, rank: Rank, ticket: Ticket<Data>, round: Round<Words>) {
         let Ticket { reduction, spec, .. } = ticket;
-        let report = round.report(time(self.now), &spec);
+        let report = round.report(time(self.agenda.now()), &spec);
         let mut end = End::Finished(report.clone());
         if spec.delivery.root().is_none_or(|root| root == rank) {
             let segment = SegmentId { reduction, index: SegmentIndex(0) };
@@ -146,13 +146,13 @@ impl World {
     pub(super) fn ring(&mut self, from: Rank, next: Rank) {
         if next.0 < self.settings.ranks {
             self.wake_up(next);
-            let at = self.timing.bell(self.now, &mut self.random);
+            let at = self.timing.bell(self.agenda.now(), &mut self.random);
             self.schedule(at, Happening::Ring(from, Rank(next.0 + 1)));
         }
     }
 
     fn wake_up(&mut self, rank: Rank) {
-        let at = self.timing.bell(self.now, &mut self.random);
+        let at = self.timing.bell(self.agenda.now(), &mut self.random);
         self.schedule(at, Happening::Bell(rank));
     }
 
@@ -164,7 +164,7 @@ impl World {
     /// Lets the master see what waits on the board, again and again.
     pub(super) fn look_later(&mut self) {
         if self.shared.is_some() && !self.is_done() {
-            self.schedule(self.now + PATIENCE, Happening::Look);
+            self.schedule(self.now() + PATIENCE, Happening::Look);
         }
     }
 

@@ -38,7 +38,7 @@ impl World {
     /// Lets a process die beside the master, which hears of it at once.
     pub(super) fn let_go(&mut self, process: ProcessId) {
         self.die(process);
-        self.schedule(self.now, Happening::Disconnected(process));
+        self.schedule(self.now(), Happening::Disconnected(process));
     }
 
     /// Lets a process leave its job without a word.
@@ -69,7 +69,7 @@ impl World {
         dead.shares.values_mut().for_each(|share| share.waits = None);
         if lived {
             self.calls_ended += open;
-            self.facts.end(self.now, process.rank);
+            self.facts.end(self.agenda.now(), process.rank);
         }
         drop(self.thaw(process.rank));
         self.end_deputy(process);
@@ -81,21 +81,21 @@ impl World {
         if process.frozen.is_none() {
             process.frozen = Some(Vec::new());
             self.frozen += 1;
-            self.facts.stop(self.now, rank);
+            self.facts.stop(self.agenda.now(), rank);
         }
     }
 
     /// Ends a freeze; tells what waited for it.
     pub(super) fn thaw(&mut self, rank: Rank) -> Vec<Happening> {
         let waiting = self.process_mut(rank).frozen.take();
-        self.facts.thaw(self.now, rank);
+        self.facts.thaw(self.agenda.now(), rank);
         self.frozen -= usize::from(waiting.is_some());
         waiting.unwrap_or_default()
     }
 
     /// Breaks a process's connection to the master.
     pub(super) fn hang_up(&mut self, process: ProcessId) {
-        let at = self.timing.hang_up(self.now, &mut self.random, process);
+        let at = self.timing.hang_up(self.agenda.now(), &mut self.random, process);
         self.schedule(at, Happening::Disconnected(process));
     }
 }

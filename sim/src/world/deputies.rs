@@ -20,30 +20,30 @@ impl World {
 
     /// Lets the deputy at `rank` take in a message. It begins with the first.
     pub(super) fn tell_deputy(&mut self, rank: Rank, sender: ProcessId, message: ToMaster) {
-        let Self { now, settings, peers, .. } = self;
+        let now = self.now();
+        let Self { settings, peers, .. } = self;
         let process = &mut self.processes[rank.index()];
         if !process.worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             if !process.vanished {
                 // There is nobody to connect to.
-                let at = *now;
-                self.schedule(at, Happening::DeputyLost(sender.rank, ProcessId::first(rank)));
+                self.schedule(now, Happening::DeputyLost(sender.rank, ProcessId::first(rank)));
             }
             return;
         }
         let departed = &process.departed;
         let deputy = process.deputy.get_or_insert_with(|| {
-            let mut machine = master::Deputy::new(*now, JOB, rank, peers.clone(), settings.policy);
+            let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy);
             for failed in departed {
-                machine.depart(*now, ProcessId::first(*failed), Evidence::Disconnected);
+                machine.depart(now, ProcessId::first(*failed), Evidence::Disconnected);
             }
             Deputy { machine, due: None }
         });
-        deputy.machine.hear(*now, sender, message);
+        deputy.machine.hear(now, sender, message);
     }
 
     /// Lets the deputy at `rank` see that time has passed.
     pub(super) fn wake_deputy(&mut self, rank: Rank) {
-        let now = self.now;
+        let now = self.now();
         if let Some(deputy) = &mut self.process_mut(rank).deputy {
             deputy.due = None;
             deputy.machine.handle_timeout(now);
@@ -69,7 +69,8 @@ impl World {
                     let header = Header { job: JOB, epoch: Epoch(0), sender: me };
                     self.give_up(to.rank, &ToWorker::Task(task.clone()));
                     let message = ToWorker::Task(task);
-                    let at = self.timing.deputy_tells(self.now, &mut self.random, to, &header, &message);
+                    let at =
+                        self.timing.deputy_tells(self.agenda.now(), &mut self.random, to, &header, &message);
                     let ToWorker::Task(task) = message else { unreachable!() };
                     let happening = match self.breaks() {
                         true => Happening::DeputyLost(to.rank, me),
@@ -91,7 +92,7 @@ impl World {
             && deputy.due.is_none_or(|scheduled| due < scheduled)
         {
             deputy.due = Some(due);
-            self.schedule(due.max(self.now), Happening::DeputyTimeout(rank));
+            self.schedule(due.max(self.agenda.now()), Happening::DeputyTimeout(rank));
         }
     }
 
@@ -115,7 +116,7 @@ impl World {
             return;
         }
         for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != deputy.rank) {
-            let at = self.timing.bell(self.now, &mut self.random);
+            let at = self.timing.bell(self.agenda.now(), &mut self.random);
             self.schedule(at, Happening::DeputyLost(rank, deputy));
         }
     }

@@ -12,7 +12,7 @@ use super::World;
 impl World {
     /// Takes in what the master tells its watchers.
     pub(super) fn hear_notice(&mut self, notice: Notice) {
-        let at = self.now;
+        let at = self.agenda.now();
         if self.teller.is_heard() {
             self.teller.notice(at, &notice);
         }
@@ -62,7 +62,7 @@ impl World {
     pub(super) fn note_heard(&mut self, (id, sender, inline): (ReductionId, Rank, bool)) {
         let mut reductions = self.coordinator.master().reductions();
         let open = reductions.find(|(open, _)| **open == id).map(|(_, reduction)| reduction);
-        self.facts.hear(self.now, sender, id, open.is_some());
+        self.facts.hear(self.agenda.now(), sender, id, open.is_some());
         // What it refuses counts nowhere.
         if open.is_some_and(|reduction| reduction.arrived().contains(sender)) {
             self.facts.count(sender, id, inline);
@@ -94,7 +94,7 @@ impl World {
     /// Notes that a rank takes part no more.
     pub(super) fn note_gone(&mut self, rank: Rank, gone: Gone) {
         if gone == Gone::MasterLost {
-            self.facts.desert(self.now, rank);
+            self.facts.desert(self.agenda.now(), rank);
         }
     }
 }

@@ -49,7 +49,7 @@ impl World {
         if released.contains(&id) || released.contains(&id.called()) {
             return;
         }
-        let at = self.now + RETRY;
+        let at = self.agenda.now() + RETRY;
         self.schedule(at, Happening::Done(process, Box::new((work, spent))));
     }
 
@@ -114,7 +114,7 @@ impl World {
         let folded = self.fold(process, &spec, &task);
         *self.folds.entry(id.reduction).or_default() += folds(&task);
         if self.teller.is_heard() && folded.contains(&NONSENSE) {
-            self.teller.nonsense(self.now, rank, &task);
+            self.teller.nonsense(self.agenda.now(), rank, &task);
         }
         let executor = self.process_mut(rank);
         // Objects grow when they are folded; arrays do not.

@@ -24,7 +24,7 @@ impl World {
             return Some(what);
         }
         if self.inbox.is_empty() {
-            self.schedule(self.now + self.settings.batch, Happening::Turn);
+            self.schedule(self.now() + self.settings.batch, Happening::Turn);
         }
         self.inbox.put(what);
         None
@@ -57,7 +57,7 @@ impl World {
     /// Asks the master something, and measures how long it takes.
     fn time_master<T>(&mut self, ask: impl FnOnce(&mut Coordinator<Words>, Timestamp) -> T) -> T {
         let started = self.settings.stopwatch.map(|read| read());
-        let answer = ask(&mut self.coordinator, self.now);
+        let answer = ask(&mut self.coordinator, self.agenda.now());
         if let Some((started, read)) = started.zip(self.settings.stopwatch) {
             self.master_time += Duration::from_nanos(read().saturating_sub(started));
         }
@@ -92,7 +92,8 @@ impl World {
                     self.give_up(to.rank, &message);
                     self.copies.order(&message);
                     let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
-                    let at = self.timing.tell_worker(self.now, &mut self.random, to, &header, &message);
+                    let at =
+                        self.timing.tell_worker(self.agenda.now(), &mut self.random, to, &header, &message);
                     self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
                 }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
@@ -111,7 +112,7 @@ impl World {
         {
             // An early wake-up is harmless.
             self.master_due = Some(due);
-            self.schedule(due.max(self.now), Happening::Timeout);
+            self.schedule(due.max(self.agenda.now()), Happening::Timeout);
         }
     }
 
@@ -120,7 +121,7 @@ impl World {
         self.master_lost = true;
         for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
             let process = ProcessId::first(rank);
-            let at = self.timing.lose_master(self.now, &mut self.random, process);
+            let at = self.timing.lose_master(self.agenda.now(), &mut self.random, process);
             self.schedule(at, Happening::MasterLost(process));
         }
     }

@@ -51,12 +51,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::{
+    agenda::Agenda,
     board::{Shared, Words},
     copies::Notes,
     events::Happening,
     facts::Facts,
     faults::Disk,
-    heap::Heap,
     inbox::Inbox,
     outages::Outages,
     process::Process,
@@ -72,8 +72,8 @@ const QUIET: Duration = Duration::from_millis(200);
 
 /// A deterministic job.
 pub struct World {
-    now: Timestamp,
-    heap: Heap<Happening>,
+    /// Virtual time, and what is to happen.
+    agenda: Agenda,
     random: ChaCha8Rng,
     settings: Settings,
     timing: Timing,
@@ -86,8 +86,6 @@ pub struct World {
     master_lost: bool,
     /// By rank.
     processes: Vec<Process>,
-    /// Happenings under way that are not idle.
-    busy: usize,
     /// Processes that are frozen.
     frozen: usize,
     /// What the network does not carry.
@@ -98,11 +96,6 @@ pub struct World {
     copying: Notes,
     /// Reads that were given up although the owner lives, and reads of what a living owner holds that were damaged.
     failed_reads: (u64, u64),
-    /// When something happened that was not idle.
-    progress: Timestamp,
-    /// When nothing has happened for this long, nothing will.
-    quiet: Duration,
-    events: u64,
     /// What the stopwatch has measured of the master.
     master_time: Duration,
     /// Calls that have ended, or whose process has died before.
@@ -132,14 +125,14 @@ pub struct World {
 impl World {
     /// A job whose processes are about to join.
     pub fn new(settings: Settings) -> Self {
-        let now = Timestamp::ZERO;
+        let quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
+        let agenda = Agenda::new(quiet);
         let ranks = (0..settings.ranks).map(Rank);
-        let master = Master::new(now, JOB, settings.ranks, settings.policy);
+        let master = Master::new(agenda.now(), JOB, settings.ranks, settings.policy);
         let (shared, board) = Shared::new(&settings).unzip();
         let clerk = board.clone().map(Clerk::new);
         let mut world = Self {
-            now,
-            heap: Heap::new(),
+            agenda,
             random: ChaCha8Rng::seed_from_u64(settings.seed),
             timing: Timing::new(&settings),
             master_due: None,
@@ -147,15 +140,11 @@ impl World {
             shared,
             master_lost: false,
             processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
-            busy: 0,
             frozen: 0,
             outages: Outages::new(&settings),
             inbox: Inbox::default(),
             copying: Notes::default(),
             failed_reads: (0, 0),
-            progress: now,
-            quiet: QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2),
-            events: 0,
             master_time: Duration::ZERO,
             calls_ended: 0,
             folds: BTreeMap::new(),
@@ -194,18 +183,10 @@ impl World {
 
     /// Lets the next thing happen. Returns false if nothing more will, except that time passes.
     pub fn step(&mut self) -> bool {
-        let waiting = self.busy > 0 || self.frozen > 0;
-        if !waiting && self.now.since(self.progress) > self.quiet {
+        if self.frozen == 0 && self.agenda.is_quiet() {
             return false;
         }
-        let Some((at, what)) = self.heap.pop() else { return false };
-        assert!(at >= self.now, "time never runs back");
-        self.now = at;
-        self.events += 1;
-        if !what.is_idle() {
-            self.busy -= 1;
-            self.progress = self.now;
-        }
+        let Some(what) = self.agenda.next() else { return false };
         match self.outages.stops(&what) {
             true => self.outages.hold_back(what),
             false => self.take(what),
@@ -259,17 +240,17 @@ impl World {
         &mut self.processes[rank.index()]
     }
 
+    /// Lets something happen `at` a time that is not over.
     fn schedule(&mut self, at: Timestamp, what: Happening) {
-        self.busy += usize::from(!what.is_idle());
-        self.heap.push(at, what);
+        self.agenda.schedule(at, what);
     }
 
     fn happen(&mut self, what: Happening) {
         if self.settings.follow {
-            self.trace.happens(self.now, &what);
+            self.trace.happens(self.agenda.now(), &what);
         }
         if self.teller.is_heard() {
-            self.teller.happens(self.now, &what);
+            self.teller.happens(self.agenda.now(), &what);
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
@@ -295,11 +276,8 @@ impl World {
                 self.work(process, work, spent);
             }
             Happening::Tick(tick) => {
-                let Self { now, heap, busy, timing, .. } = self;
-                timing.happen(*now, tick, &mut |at, what| {
-                    *busy += usize::from(!what.is_idle());
-                    heap.push(at, what);
-                });
+                let now = self.now();
+                self.timing.happen(now, tick, &mut |at, what| self.agenda.schedule(at, what));
             }
             Happening::Die(process) => self.die(process),
             Happening::Crash(process, arrive) => self.crash(process, arrive),
@@ -309,11 +287,11 @@ impl World {
             Happening::Thaw(rank) => self.wake(rank),
             Happening::LoseHost(host) => self.lost_host(host),
             Happening::Cut(cut) => {
-                self.facts.cut(self.now, (*cut).clone());
+                self.facts.cut(self.agenda.now(), (*cut).clone());
                 self.outages.cut(*cut);
             }
             Happening::Heal(cut) => {
-                self.facts.heal(self.now, &cut);
+                self.facts.heal(self.agenda.now(), &cut);
                 self.outages.heal(&cut).into_iter().for_each(|what| self.take(what));
             }
             Happening::Part(gap) => self.outages.part(gap),
@@ -343,7 +321,7 @@ impl World {
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
             // Something else was due before, and this was scheduled once more after that.
-            Happening::Timeout if self.master_due.is_none_or(|due| due > self.now) => {}
+            Happening::Timeout if self.master_due.is_none_or(|due| due > self.agenda.now()) => {}
             Happening::Timeout => {
                 self.master_due = None;
                 // What has come before it is taken in before.

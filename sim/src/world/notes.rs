@@ -23,7 +23,7 @@ impl World {
         match message {
             ToMaster::Contribute(contribution) => {
                 let (reduction, data) = (contribution.reduction, contribution.data.clone());
-                self.copying.contribute(self.now, sender.rank, reduction, data);
+                self.copying.contribute(self.agenda.now(), sender.rank, reduction, data);
             }
             ToMaster::Kept(kept) if kept.result.is_ok() => {
                 let mut open =

@@ -17,7 +17,7 @@ use crate::{
 impl World {
     /// Takes in that a future ends.
     pub(super) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
-        let now = self.now;
+        let now = self.now();
         let process = self.process_mut(rank);
         let (lends, lends_body) = (process.lends(reduction), process.lends_body(reduction));
         let share = process.shares.get_mut(&reduction).expect("it was called here");
@@ -43,7 +43,7 @@ impl World {
             End::Received(_) => Some(share.collected.clone()),
             _ => None,
         };
-        let at = self.now;
+        let at = self.agenda.now();
         if self.teller.is_heard() {
             self.teller.resolved(at, rank, reduction, &end);
         }

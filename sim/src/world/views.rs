@@ -19,7 +19,7 @@ use crate::{
 impl World {
     /// Virtual time.
     pub fn now(&self) -> Timestamp {
-        self.now
+        self.agenda.now()
     }
 
     /// The master, to look at.
@@ -54,7 +54,7 @@ impl World {
 
     /// Events that have happened.
     pub fn events(&self) -> u64 {
-        self.events
+        self.agenda.events()
     }
 
     /// Real time that the master's machine has taken, if there is a stopwatch.
@@ -84,7 +84,7 @@ impl World {
 
     /// Whether nothing is under way but the passing of time.
     pub fn is_at_rest(&self) -> bool {
-        self.busy == 0
+        self.agenda.is_at_rest()
     }
 
     /// How many reads were given up although the owner lives, and how many of what a living owner holds were damaged.

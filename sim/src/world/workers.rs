@@ -26,7 +26,7 @@ impl World {
     pub(super) fn happen_call(&mut self, call: Call) {
         let Call { rank, name, sequence, spec, inline } = call;
         let reduction = ReductionId::new(&name, sequence);
-        self.quiet = self.quiet.max(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
+        self.agenda.be_patient(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
         let is_crowded = self.settings.crowded.contains(&rank);
         let process = self.process_mut(rank);
         if process.worker.is_none() {
@@ -61,11 +61,8 @@ impl World {
     /// Lets `process` begin with `work`.
     pub(super) fn begin(&mut self, process: ProcessId, work: Work) {
         self.lend(process, &work);
-        let Self { now, heap, busy, random, timing, .. } = self;
-        timing.begin(*now, random, process, work, &mut |at, what| {
-            *busy += usize::from(!what.is_idle());
-            heap.push(at, what);
-        });
+        let Self { agenda, random, timing, .. } = self;
+        timing.begin(agenda.now(), random, process, work, &mut |at, what| agenda.schedule(at, what));
     }
 
     /// Lets a worker do what it has decided.
@@ -78,7 +75,7 @@ impl World {
             && process.due.is_none_or(|scheduled| due < scheduled)
         {
             process.due = Some(due);
-            self.schedule(due.max(self.now), Happening::WorkerTimeout(rank));
+            self.schedule(due.max(self.agenda.now()), Happening::WorkerTimeout(rank));
         }
     }
 
@@ -88,12 +85,12 @@ impl World {
         let (sender, Some(worker)) = (process.id, &process.worker) else { return };
         let header = Header { job: JOB, epoch: worker.machine().epoch(), sender };
         self.process_mut(rank).sent += 1;
-        let at = self.timing.tell_master(self.now, &mut self.random, &header, &message);
+        let at = self.timing.tell_master(self.agenda.now(), &mut self.random, &header, &message);
         self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
     }
 
     fn act(&mut self, rank: Rank, action: Action) {
-        let now = self.now;
+        let now = self.now();
         let process = self.process_mut(rank);
         let id = process.id;
         let Some(worker) = &process.worker else { return };
@@ -111,7 +108,8 @@ impl World {
                     self.try_in_teams(rank, contribution.reduction);
                 }
                 let header = Header { job: JOB, epoch: Epoch(0), sender: id };
-                let at = self.timing.tell_deputy(self.now, &mut self.random, deputy, &header, &message);
+                let at =
+                    self.timing.tell_deputy(self.agenda.now(), &mut self.random, deputy, &header, &message);
                 let happening = match self.breaks() {
                     true => Happening::DeputyLost(rank, deputy),
                     false => Happening::ToDeputy(deputy.rank, id, Box::new(message)),
@@ -119,7 +117,7 @@ impl World {
                 self.schedule(at, happening);
             }
             Action::GiveUp(reduction) => drop(process.given_back.insert(reduction.in_teams())),
-            Action::Renew(reduction) => self.schedule(self.now, Happening::Renew(id, reduction)),
+            Action::Renew(reduction) => self.schedule(self.now(), Happening::Renew(id, reduction)),
             Action::Over(attempt) => {
                 if let Some(deputy) = &mut process.deputy {
                     deputy.machine.forget(now, attempt);
