@@ -1,7 +1,7 @@
 //! Facts about replicas, for the judge.
 //!
-//! They say what was ordered, and what memory held at the moment when the master said something. What has to hold of them is
-//! said in [`check`](crate::check).
+//! They say what was ordered, and what memory held at the moment when the master said something. What has to
+//! hold of them is said in [`check`](crate::check).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,8 @@ pub struct Lost {
     pub reduction: ReductionId,
     /// Whose.
     pub ranks: Path,
-    /// Those of them that it could have had: from living processes whose copies it knows, or out of its own hands.
+    /// Those of them that it could have had: from living processes whose copies it knows, or out of its own
+    /// hands.
     pub there: Path,
     /// Whether they are left out, and the reduction goes on.
     pub is_left_out: bool,

@@ -1,7 +1,8 @@
 //! What bodies are made of here: the ranks that are folded into them, in order.
 //!
-//! Where the order is fixed, whatever two operands yield stands between [`OPEN`] and [`CLOSE`]: such evidence is the whole
-//! expression that was computed. If it is the one that the order prescribes, so is every bit of a sum of floating-point numbers.
+//! Where the order is fixed, whatever two operands yield stands between [`OPEN`] and [`CLOSE`]: such evidence
+//! is the whole expression that was computed. If it is the one that the order prescribes, so is every bit of
+//! a sum of floating-point numbers.
 
 use std::ops::Range;
 
@@ -25,7 +26,8 @@ pub(crate) fn is_fold_of(path: &Path, evidence: &[Rank]) -> bool {
     ranks.clone().collect::<Path>() == *path && ranks.count() == path.len()
 }
 
-/// What a reduction in the fixed order is to yield: `group` was agreed on, `contributors` are those of it that count.
+/// What a reduction in the fixed order is to yield: `group` was agreed on, `contributors` are those of it
+/// that count.
 pub fn in_fixed_order(group: &Path, contributors: &Path) -> Vec<Rank> {
     fn node(positions: Range<usize>, leaves: &[Option<Rank>]) -> Vec<Rank> {
         if positions.len() == 1 {

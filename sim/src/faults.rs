@@ -15,8 +15,8 @@ pub(crate) enum Reach {
     Never,
 }
 
-/// Hosts whose messages do not get through to others. Connections do not break: what is under way arrives when the
-/// network heals.
+/// Hosts whose messages do not get through to others. Connections do not break: what is under way arrives
+/// when the network heals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cut {
     /// Hosts on one side.

@@ -6,8 +6,8 @@ use everfold_protocol::Timestamp;
 
 /// All that is going to happen, by due time and then in the order in which it was made.
 ///
-/// A radix heap: nothing is due before what was taken last. An event lies in the bucket of the highest bit in which its
-/// time differs from that one's, and moves down as time comes closer.
+/// A radix heap: nothing is due before what was taken last. An event lies in the bucket of the highest bit in
+/// which its time differs from that one's, and moves down as time comes closer.
 #[derive(Debug)]
 pub(crate) struct Heap<T> {
     /// Those that are due at `last`.

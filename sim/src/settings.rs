@@ -41,11 +41,13 @@ pub struct Settings {
     pub board: bool,
     /// Ranks that cannot map the board.
     pub boardless: Vec<Rank>,
-    /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared memory.
+    /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared
+    /// memory.
     pub private: Vec<Rank>,
     /// Ranks whose shared memory has no room for partials: these lie in memory of their own.
     pub full: Vec<Rank>,
-    /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read, and keep no copies.
+    /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read,
+    /// and keep no copies.
     pub windowless: Vec<Rank>,
     /// Decides everything that is drawn.
     pub seed: u64,
@@ -63,23 +65,26 @@ pub struct Settings {
     pub halves: bool,
     /// Ranks that have no room for a result when they first copy it.
     pub crowded: Vec<Rank>,
-    /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
-    /// node of its own.
+    /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank
+    /// then has a node of its own.
     pub cluster: Option<Cluster>,
     /// How often, in percent, a process fails to keep a copy.
     pub keep_failures: u32,
-    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
+    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its
+    /// executor's partial.
     pub damage: u32,
-    /// How long messages wait for the master, which then takes in all that have come in one go; zero if it takes each by itself.
+    /// How long messages wait for the master, which then takes in all that have come in one go; zero if it
+    /// takes each by itself.
     pub batch: Duration,
     /// What a process does first when it runs again after a time in which it did not.
     pub wakes: Wakes,
     /// How the master schedules.
     pub policy: master::Policy,
-    /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps, and the
-    /// trace is hashed. It takes time that grows with the number of ranks.
+    /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps,
+    /// and the trace is hashed. It takes time that grows with the number of ranks.
     pub follow: bool,
-    /// Reads a clock in nanoseconds, to measure what the master's machine really takes. Nothing else depends on it.
+    /// Reads a clock in nanoseconds, to measure what the master's machine really takes. Nothing else depends
+    /// on it.
     pub stopwatch: Option<fn() -> u64>,
 }
 

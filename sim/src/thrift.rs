@@ -10,7 +10,8 @@ use everfold_protocol::{
 /// Copies of originals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copies {
-    /// By segment, whose contributions others hold, as far as the master has heard, or have been told to copy.
+    /// By segment, whose contributions others hold, as far as the master has heard, or have been told to
+    /// copy.
     safe: BTreeMap<SegmentId, Path>,
     /// Segments of originals that were to be copied, and of these those that were in other hands before.
     ordered: BTreeMap<ReductionId, (u64, u64)>,

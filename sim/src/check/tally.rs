@@ -117,7 +117,7 @@ impl Tally {
         count("finished in teams", finished);
         count("contributed again after teams", back);
         let processes = || world.processes().iter();
-        count("messages lost with their senders", processes().map(|process| process.lost).sum());
+        count("messages lost with their senders", processes().map(|process| process.outbox.lost()).sum());
         let outside = |process: &&Process| process.is_full && !process.partials.is_empty();
         count("ranks with partials in private memory", processes().filter(outside).count() as u64);
         count("ends that waited for readers of partials", world.waits_for_partials());

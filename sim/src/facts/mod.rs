@@ -38,7 +38,8 @@ pub(crate) struct Facts {
     pub overwrites: BTreeSet<(Rank, ReductionId)>,
     /// Whose connection the master saw break.
     hung_up: BTreeSet<Rank>,
-    /// What the master was last told of partials before their owners hung up; nothing while they were to change.
+    /// What the master was last told of partials before their owners hung up; nothing while they were to
+    /// change.
     told: BTreeMap<(Rank, SegmentId), Path>,
     /// Originals of which somebody told the master that it has a copy, or a part of one.
     kept: BTreeSet<(Rank, ReductionId)>,
@@ -55,7 +56,8 @@ impl Facts {
         self.failed.iter().filter(|(_, (since, _))| *since <= at).map(|(rank, _)| *rank).collect()
     }
 
-    /// Ranks whose process has ended, which have given the master up, or which it has declared failed by `at`.
+    /// Ranks whose process has ended, which have given the master up, or which it has declared failed by
+    /// `at`.
     pub fn gone_by(&self, at: Timestamp) -> Path {
         let gone = self.ended.iter().chain(&self.deserted).filter(|(_, since)| **since <= at);
         gone.map(|(rank, _)| *rank).chain(self.failed_by(at).iter()).collect()

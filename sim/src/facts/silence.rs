@@ -24,11 +24,13 @@ fn covered(spans: impl Iterator<Item = (Timestamp, Timestamp)>, from: Timestamp)
 struct Hindrance {
     since: Timestamp,
     until: Timestamp,
-    /// Whether it did not run. When it runs again it answers at once; what was cut off is under way for a while.
+    /// Whether it did not run. When it runs again it answers at once; what was cut off is under way for a
+    /// while.
     is_stop: bool,
 }
 
-/// The longest time without an answer among those that last until `from`, if answers are under way for up to `grace`.
+/// The longest time without an answer among those that last until `from`, if answers are under way for up to
+/// `grace`.
 fn longest(hindrances: impl Iterator<Item = Hindrance>, from: Timestamp, grace: Duration) -> Duration {
     let mut hindrances: Vec<_> = hindrances.collect();
     hindrances.sort_unstable();
@@ -57,10 +59,11 @@ const INTERVALS: u32 = 3;
 const HINDERED: u32 = 2;
 
 impl Facts {
-    /// Whether the process of `rank` was hindered for long enough before `at` to be given up by the master for its silence.
+    /// Whether the process of `rank` was hindered for long enough before `at` to be given up by the master
+    /// for its silence.
     ///
-    /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the other. While the
-    /// master did not run it heard nothing either, and forgives most of that.
+    /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the
+    /// other. While the master did not run it heard nothing either, and forgives most of that.
     pub fn was_silent(&self, settings: &Settings, rank: Rank, at: Timestamp) -> bool {
         let asleep = self.asleep(settings, MASTER_RANK, at);
         let grace = self.grace(settings, rank);
@@ -83,7 +86,8 @@ impl Facts {
         covered(spans, before(at, window)) + self.grace(settings, rank) >= hindered(settings, asleep)
     }
 
-    /// How long messages are under way between the master and `rank`, there and back, with those that hold them up.
+    /// How long messages are under way between the master and `rank`, there and back, with those that hold
+    /// them up.
     fn grace(&self, settings: &Settings, rank: Rank) -> Duration {
         let late = self.late.get(&rank).copied().unwrap_or_default();
         settings.latency.1 * 4 + late * 2 + Duration::from_micros(10)
@@ -105,7 +109,8 @@ impl Facts {
 
 /// For how long a silent process is hindered at least.
 fn hindered(settings: &Settings, asleep: Duration) -> Duration {
-    // Of each time in which the observer did not run, it does not forgive what passed before its alarm was due.
+    // Of each time in which the observer did not run, it does not forgive what passed before its alarm was
+    // due.
     let least = if asleep.is_zero() { HINDERED } else { HINDERED - 1 };
     settings.policy.limits.ping_interval * least
 }

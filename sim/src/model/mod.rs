@@ -11,12 +11,15 @@
 //!   through its disk;
 //! - interference: other programs on a node that come and go, and take a part of its processor and of its ports.
 //!
-//! Not modelled are packets, routes and congestion inside of a switch, back-pressure (what a busy receiver cannot take
-//! waits in the network), the limit of four requests under way to one peer, checksums, and cores as such.
+//! Not modelled are packets, routes and congestion inside of a switch, back-pressure (what a busy receiver
+//! cannot take waits in the network), the limit of four requests under way to one peer, checksums, and cores
+//! as such.
 //!
-//! Failures of nodes are far apart beside a reduction: [`Failures`] tells how probably one is met, and when in a job.
+//! Failures of nodes are far apart beside a reduction: [`Failures`] tells how probably one is met, and when
+//! in a job.
 //!
-//! Times are whole nanoseconds, and what is drawn needs no more than square roots, so that all machines agree on them.
+//! Times are whole nanoseconds, and what is drawn needs no more than square roots, so that all machines agree
+//! on them.
 
 mod cluster;
 mod failures;

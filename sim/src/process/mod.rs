@@ -1,6 +1,8 @@
 //! One rank's process: its machine, and the data behind it.
 
 mod lent;
+mod outbox;
+mod replicas;
 mod share;
 mod shown;
 
@@ -19,8 +21,8 @@ use everfold_worker::{
     machine::Worker, participant::Participant, readers::Readers, window_table::WindowTable,
 };
 
-use self::lent::Lent;
 pub use self::share::Ended;
+use self::{lent::Lent, outbox::Outbox, replicas::Replicas};
 pub(crate) use self::{
     lent::Thing,
     share::Share,
@@ -54,13 +56,8 @@ pub(crate) struct Process {
     pub is_full: bool,
     /// Whether it can open no windows but those on its bodies.
     pub is_windowless: bool,
-    /// Messages that it has sent to the master.
-    pub sent: u64,
-    /// Of these, messages that have reached the master, and how many do at most.
-    pub arrived: u64,
-    pub arrive_max: Option<u64>,
-    /// Messages to the master that went with it.
-    pub lost: u64,
+    /// What it has sent to the master.
+    pub outbox: Outbox,
     /// What it shows of its bodies, and of which of its calls.
     pub windows: WindowTable<(ReductionId, Shown)>,
     /// How many reads from other hosts of what it holds in its memory arrive damaged.
@@ -79,16 +76,15 @@ pub(crate) struct Process {
     pub encoded: Vec<Vec<Rank>>,
     /// Partials that are being written, or were when it died.
     pub writing: BTreeSet<SegmentId>,
-    /// What the master does not count on any more: it has told this process to begin afresh, or to hand the result over.
+    /// What the master does not count on any more: it has told this process to begin afresh, or to hand the
+    /// result over.
     pub given_up: BTreeSet<SegmentId>,
     /// Attempts whose reads it waits for no longer.
     pub given_back: BTreeSet<ReductionId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
-    /// Whose originals it keeps copies of, by segment. When it has died, what it kept at that moment.
-    pub copies: BTreeSet<(Rank, SegmentId)>,
-    /// Those of them that are not what was copied any more.
-    pub damaged: BTreeSet<(Rank, SegmentId)>,
+    /// What it keeps of others.
+    pub replicas: Replicas,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed.
@@ -133,10 +129,7 @@ impl Process {
             is_private: settings.private.contains(&rank),
             is_full: settings.full.contains(&rank),
             is_windowless: settings.windowless.contains(&rank),
-            sent: 0,
-            arrived: 0,
-            arrive_max: None,
-            lost: 0,
+            outbox: Outbox::default(),
             windows: WindowTable::new(WINDOWS_MAX),
             garbled: 0,
             disk_full: false,
@@ -149,8 +142,7 @@ impl Process {
             given_up: BTreeSet::new(),
             given_back: BTreeSet::new(),
             torn: BTreeSet::new(),
-            copies: BTreeSet::new(),
-            damaged: BTreeSet::new(),
+            replicas: Replicas::default(),
             released: BTreeSet::new(),
             departed: BTreeSet::new(),
             forgotten: BTreeSet::new(),
@@ -179,8 +171,8 @@ impl Process {
         self.given_up.remove(&segment);
     }
 
-    /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a nonsense
-    /// rank among them where bytes are not what they should be.
+    /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a
+    /// nonsense rank among them where bytes are not what they should be.
     pub fn read(&self, data: &Data, segment: SegmentId) -> Vec<Rank> {
         let window = match data {
             Data::Inline(bytes) => return ranks_in(bytes),
@@ -189,7 +181,7 @@ impl Process {
         };
         if shows_copy(window) {
             let owner = Rank((window.window.0 - COPIES) as u32);
-            let there = self.copies.contains(&(owner, segment));
+            let there = self.replicas.has(owner, segment);
             return vec![if there { owner } else { NONSENSE }];
         }
         if self.lives_on && !is_in_region(window) {
@@ -252,7 +244,8 @@ impl Process {
         Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
     }
 
-    /// Whether what it shows lies outside of its region. Partials of arrays lie there if there is room, wherever bodies do.
+    /// Whether what it shows lies outside of its region. Partials of arrays lie there if there is room,
+    /// wherever bodies do.
     pub fn is_outside(&self, shown: Shown) -> bool {
         if shown == Shown::Partial { self.is_full } else { self.is_private }
     }

@@ -37,7 +37,8 @@ impl Timing {
         }
     }
 
-    /// When a message that a process sends now reaches the master. Messages between two processes keep their order.
+    /// When a message that a process sends now reaches the master. Messages between two processes keep their
+    /// order.
     pub fn tell_master(
         &mut self,
         now: Timestamp,

@@ -1,8 +1,8 @@
 //! What a worker's work and its messages take in a modelled cluster.
 //!
-//! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its window, and the
-//! bytes are folded when all are there. Copies are read one request after the other, of results some parts ahead. A copy counts
-//! when it is in memory or on disk, as the order says.
+//! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its
+//! window, and the bytes are folded when all are there. Copies are read one request after the other, of
+//! results some parts ahead. A copy counts when it is in memory or on disk, as the order says.
 
 use std::{
     collections::{BTreeMap, VecDeque},

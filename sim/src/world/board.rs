@@ -32,7 +32,8 @@ impl World {
         self.process(rank).worker.as_ref().is_some_and(|worker| worker.accepts(id, spec))
     }
 
-    /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a window.
+    /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a
+    /// window.
     pub(super) fn show_off_board(&mut self, rank: Rank, contribution: &mut Contribution) {
         let Contribution { reduction, spec, data, .. } = contribution;
         let process = self.process_mut(rank);
@@ -71,7 +72,8 @@ impl World {
         }
     }
 
-    /// Lets a rank that lives hear of something, or call something, and ends its calls whose rounds are complete.
+    /// Lets a rank that lives hear of something, or call something, and ends its calls whose rounds are
+    /// complete.
     pub(super) fn take_part<R>(
         &mut self,
         rank: Rank,

@@ -104,7 +104,8 @@ impl World {
         std::mem::take(&mut share.is_crowded) && !has_partial && share.collected.is_empty()
     }
 
-    /// Shows what an array holds whose next segment, which lies at `range`, could not be copied, or not as a whole.
+    /// Shows what an array holds whose next segment, which lies at `range`, could not be copied, or not as a
+    /// whole.
     fn half_body(&mut self, rank: Rank, segment: SegmentId, (range, bytes): (ByteRange, u64)) -> HalfBody {
         let elements = range.len / ELEMENT_BYTES;
         let tears = self.settings.halves && self.random.random_bool(0.5);

@@ -18,21 +18,14 @@ impl World {
         }
     }
 
-    /// Lets a process die of whose messages to the master only the first `arrive` that are under way still arrive.
+    /// Lets a process die of whose messages to the master only the first `arrive` that are under way still
+    /// arrive.
     pub(super) fn crash(&mut self, process: ProcessId, arrive: u64) {
         let dead = self.process_mut(process.rank);
         if dead.worker.is_some() {
-            dead.arrive_max = Some(dead.arrived + arrive);
-            dead.lost = dead.sent.saturating_sub(dead.arrived + arrive);
+            dead.outbox.cut_off(arrive);
         }
         self.die(process);
-    }
-
-    /// Takes in that a message of `sender` is about to reach the master. Returns whether it went with its sender instead.
-    pub(super) fn loses(&mut self, sender: ProcessId) -> bool {
-        let process = self.process_mut(sender.rank);
-        process.arrived += 1;
-        process.arrive_max.is_some_and(|most| process.arrived > most)
     }
 
     /// Lets a process die beside the master, which hears of it at once.

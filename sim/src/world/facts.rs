@@ -33,7 +33,8 @@ impl World {
         self.notices.push(notice);
     }
 
-    /// Notes what the master is about to take in. Returns of which call it hears, and whether that comes inlined.
+    /// Notes what the master is about to take in. Returns of which call it hears, and whether that comes
+    /// inlined.
     pub(super) fn note_coming(
         &mut self,
         process: ProcessId,

@@ -35,10 +35,8 @@ impl World {
             Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
             Reach::Now => {
                 let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };
-                let copies = keep.segments.clone().map(|index| (owner.rank, segment(index)));
                 let keeper = self.process_mut(rank);
-                keeper.damaged.retain(|copy| !copies.clone().any(|made| made == *copy));
-                keeper.copies.extend(copies);
+                keep.segments.clone().for_each(|index| keeper.replicas.keep(owner.rank, segment(index)));
                 let place = WindowId(COPIES + u64::from(owner.rank));
                 let Data::Window(original) = &keep.source.data else {
                     unreachable!("only windows are copied")
@@ -52,14 +50,14 @@ impl World {
 
     /// Damages what a rank keeps of others by now; the next who reads it sees that.
     pub(super) fn damage_copies(&mut self, rank: Rank) {
-        let keeper = self.process_mut(rank);
-        keeper.damaged = keeper.copies.clone();
+        self.process_mut(rank).replicas.damage_all();
     }
 
     /// Damages all copies that `task` reads from one keeper: it is told who has damaged ones, not which.
     pub(super) fn damage_sources(&mut self, keeper: ProcessId, task: &Task) {
         let of_keeper = task.sources.iter().filter(|source| source.process == keeper && is_copy(source));
         let owners = of_keeper.filter_map(|source| source.path.first());
-        self.process_mut(keeper.rank).damaged.extend(owners.map(|owner| (owner, task.segment)));
+        let replicas = &mut self.process_mut(keeper.rank).replicas;
+        owners.for_each(|owner| replicas.damage(owner, task.segment));
     }
 }

@@ -1,7 +1,8 @@
 //! What processes lend of their bodies to readers on other hosts, and who waits until it is given back.
 //!
-//! A read is under way from the beginning of what it is for until that is done. If its reader is frozen or gone without a
-//! word meanwhile, nothing but [`Readers::depart`](everfold_worker::readers::Readers::depart) gives back what it was lent.
+//! A read is under way from the beginning of what it is for until that is done. If its reader is frozen or
+//! gone without a word meanwhile, nothing but [`Readers::depart`](everfold_worker::readers::Readers::depart)
+//! gives back what it was lent.
 
 use everfold_protocol::{ProcessId, Rank};
 

@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl World {
-    /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives back what it takes
-    /// in at once: everything else, and answers to pings while nothing waits.
+    /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives
+    /// back what it takes in at once: everything else, and answers to pings while nothing waits.
     pub(super) fn put_off(&mut self, what: Happening) -> Option<Happening> {
         let is_for_master = matches!(what, Happening::ToMaster(..) | Happening::Disconnected(_));
         if self.settings.batch.is_zero() || !is_for_master || (self.inbox.is_empty() && what.is_idle()) {
@@ -39,7 +39,7 @@ impl World {
     pub(super) fn hear(&mut self, what: Happening) {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
-                if !self.loses(sender) {
+                if !self.process_mut(sender.rank).outbox.loses() {
                     let header = Header { job: JOB, epoch, sender };
                     self.coordinator.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();

@@ -1,7 +1,7 @@
 //! One master, some workers, and the messages between them.
 //!
-//! This file has the world and its loop: the next event happens, and then the machines at its place act upon it. What is
-//! plain data, or a type of its own, is outside of this folder, and knows no world.
+//! This file has the world and its loop: the next event happens, and then the machines at its place act upon
+//! it. What is plain data, or a type of its own, is outside of this folder, and knows no world.
 //!
 //! | module | says |
 //! |---|---|
@@ -94,7 +94,8 @@ pub struct World {
     inbox: Inbox,
     /// What is noted about copies.
     copying: Notes,
-    /// Reads that were given up although the owner lives, and reads of what a living owner holds that were damaged.
+    /// Reads that were given up although the owner lives, and reads of what a living owner holds that were
+    /// damaged.
     failed_reads: (u64, u64),
     /// What the stopwatch has measured of the master.
     master_time: Duration,

@@ -158,7 +158,8 @@ impl World {
         shares.next().map(|share| &share.spec)
     }
 
-    /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes: of one segment, or of all.
+    /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes: of one
+    /// segment, or of all.
     fn can_be_had(&self, reduction: ReductionId, rank: Rank, segment: Option<SegmentIndex>) -> bool {
         match self.copying.contribution(rank, reduction) {
             Some(Data::Inline(_)) => return true,
@@ -167,10 +168,10 @@ impl World {
         }
         let Some(spec) = self.spec_of(reduction) else { return false };
         let keeps = |process: &Process, id: SegmentId| {
-            let (keeper, copy) = (process.id.rank, (rank, id));
+            let keeper = process.id.rank;
             process.worker.is_some()
                 && self.copying.is_acknowledged(keeper, rank, id)
-                && (process.copies.contains(&copy) && !process.damaged.contains(&copy))
+                && process.replicas.has_whole(rank, id)
                 && self.copying.failed(keeper).is_none()
         };
         let has_copy = |index| {
@@ -181,8 +182,8 @@ impl World {
         all.filter(|index| segment.is_none_or(|segment| segment == *index)).all(has_copy)
     }
 
-    /// Whether no other process holds `rank`'s contribution, as a copy or folded. Those that were declared failed hold nothing, but
-    /// what lies in shared memory outlives its process.
+    /// Whether no other process holds `rank`'s contribution, as a copy or folded. Those that were declared
+    /// failed hold nothing, but what lies in shared memory outlives its process.
     fn is_alone(&self, reduction: ReductionId, rank: Rank) -> bool {
         if matches!(self.copying.contribution(rank, reduction), Some(Data::Inline(_))) {
             // The master has it. With the master everything ends.
@@ -196,7 +197,7 @@ impl World {
             let folded = process.partials.get(&id).is_some_and(|held| held.contains(&rank));
             let failed = self.copying.failed(process.id.rank);
             let outlives = share_memory && failed == Some(Evidence::Disconnected);
-            let copied = process.copies.contains(&(rank, id)) && failed.is_none();
+            let copied = process.replicas.has(rank, id) && failed.is_none();
             let folded = folded && !process.torn.contains(&id) && (failed.is_none() || outlives);
             process.id.rank != rank && (copied || folded)
         };

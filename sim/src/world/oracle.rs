@@ -54,7 +54,8 @@ impl World {
         self.calls_ended += 1;
     }
 
-    /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it from.
+    /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it
+    /// from.
     pub(super) fn check_loss(&self, notice: &master::Notice) {
         let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
         match refusal {
@@ -181,7 +182,10 @@ impl World {
             self.settings.segments(reduction, &share.spec).any(|(index, _)| is_lost(index))
         });
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
-        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == reduction);
+        let is_slow = |notice: &master::Notice| {
+            let master::Notice::News(News::Slow { name, .. }) = notice else { return false };
+            ReductionId::new(name, reduction.sequence) == reduction
+        };
         let lost = lost || (misses && handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "somebody holds what is called lost: {ranks}");
     }

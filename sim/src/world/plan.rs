@@ -26,20 +26,20 @@ impl World {
         self.schedule(self.now() + after, Happening::Die(ProcessId::first(rank)));
     }
 
-    /// Kills a process `after` now. Of what it has sent to the master and is under way, only the first `arrive` messages arrive
-    /// before its connection breaks.
+    /// Kills a process `after` now. Of what it has sent to the master and is under way, only the first
+    /// `arrive` messages arrive before its connection breaks.
     pub fn crash_after(&mut self, after: Duration, rank: Rank, arrive: u64) {
         self.schedule(self.now() + after, Happening::Crash(ProcessId::first(rank), arrive));
     }
 
-    /// Kills a process on the master's host `after` now. As its lifeline tells of its end, the master hears of it before what
-    /// it had sent, and again when the connection breaks.
+    /// Kills a process on the master's host `after` now. As its lifeline tells of its end, the master hears
+    /// of it before what it had sent, and again when the connection breaks.
     pub fn kill_beside_the_master(&mut self, after: Duration, rank: Rank) {
         self.schedule(self.now() + after, Happening::LetGo(ProcessId::first(rank)));
     }
 
-    /// Lets a process leave its job without a word `after` now, as when its program fails or panics. It lives on, and gives its
-    /// memory back.
+    /// Lets a process leave its job without a word `after` now, as when its program fails or panics. It lives
+    /// on, and gives its memory back.
     pub fn let_abandon(&mut self, after: Duration, rank: Rank) {
         self.schedule(self.now() + after, Happening::Abandon(ProcessId::first(rank)));
     }
@@ -50,8 +50,8 @@ impl World {
         self.schedule(self.now() + after + time, Happening::Thaw(rank));
     }
 
-    /// Takes a host and all its processes away `after` now. Nobody hears of it: it is silent. The master is not to be
-    /// on it.
+    /// Takes a host and all its processes away `after` now. Nobody hears of it: it is silent. The master is
+    /// not to be on it.
     pub fn lose_host(&mut self, after: Duration, host: u64) {
         self.schedule(self.now() + after, Happening::LoseHost(host));
     }
@@ -70,13 +70,14 @@ impl World {
         }
     }
 
-    /// Lets so many reads from other hosts of what a rank holds in its memory arrive damaged, from `after` now on.
+    /// Lets so many reads from other hosts of what a rank holds in its memory arrive damaged, from `after`
+    /// now on.
     pub fn garble(&mut self, after: Duration, rank: Rank, reads: u32) {
         self.schedule(self.now() + after, Happening::Garble(rank, reads));
     }
 
-    /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every` and only for
-    /// `runs` of it.
+    /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every`
+    /// and only for `runs` of it.
     pub fn starve(&mut self, after: Duration, rank: Rank, time: Duration, every: Duration, runs: Duration) {
         let mut at = Duration::ZERO;
         while at < time {
@@ -92,15 +93,16 @@ impl World {
         self.schedule(self.now() + after + time, Happening::Limp(rank, Limp::default()));
     }
 
-    /// Lets messages between the master and a rank take up to `time` longer from `after` now on, while it `lasts`.
+    /// Lets messages between the master and a rank take up to `time` longer from `after` now on, while it
+    /// `lasts`.
     pub fn delay(&mut self, after: Duration, rank: Rank, time: Duration, lasts: Duration) {
         let limp = Limp { message_time: Some(time), ..Limp::default() };
         self.schedule(self.now() + after, Happening::Limp(rank, limp));
         self.schedule(self.now() + after + lasts, Happening::Limp(rank, Limp::default()));
     }
 
-    /// Lets a rank's disk take `write_time` more for each copy that is written before it is acknowledged, from `after`
-    /// now on, for `time`.
+    /// Lets a rank's disk take `write_time` more for each copy that is written before it is acknowledged,
+    /// from `after` now on, for `time`.
     pub fn slow_disk(&mut self, after: Duration, rank: Rank, write_time: Duration, time: Duration) {
         let limp = Limp { write_time: Some(write_time), ..Limp::default() };
         self.schedule(self.now() + after, Happening::Limp(rank, limp));

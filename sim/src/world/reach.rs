@@ -98,8 +98,8 @@ impl World {
             }
         }
         let is_damaged = |source: &&Source| {
-            let copy = (source.path.first().unwrap_or(NONSENSE), task.segment);
-            is_copy(source) && self.process(source.process.rank).damaged.contains(&copy)
+            let owner = source.path.first().unwrap_or(NONSENSE);
+            is_copy(source) && self.process(source.process.rank).replicas.is_damaged(owner, task.segment)
         };
         if let Some(culprit) = task.sources.iter().find(is_damaged).map(|source| source.process) {
             self.copying.meet("copies that were found to be damaged");

@@ -32,7 +32,8 @@ impl World {
         &self.trace.steps
     }
 
-    /// xxh3 of everything that has happened, and when, if the run is followed: two runs with one hash are the same run.
+    /// xxh3 of everything that has happened, and when, if the run is followed: two runs with one hash are the
+    /// same run.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
     }
@@ -87,7 +88,8 @@ impl World {
         self.agenda.is_at_rest()
     }
 
-    /// How many reads were given up although the owner lives, and how many of what a living owner holds were damaged.
+    /// How many reads were given up although the owner lives, and how many of what a living owner holds were
+    /// damaged.
     pub fn read_counts(&self) -> (u64, u64) {
         self.failed_reads
     }

@@ -84,7 +84,7 @@ impl World {
         let process = self.process(rank);
         let (sender, Some(worker)) = (process.id, &process.worker) else { return };
         let header = Header { job: JOB, epoch: worker.machine().epoch(), sender };
-        self.process_mut(rank).sent += 1;
+        self.process_mut(rank).outbox.send();
         let at = self.timing.tell_master(self.agenda.now(), &mut self.random, &header, &message);
         self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
     }
