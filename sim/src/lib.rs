@@ -18,6 +18,7 @@
 //! | `faults` | what goes wrong, as data |
 //! | `agenda` | virtual time, and what is to happen |
 //! | `heap` | events by due time |
+//! | `courier` | brings messages and work to where they go, as late as `timing` says |
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | `outages` | where the network does not carry what it is to carry |
 //! | `inbox` | what waits for a master that takes messages in batches |
@@ -43,6 +44,7 @@ pub mod check;
 pub mod collective;
 mod copies;
 pub mod costs;
+mod courier;
 mod events;
 pub mod evidence;
 pub mod experiment;

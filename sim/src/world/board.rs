@@ -148,14 +148,12 @@ impl World {
     pub(super) fn ring(&mut self, from: Rank, next: Rank) {
         if next.0 < self.settings.ranks {
             self.wake_up(next);
-            let at = self.timing.bell(self.agenda.now(), &mut self.random);
-            self.schedule(at, Happening::Ring(from, Rank(next.0 + 1)));
+            self.courier.ring(&mut self.agenda, Happening::Ring(from, Rank(next.0 + 1)));
         }
     }
 
     fn wake_up(&mut self, rank: Rank) {
-        let at = self.timing.bell(self.agenda.now(), &mut self.random);
-        self.schedule(at, Happening::Bell(rank));
+        self.courier.ring(&mut self.agenda, Happening::Bell(rank));
     }
 
     /// Lets a rank take in what has become of what it has put there.

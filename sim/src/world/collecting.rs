@@ -108,8 +108,9 @@ impl World {
     /// whole.
     fn half_body(&mut self, rank: Rank, segment: SegmentId, (range, bytes): (ByteRange, u64)) -> HalfBody {
         let elements = range.len / ELEMENT_BYTES;
-        let tears = self.settings.halves && self.random.random_bool(0.5);
-        let touched = if tears { ELEMENT_BYTES * self.random.random_range(1..=elements) } else { 0 };
+        let tears = self.settings.halves && self.courier.random().random_bool(0.5);
+        let touched =
+            if tears { ELEMENT_BYTES * self.courier.random().random_range(1..=elements) } else { 0 };
         *self.seen.entry("segments of a result half copied").or_default() += u64::from(tears);
         let process = self.process_mut(rank);
         let share = process.shares.get_mut(&segment.reduction).expect("it was called here");

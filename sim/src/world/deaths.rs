@@ -88,7 +88,6 @@ impl World {
 
     /// Breaks a process's connection to the master.
     pub(super) fn hang_up(&mut self, process: ProcessId) {
-        let at = self.timing.hang_up(self.agenda.now(), &mut self.random, process);
-        self.schedule(at, Happening::Disconnected(process));
+        self.courier.hang_up(&mut self.agenda, process);
     }
 }

@@ -6,7 +6,6 @@ use everfold_protocol::{
     message::{Evidence, Header, ToMaster, ToWorker},
 };
 use everfold_worker::machine::Event;
-use rand::Rng;
 
 use super::World;
 use crate::{events::Happening, process::Deputy, settings::JOB};
@@ -50,11 +49,6 @@ impl World {
         }
     }
 
-    /// Whether a connection between a member and its deputy breaks, and takes a message with it.
-    pub(super) fn breaks(&mut self) -> bool {
-        self.settings.damage > 0 && self.random.random_ratio(self.settings.damage, 100)
-    }
-
     /// Lets the deputy at `rank` act upon what has happened.
     pub(super) fn run_deputy(&mut self, rank: Rank) {
         if !self.process(rank).worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
@@ -68,15 +62,7 @@ impl World {
                 master::Action::Send { to, message: ToWorker::Task(task) } => {
                     let header = Header { job: JOB, epoch: Epoch(0), sender: me };
                     self.give_up(to.rank, &ToWorker::Task(task.clone()));
-                    let message = ToWorker::Task(task);
-                    let at =
-                        self.timing.deputy_tells(self.agenda.now(), &mut self.random, to, &header, &message);
-                    let ToWorker::Task(task) = message else { unreachable!() };
-                    let happening = match self.breaks() {
-                        true => Happening::DeputyLost(to.rank, me),
-                        false => Happening::OfDeputy(to.rank, me, Box::new(task)),
-                    };
-                    self.schedule(at, happening);
+                    self.courier.give_task(&mut self.agenda, to, &header, task);
                 }
                 master::Action::Report(message) => self.tell_master(rank, message),
                 master::Action::Notice(_) => {}
@@ -112,12 +98,8 @@ impl World {
 
     /// Ends the deputy at a process that is gone, if there is one: everybody sees that its connections break.
     pub(super) fn end_deputy(&mut self, deputy: ProcessId) {
-        if self.process_mut(deputy.rank).deputy.take().is_none() {
-            return;
-        }
-        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != deputy.rank) {
-            let at = self.timing.bell(self.agenda.now(), &mut self.random);
-            self.schedule(at, Happening::DeputyLost(rank, deputy));
+        if self.process_mut(deputy.rank).deputy.take().is_some() {
+            self.courier.lose_deputy(&mut self.agenda, deputy, self.settings.ranks);
         }
     }
 }

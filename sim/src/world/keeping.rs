@@ -20,7 +20,7 @@ impl World {
         let (rank, owner) = (process.rank, keep.source.process);
         let full = self.process(rank).disk_full && keep.how.writing != Writing::Never;
         let full = full || self.process(rank).is_windowless;
-        let fails = full || self.random.random_ratio(self.settings.keep_failures, 100);
+        let fails = full || self.courier.random().random_ratio(self.settings.keep_failures, 100);
         let reach = self.reaches(rank, owner, &keep.source.data, keep.reduction);
         let reach = self.with_patience(reach, &mut spent);
         let gap = self.outages.gap(rank, owner.rank).filter(|_| reach == Reach::Never);

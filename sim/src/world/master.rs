@@ -92,9 +92,7 @@ impl World {
                     self.give_up(to.rank, &message);
                     self.copies.order(&message);
                     let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
-                    let at =
-                        self.timing.tell_worker(self.agenda.now(), &mut self.random, to, &header, &message);
-                    self.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
+                    self.courier.tell_worker(&mut self.agenda, to, &header, message);
                 }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
@@ -120,9 +118,7 @@ impl World {
     pub(super) fn lose_master(&mut self) {
         self.master_lost = true;
         for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
-            let process = ProcessId::first(rank);
-            let at = self.timing.lose_master(self.agenda.now(), &mut self.random, process);
-            self.schedule(at, Happening::MasterLost(process));
+            self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
         }
     }
 }

@@ -47,13 +47,12 @@ use everfold_protocol::{
     watch::INTERVALS_MOST,
 };
 use everfold_worker::machine::Event;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 use crate::{
     agenda::Agenda,
     board::{Shared, Words},
     copies::Notes,
+    courier::Courier,
     events::Happening,
     facts::Facts,
     faults::Disk,
@@ -62,7 +61,6 @@ use crate::{
     process::Process,
     settings::{JOB, MASTER, Settings, Wakes},
     thrift::Copies,
-    timing::Timing,
     told::{Line, Teller},
     trace::Trace,
 };
@@ -74,9 +72,9 @@ const QUIET: Duration = Duration::from_millis(200);
 pub struct World {
     /// Virtual time, and what is to happen.
     agenda: Agenda,
-    random: ChaCha8Rng,
+    /// Brings messages and work to where they go.
+    courier: Courier,
     settings: Settings,
-    timing: Timing,
     /// The master, and the clerk of the board.
     coordinator: Coordinator<Words>,
     master_due: Option<Timestamp>,
@@ -134,8 +132,7 @@ impl World {
         let clerk = board.clone().map(Clerk::new);
         let mut world = Self {
             agenda,
-            random: ChaCha8Rng::seed_from_u64(settings.seed),
-            timing: Timing::new(&settings),
+            courier: Courier::new(&settings),
             master_due: None,
             coordinator: Coordinator::new(JOB, master, clerk),
             shared,
@@ -277,8 +274,7 @@ impl World {
                 self.work(process, work, spent);
             }
             Happening::Tick(tick) => {
-                let now = self.now();
-                self.timing.happen(now, tick, &mut |at, what| self.agenda.schedule(at, what));
+                self.courier.happen(&mut self.agenda, tick);
             }
             Happening::Die(process) => self.die(process),
             Happening::Crash(process, arrive) => self.crash(process, arrive),
@@ -302,7 +298,7 @@ impl World {
                 if let Some(time) = limp.message_time {
                     self.facts.delay(rank, time);
                 }
-                self.timing.limp(rank, limp);
+                self.courier.limp(rank, limp);
             }
             Happening::Spoil(rank) => self.damage_copies(rank),
             Happening::Disk(rank, disk) => self.process_mut(rank).disk_full = disk == Disk::Full,

@@ -106,7 +106,7 @@ impl World {
             self.damage_sources(culprit, task);
             return Some(damaged(culprit));
         }
-        if self.settings.damage == 0 || !self.random.random_ratio(self.settings.damage, 100) {
+        if self.settings.damage == 0 || !self.courier.random().random_ratio(self.settings.damage, 100) {
             return None;
         }
         let rank = process.rank;

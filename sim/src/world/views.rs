@@ -40,7 +40,7 @@ impl World {
 
     /// What the master was told and has said so far, in a modelled cluster.
     pub fn load(&self) -> Load {
-        self.timing.load()
+        self.courier.load()
     }
 
     /// What the master told its watchers.

@@ -61,8 +61,7 @@ impl World {
     /// Lets `process` begin with `work`.
     pub(super) fn begin(&mut self, process: ProcessId, work: Work) {
         self.lend(process, &work);
-        let Self { agenda, random, timing, .. } = self;
-        timing.begin(agenda.now(), random, process, work, &mut |at, what| agenda.schedule(at, what));
+        self.courier.begin(&mut self.agenda, process, work);
     }
 
     /// Lets a worker do what it has decided.
@@ -85,8 +84,7 @@ impl World {
         let (sender, Some(worker)) = (process.id, &process.worker) else { return };
         let header = Header { job: JOB, epoch: worker.machine().epoch(), sender };
         self.process_mut(rank).outbox.send();
-        let at = self.timing.tell_master(self.agenda.now(), &mut self.random, &header, &message);
-        self.schedule(at, Happening::ToMaster(sender, header.epoch, Box::new(message)));
+        self.courier.tell_master(&mut self.agenda, &header, message);
     }
 
     fn act(&mut self, rank: Rank, action: Action) {
@@ -108,13 +106,7 @@ impl World {
                     self.try_in_teams(rank, contribution.reduction);
                 }
                 let header = Header { job: JOB, epoch: Epoch(0), sender: id };
-                let at =
-                    self.timing.tell_deputy(self.agenda.now(), &mut self.random, deputy, &header, &message);
-                let happening = match self.breaks() {
-                    true => Happening::DeputyLost(rank, deputy),
-                    false => Happening::ToDeputy(deputy.rank, id, Box::new(message)),
-                };
-                self.schedule(at, happening);
+                self.courier.tell_deputy(&mut self.agenda, deputy, &header, message);
             }
             Action::GiveUp(reduction) => drop(process.given_back.insert(reduction.in_teams())),
             Action::Renew(reduction) => self.schedule(self.now(), Happening::Renew(id, reduction)),
