@@ -22,7 +22,8 @@ pub(crate) struct Courier {
     timing: Timing,
     /// Everything that is drawn in a world.
     random: ChaCha8Rng,
-    /// How often, in percent, a connection between a member and its deputy breaks, and takes a message with it.
+    /// How often, in percent, a connection between a member and its deputy breaks, and takes a message with
+    /// it.
     breaks: u32,
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use everfold_protocol::{Path, ProcessId, message::Fault};
+use everfold_worker::machine::ExecutionError;
 use serde::Serialize;
 
 /// How often a reader looks whether a frozen process is back.
@@ -63,4 +65,9 @@ pub(crate) struct Limp {
 pub(crate) enum Disk {
     Free,
     Full,
+}
+
+/// What becomes of work that fails because of `culprit`.
+pub(crate) fn failure(culprit: ProcessId, fault: Fault, reason: &str) -> ExecutionError {
+    ExecutionError { culprit, suspects: Path::empty(), fault, reason: reason.to_owned() }
 }

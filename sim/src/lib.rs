@@ -21,6 +21,7 @@
 //! | `courier` | brings messages and work to where they go, as late as `timing` says |
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | `outages` | where the network does not carry what it is to carry |
+//! | `driver` | the master in its process: when it is woken up, and how long it takes |
 //! | `inbox` | what waits for a master that takes messages in batches |
 //! | `board` | what ranks of one host share |
 //! | `process` | one process: its machine and the data behind it, and what it lends of that |
@@ -45,6 +46,7 @@ pub mod collective;
 mod copies;
 pub mod costs;
 mod courier;
+mod driver;
 mod events;
 pub mod evidence;
 pub mod experiment;

@@ -6,13 +6,13 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId, SegmentId,
     message::{ByteRange, Fault, HalfBody, Piece},
 };
-use everfold_worker::machine::{Collected, Collecting, Event, ExecutionError};
+use everfold_worker::machine::{Collected, Collecting, Event};
 use rand::Rng;
 
 use super::World;
 use crate::{
     evidence::NONSENSE,
-    faults::Reach,
+    faults::{Reach, failure},
     process::Shown,
     work::{Spent, Work},
 };
@@ -127,6 +127,7 @@ impl World {
         HalfBody { data, collected: range.start + touched / 2, untouched }
     }
 
+    /// Lets a rank say that it has only a part of a result.
     fn collected_in_part(
         &mut self,
         rank: Rank,
@@ -134,8 +135,7 @@ impl World {
         body: Option<HalfBody>,
         (culprit, reason): (ProcessId, &str),
     ) {
-        let (suspects, reason) = (everfold_protocol::Path::empty(), reason.to_owned());
-        let error = ExecutionError { culprit, suspects, fault: Fault::Unreachable, reason };
+        let error = failure(culprit, Fault::Unreachable, reason);
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Part { body, error }) });
     }
 }

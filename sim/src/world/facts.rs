@@ -61,7 +61,7 @@ impl World {
 
     /// Notes that the master has heard of a call.
     pub(super) fn note_heard(&mut self, (id, sender, inline): (ReductionId, Rank, bool)) {
-        let mut reductions = self.coordinator.master().reductions();
+        let mut reductions = self.driver.master().reductions();
         let open = reductions.find(|(open, _)| **open == id).map(|(_, reduction)| reduction);
         self.facts.hear(self.agenda.now(), sender, id, open.is_some());
         // What it refuses counts nowhere.

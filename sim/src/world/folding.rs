@@ -3,18 +3,18 @@
 //! Data is [`evidence`].
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionSpec, SegmentId,
+    ProcessId, Rank, ReductionSpec, SegmentId,
     bracketing::{self, Span},
     message::{Data, Fault, Source, Task},
     spec::Order,
 };
-use everfold_worker::machine::{Event, ExecutionError};
+use everfold_worker::machine::Event;
 
 use super::World;
 use crate::{
     events::Happening,
     evidence::{self, NONSENSE, inlined},
-    faults::{RETRY, Reach},
+    faults::{RETRY, Reach, failure},
     process::Shown,
     work::{Spent, Work, folds},
 };
@@ -83,21 +83,13 @@ impl World {
         match reach {
             Some((Reach::Later, culprit)) if is_over => {
                 self.process_mut(rank).end_task(id);
-                let reason = "the attempt is over".to_owned();
-                let result =
-                    Err(ExecutionError { culprit, suspects: Path::empty(), fault: Fault::Unfit, reason });
+                let result = Err(failure(culprit, Fault::Unfit, "the attempt is over"));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Never, culprit)) => {
                 self.note_given_up(culprit);
                 self.process_mut(rank).end_task(id);
-                let reason = "it does not answer".to_owned();
-                let result = Err(ExecutionError {
-                    culprit,
-                    suspects: Path::empty(),
-                    fault: Fault::Unreachable,
-                    reason,
-                });
+                let result = Err(failure(culprit, Fault::Unreachable, "it does not answer"));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),

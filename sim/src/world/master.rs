@@ -1,16 +1,13 @@
 //! The master: what it hears, and what it does.
 
-use std::time::Duration;
-
-use everfold_master::{self as master, Coordinator, coordinator::Coming};
+use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
-    ProcessId, Rank, Timestamp,
+    ProcessId, Rank,
     message::{Header, MASTER_RANK},
 };
 
 use super::World;
 use crate::{
-    board::Words,
     events::Happening,
     settings::{JOB, MASTER},
 };
@@ -41,48 +38,38 @@ impl World {
             Happening::ToMaster(sender, epoch, message) => {
                 if !self.process_mut(sender.rank).outbox.loses() {
                     let header = Header { job: JOB, epoch, sender };
-                    self.coordinator.hear(master::Event::Message { header, message: *message });
+                    self.driver.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();
                 }
             }
             Happening::Disconnected(process) => {
                 self.facts.hang_up(process.rank);
-                self.coordinator.hear(master::Event::Disconnected(process));
+                self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
             other => unreachable!("it does not come to the master: {other:?}"),
         }
     }
 
-    /// Asks the master something, and measures how long it takes.
-    fn time_master<T>(&mut self, ask: impl FnOnce(&mut Coordinator<Words>, Timestamp) -> T) -> T {
-        let started = self.settings.stopwatch.map(|read| read());
-        let answer = ask(&mut self.coordinator, self.agenda.now());
-        if let Some((started, read)) = started.zip(self.settings.stopwatch) {
-            self.master_time += Duration::from_nanos(read().saturating_sub(started));
-        }
-        answer
-    }
-
     /// Lets the master hear of what comes, and those wake up who may have slept too long.
     pub(super) fn run_coordinator(&mut self) {
-        while let Some(coming) = self.coordinator.poll_coming() {
+        while let Some(coming) = self.driver.poll_coming() {
             let call = match &coming {
                 Coming::Event(master::Event::Message { header, message }) => {
                     self.note_coming(header.sender, message)
                 }
                 _ => None,
             };
-            self.time_master(|coordinator, now| coordinator.take_in(now, coming));
+            self.driver.take_in(self.agenda.now(), coming);
             call.into_iter().for_each(|call| self.note_heard(call));
         }
-        let late = self.coordinator.take_late();
+        let late = self.driver.take_late();
         self.wake_late(late);
     }
 
     /// Lets the master do what it has decided.
     pub(super) fn run_master(&mut self) {
-        while let Some(action) = self.time_master(|coordinator, _| coordinator.poll_action()) {
+        while let Some(action) = self.driver.poll_action() {
             match action {
                 master::Action::Send { to, message } => {
                     if self.settings.follow {
@@ -100,23 +87,17 @@ impl World {
                     self.hear_notice(notice);
                     self.run_coordinator();
                 }
-                master::Action::Done => self.done = true,
+                master::Action::Done => self.driver.finish(),
             }
         }
-        if let Some(due) = self.master().poll_timeout()
-            && !self.done
-            && !self.master_lost
-            && self.master_due.is_none_or(|scheduled| due < scheduled)
-        {
-            // An early wake-up is harmless.
-            self.master_due = Some(due);
-            self.schedule(due.max(self.agenda.now()), Happening::Timeout);
+        if let Some(due) = self.driver.poll_due() {
+            self.schedule(due.max(self.now()), Happening::Timeout);
         }
     }
 
     /// Breaks everyone's connection to the master, which is no more.
     pub(super) fn lose_master(&mut self) {
-        self.master_lost = true;
+        self.driver.die();
         for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
             self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
         }

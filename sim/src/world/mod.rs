@@ -39,10 +39,10 @@ mod workers;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use everfold_master::{Coordinator, Master, Notice};
+use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank, ReductionId, Timestamp,
-    board::{Clerk, PATIENCE},
+    board::PATIENCE,
     message::{Header, Peer},
     watch::INTERVALS_MOST,
 };
@@ -50,9 +50,10 @@ use everfold_worker::machine::Event;
 
 use crate::{
     agenda::Agenda,
-    board::{Shared, Words},
+    board::Shared,
     copies::Notes,
     courier::Courier,
+    driver::MasterDriver,
     events::Happening,
     facts::Facts,
     faults::Disk,
@@ -76,12 +77,9 @@ pub struct World {
     courier: Courier,
     settings: Settings,
     /// The master, and the clerk of the board.
-    coordinator: Coordinator<Words>,
-    master_due: Option<Timestamp>,
+    driver: MasterDriver,
     /// The board, if there is one.
     shared: Option<Shared>,
-    /// Whether the master died.
-    master_lost: bool,
     /// By rank.
     processes: Vec<Process>,
     /// Processes that are frozen.
@@ -95,8 +93,6 @@ pub struct World {
     /// Reads that were given up although the owner lives, and reads of what a living owner holds that were
     /// damaged.
     failed_reads: (u64, u64),
-    /// What the stopwatch has measured of the master.
-    master_time: Duration,
     /// Calls that have ended, or whose process has died before.
     calls_ended: u64,
     /// Folds that were done.
@@ -107,17 +103,23 @@ pub struct World {
     back: u64,
     /// How often what has happened that no fault tells.
     seen: BTreeMap<&'static str, u64>,
+    /// Ranks for which the job has begun.
     met: Vec<Rank>,
     /// All processes of the job.
     peers: Arc<[Peer]>,
+    /// Ranks that were told that there is no job, and who is missing.
     incomplete: BTreeMap<Rank, Path>,
+    /// Ranks that have left in good order.
     closed: Vec<Rank>,
-    done: bool,
+    /// What is recorded, for tests that follow the run.
     trace: Trace,
+    /// What happened to processes.
     facts: Facts,
     /// Calls whose end waited for readers of a result that lies where a partial was.
     waits_for_partials: u64,
+    /// Tells what happens in words, if somebody listens.
     teller: Teller,
+    /// What the master told its watchers.
     notices: Vec<Notice>,
 }
 
@@ -125,25 +127,19 @@ impl World {
     /// A job whose processes are about to join.
     pub fn new(settings: Settings) -> Self {
         let quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
-        let agenda = Agenda::new(quiet);
         let ranks = (0..settings.ranks).map(Rank);
-        let master = Master::new(agenda.now(), JOB, settings.ranks, settings.policy);
         let (shared, board) = Shared::new(&settings).unzip();
-        let clerk = board.clone().map(Clerk::new);
         let mut world = Self {
-            agenda,
+            agenda: Agenda::new(quiet),
             courier: Courier::new(&settings),
-            master_due: None,
-            coordinator: Coordinator::new(JOB, master, clerk),
+            driver: MasterDriver::new(Timestamp::ZERO, &settings, board.clone()),
             shared,
-            master_lost: false,
             processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
             frozen: 0,
             outages: Outages::new(&settings),
             inbox: Inbox::default(),
             copying: Notes::default(),
             failed_reads: (0, 0),
-            master_time: Duration::ZERO,
             calls_ended: 0,
             folds: BTreeMap::new(),
             copies: Copies::default(),
@@ -153,7 +149,6 @@ impl World {
             peers: Arc::new([]),
             incomplete: BTreeMap::new(),
             closed: Vec::new(),
-            done: false,
             trace: Trace::default(),
             facts: Facts::default(),
             waits_for_partials: 0,
@@ -243,6 +238,7 @@ impl World {
         self.agenda.schedule(at, what);
     }
 
+    /// Lets something happen.
     fn happen(&mut self, what: Happening) {
         if self.settings.follow {
             self.trace.happens(self.agenda.now(), &what);
@@ -252,8 +248,8 @@ impl World {
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
-            Happening::ToMaster(..) | Happening::Disconnected(_) if self.master_lost => {}
-            Happening::Timeout | Happening::Look | Happening::Turn if self.master_lost => {}
+            Happening::ToMaster(..) | Happening::Disconnected(_) if self.driver.is_lost() => {}
+            Happening::Timeout | Happening::Look | Happening::Turn if self.driver.is_lost() => {}
             what @ (Happening::ToMaster(..) | Happening::Disconnected(_)) => {
                 if let Some(what) = self.put_off(what) {
                     self.hear(what);
@@ -312,19 +308,18 @@ impl World {
             }
             Happening::Bell(rank) => self.look(rank),
             Happening::Look => {
-                self.coordinator.look();
+                self.driver.look();
                 self.run_coordinator();
                 self.look_later();
             }
             Happening::Close(rank) => self.tell_worker(rank, Event::Close),
-            // Something else was due before, and this was scheduled once more after that.
-            Happening::Timeout if self.master_due.is_none_or(|due| due > self.agenda.now()) => {}
             Happening::Timeout => {
-                self.master_due = None;
-                // What has come before it is taken in before.
-                self.take_in();
-                self.coordinator.let_time_pass();
-                self.run_coordinator();
+                if self.driver.wake(self.agenda.now()) {
+                    // What has come before it is taken in before.
+                    self.take_in();
+                    self.driver.let_time_pass();
+                    self.run_coordinator();
+                }
             }
             Happening::WorkerTimeout(rank) => {
                 self.process_mut(rank).due = None;

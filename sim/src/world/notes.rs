@@ -26,8 +26,7 @@ impl World {
                 self.copying.contribute(self.agenda.now(), sender.rank, reduction, data);
             }
             ToMaster::Kept(kept) if kept.result.is_ok() => {
-                let mut open =
-                    self.coordinator.master().reductions().filter(|(id, _)| **id == kept.reduction);
+                let mut open = self.driver.master().reductions().filter(|(id, _)| **id == kept.reduction);
                 if open.any(|(_, reduction)| reduction.group().contains(kept.owner.rank)) {
                     self.copying.acknowledge(sender.rank, kept);
                 }

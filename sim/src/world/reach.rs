@@ -1,7 +1,7 @@
 //! What can be read in spite of what goes wrong, and what is read then.
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec,
+    ProcessId, Rank, ReductionId, ReductionSpec,
     message::{Data, Fault, Source, Task},
 };
 use everfold_worker::machine::ExecutionError;
@@ -10,7 +10,7 @@ use rand::Rng;
 use super::World;
 use crate::{
     evidence::NONSENSE,
-    faults::Reach,
+    faults::{Reach, failure},
     process::{is_copy, is_in_region, shows_copy},
 };
 
@@ -69,9 +69,7 @@ impl World {
         if stays || !executor.is_windowless || executor.has_partial(reduction) {
             return None;
         }
-        let reason = "there is no window left for another one".to_owned();
-        let (suspects, fault) = (Path::empty(), Fault::Unfit);
-        Some(ExecutionError { culprit: process, suspects, fault, reason })
+        Some(failure(process, Fault::Unfit, "there is no window left for another one"))
     }
 
     /// Whether what `reader` reads of what lies in another process's own memory arrives damaged.
@@ -122,13 +120,11 @@ impl World {
         let grows = executor.partials.contains_key(&task.segment);
         let source = task.sources.first().filter(|_| !in_place && grows)?;
         self.process_mut(rank).torn.insert(task.segment);
-        let reason = "it changed".to_owned();
-        Some(ExecutionError { culprit: source.process, suspects: Path::empty(), fault: Fault::Torn, reason })
+        Some(failure(source.process, Fault::Torn, "it changed"))
     }
 }
 
 /// What lies at `culprit` arrived damaged.
 fn damaged(culprit: ProcessId) -> ExecutionError {
-    let (suspects, reason) = (Path::empty(), "it is damaged".to_owned());
-    ExecutionError { culprit, suspects, fault: Fault::Damaged, reason }
+    failure(culprit, Fault::Damaged, "it is damaged")
 }

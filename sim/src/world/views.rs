@@ -24,7 +24,7 @@ impl World {
 
     /// The master, to look at.
     pub fn master(&self) -> &Master {
-        self.coordinator.master()
+        self.driver.master()
     }
 
     /// What was decided so far, if the run is followed.
@@ -50,7 +50,7 @@ impl World {
 
     /// Whether the master has nothing more to do.
     pub fn is_done(&self) -> bool {
-        self.done
+        self.driver.is_done()
     }
 
     /// Events that have happened.
@@ -60,7 +60,7 @@ impl World {
 
     /// Real time that the master's machine has taken, if there is a stopwatch.
     pub fn master_time(&self) -> Duration {
-        self.master_time
+        self.driver.time()
     }
 
     /// Calls that have ended, or whose process died before.
