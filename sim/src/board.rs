@@ -4,27 +4,23 @@ use std::{
     collections::BTreeSet,
     iter,
     sync::{Arc, atomic::AtomicU64},
-    time::Duration,
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex, TaskId, Timestamp,
-    board::{Board, PATIENCE, Round, Ticket, holds},
-    message::{ByteRange, Contribution, Data, Source, Task},
-};
-use everfold_worker::{
-    machine::{End, Gone},
-    participant::{Participant, Settled},
+    Rank, ReductionId,
+    board::{Board, holds},
 };
 
-use crate::{events::Happening, settings::Settings, world::World};
+use crate::settings::Settings;
 
 /// Evidence is short.
 const BODY_BYTES: usize = 256;
 
+/// The memory that the board lies in.
 pub(crate) type Words = Vec<AtomicU64>;
 
 /// What ranks have on the board.
+#[derive(Debug)]
 pub(crate) struct Shared {
     /// What was put there and not withdrawn.
     placed: BTreeSet<(Rank, ReductionId)>,
@@ -45,178 +41,30 @@ impl Shared {
         let board = Arc::new(Board::new(words.collect(), ranks, BODY_BYTES));
         Some((Self { placed: BTreeSet::new(), complete: 0, taken: 0 }, board))
     }
-}
 
-fn inlined(data: &Data) -> &[u8] {
-    match data {
-        Data::Inline(bytes) => bytes,
-        Data::Private | Data::Window(_) => &[],
-    }
-}
-
-fn time(at: Timestamp) -> Duration {
-    Duration::from_nanos(at.as_nanos())
-}
-
-impl World {
-    /// Whether something of `rank` lies on the board, or lay there until the master took it.
-    pub(crate) fn has_placed(&self, rank: Rank, reduction: ReductionId) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.placed.contains(&(rank, reduction)))
+    /// Takes in that a rank has put something there, and whether that completes a round.
+    pub fn place(&mut self, rank: Rank, reduction: ReductionId, completes: bool) {
+        self.placed.insert((rank, reduction));
+        self.complete += u64::from(completes);
     }
 
-    /// Rounds that were completed on the board, and contributions that the master has taken from it.
-    pub(crate) fn board_counts(&self) -> (u64, u64) {
-        self.shared.as_ref().map_or((0, 0), |shared| (shared.complete, shared.taken))
+    /// Takes in that a rank has seen the master take what it had put there.
+    pub fn take(&mut self) {
+        self.taken += 1;
     }
 
-    /// Whether a contribution goes to the board first, if there is room for it.
-    pub(crate) fn shows_on_board(&self, rank: Rank, id: ReductionId, spec: &ReductionSpec) -> bool {
-        self.process(rank).worker.as_ref().is_some_and(|worker| worker.accepts(id, spec))
+    /// Takes in that a rank has withdrawn what it had put there.
+    pub fn withdraw(&mut self, rank: Rank, reduction: ReductionId) {
+        self.placed.remove(&(rank, reduction));
     }
 
-    /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a window.
-    pub(crate) fn show_off_board(&mut self, rank: Rank, contribution: &mut Contribution) {
-        let Contribution { reduction, spec, data, .. } = contribution;
-        let process = self.process_mut(rank);
-        let inline = process.shares.get(reduction).is_none_or(|share| share.inline);
-        if !inline && matches!(data, Data::Inline(_)) {
-            *data = process.original(*reduction, spec, false);
-        }
+    /// Whether something of `rank` lies there, or lay there until the master took it.
+    pub fn has(&self, rank: Rank, reduction: ReductionId) -> bool {
+        self.placed.contains(&(rank, reduction))
     }
 
-    /// Puts a contribution on the board.
-    ///
-    /// # Errors
-    /// Gives it back if it is for the master.
-    // What it gives back is no error.
-    #[allow(clippy::result_large_err)]
-    pub(crate) fn place(&mut self, rank: Rank, contribution: Contribution) -> Result<(), Contribution> {
-        let Contribution { reduction, name, spec, data } = contribution;
-        let ticket = Ticket { reduction, name, spec, with: data };
-        let placed = self
-            .take_part(rank, |now, worker, publish| worker.place(now, time(now), ticket, inlined, publish));
-        match placed {
-            Some(Err(Ticket { reduction, name, spec, with: data })) => {
-                Err(Contribution { reduction, name, spec, data })
-            }
-            Some(Ok(completes)) => {
-                if let Some(shared) = &mut self.shared {
-                    shared.placed.insert((rank, reduction));
-                    shared.complete += u64::from(completes);
-                }
-                if completes {
-                    self.look(rank);
-                    self.schedule(self.now, Happening::Ring(rank, Rank(0)));
-                }
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Lets a rank that lives hear of something, or call something, and ends its calls whose rounds are complete.
-    pub(crate) fn take_part<R>(
-        &mut self,
-        rank: Rank,
-        how: impl FnOnce(
-            Timestamp,
-            &mut Participant<Words, Data>,
-            &mut dyn FnMut(Ticket<Data>, bool) -> Option<Contribution>,
-        ) -> (R, Settled<Words, Data>),
-    ) -> Option<R> {
-        let mut worker = self.process_mut(rank).worker.take()?;
-        let now = self.now;
-        let (result, settled) =
-            how(now, &mut worker, &mut |ticket, taken| Some(self.take_off_board(rank, ticket, taken)));
-        self.process_mut(rank).worker = Some(worker);
-        settled.complete.into_iter().for_each(|(ticket, round)| self.complete(rank, ticket, round));
-        Some(result)
-    }
-
-    /// Makes a call that was on the board one for the master.
-    fn take_off_board(&mut self, rank: Rank, ticket: Ticket<Data>, taken: bool) -> Contribution {
-        let Ticket { reduction, name, spec, with: data } = ticket;
-        match &mut self.shared {
-            Some(shared) if taken => shared.taken += 1,
-            Some(shared) => drop(shared.placed.remove(&(rank, reduction))),
-            None => {}
-        }
-        let mut contribution = Contribution { reduction, name, spec, data };
-        self.show_off_board(rank, &mut contribution);
-        contribution
-    }
-
-    /// Ends the calls of a rank that takes part no more. What it has put on the board stays there.
-    pub(crate) fn forget_placed(&mut self, rank: Rank, gone: Gone) {
-        let forgotten = self.process_mut(rank).worker.as_mut().map(Participant::forget).unwrap_or_default();
-        for Ticket { reduction, .. } in forgotten {
-            self.resolve(rank, reduction, gone.into());
-            self.process_mut(rank).release(reduction);
-        }
-    }
-
-    /// Ends a call whose round is complete.
-    fn complete(&mut self, rank: Rank, ticket: Ticket<Data>, round: Round<Words>) {
-        let Ticket { reduction, spec, .. } = ticket;
-        let report = round.report(time(self.now), &spec);
-        let mut end = End::Finished(report.clone());
-        if spec.delivery.root().is_none_or(|root| root == rank) {
-            let segment = SegmentId { reduction, index: SegmentIndex(0) };
-            let own = spec.delivery.root().map(Path::single).unwrap_or_default();
-            let source = |rank: Rank| {
-                let read = |len| {
-                    let mut bytes = vec![0; len];
-                    round.read(rank, 0, &mut bytes);
-                    Data::Inline(bytes.into())
-                };
-                let data = round.len_of(rank).map_or(Data::Private, read);
-                Source { process: ProcessId::first(rank), path: Path::single(rank), data }
-            };
-            let sources = spec.group.difference(&own).iter().map(source).collect();
-            let (len, _) = spec.kind.array_bytes().unwrap_or_default();
-            let range = ByteRange { start: 0, len };
-            let task = Task { task: TaskId(0), segment, range, own, sources };
-            let process = self.process(rank).id;
-            let folded = self.fold(process, &spec, &task);
-            self.process_mut(rank).partials.insert(segment, folded);
-            end = End::Received(report);
-        }
-        self.resolve(rank, reduction, end);
-        self.process_mut(rank).release(reduction);
-    }
-
-    /// Lets `from` wake up `next` and those behind it, one after the other.
-    pub(crate) fn ring(&mut self, from: Rank, next: Rank) {
-        if next.0 < self.settings.ranks {
-            self.wake_up(next);
-            let at = self.timing.bell(self.now, &mut self.random);
-            self.schedule(at, Happening::Ring(from, Rank(next.0 + 1)));
-        }
-    }
-
-    fn wake_up(&mut self, rank: Rank) {
-        let at = self.timing.bell(self.now, &mut self.random);
-        self.schedule(at, Happening::Bell(rank));
-    }
-
-    /// Lets a rank take in what has become of what it has put there.
-    pub(crate) fn look(&mut self, rank: Rank) {
-        self.take_part(rank, |now, worker, publish| ((), worker.settle(now, publish)));
-    }
-
-    /// Lets the master see what waits on the board, again and again.
-    pub(crate) fn look_later(&mut self) {
-        if self.shared.is_some() && !self.is_done() {
-            self.schedule(self.now + PATIENCE, Happening::Look);
-        }
-    }
-
-    /// Wakes ranks up whose rounds may have been complete for long.
-    pub(crate) fn wake_late(&mut self, late: Vec<Rank>) {
-        // Those who take part no more would be woken up for ever.
-        let takes_part = |worker: &Participant<Words, Data>| worker.machine().gone().is_none();
-        let late =
-            late.into_iter().filter(|rank| self.process(*rank).worker.as_ref().is_some_and(takes_part));
-        late.collect::<Vec<_>>().into_iter().for_each(|rank| self.wake_up(rank));
+    /// Rounds that were completed, and contributions that the master has taken.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.complete, self.taken)
     }
 }

@@ -1,8 +1,8 @@
 //! What a message costs the master's machine, however many ranks and open reductions there are.
 //!
-//! The master is alone here: in place of workers something answers that does nothing. So many more ranks and reductions fit
-//! into a run than into a [`World`](crate::World), and only the master is timed. Ranks call in random order over time, and
-//! what they answer comes in between.
+//! The master is alone here: in place of workers something answers that does nothing. So many more ranks and
+//! reductions fit into a run than into a [`World`](crate::World), and only the master is timed. Ranks call in
+//! random order over time, and what they answer comes in between.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -31,7 +31,8 @@ const PER_HOST: u32 = 4;
 const CALL_NS: u64 = 20_000;
 /// How long an answer takes, in nanoseconds.
 const ANSWER_NS: std::ops::Range<u64> = 20_000..200_000;
-/// How long nothing happens but timers before a part is over: longer than any timer that a message of it has set.
+/// How long nothing happens but timers before a part is over: longer than any timer that a message of it has
+/// set.
 const QUIET: Duration = Duration::from_millis(600);
 
 /// What the master has to do.

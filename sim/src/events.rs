@@ -1,19 +1,41 @@
-//! What is going to happen, in the order of time.
-
-use std::collections::VecDeque;
+//! What happens in a world.
 
 use everfold_protocol::{
-    Epoch, ProcessId, Rank, ReductionId, Timestamp,
-    message::{Keep, MASTER_RANK, Piece, Task, ToMaster, ToWorker},
+    Epoch, ProcessId, Rank, ReductionId, ReductionSpec,
+    message::{MASTER_RANK, Task, ToMaster, ToWorker},
 };
-use everfold_worker::machine::Collecting;
 use serde::Serialize;
 
 use crate::{
     faults::{Cut, Disk, Gap, Limp},
-    timing::{Spent, Tick},
-    world::Call,
+    work::{Spent, Work},
 };
+
+/// A rank's call of a reduction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Call {
+    /// Who calls.
+    pub rank: Rank,
+    /// The reduction's name.
+    pub name: String,
+    /// How often the rank called that name before.
+    pub sequence: u64,
+    /// What it believes that all agreed on.
+    pub spec: ReductionSpec,
+    /// Whether the body travels in the message.
+    pub inline: bool,
+}
+
+/// Something that happens inside a modelled cluster.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) enum Tick {
+    /// A request for bytes reaches the node that has them.
+    Request { job: u32, from: u32, bytes: u64 },
+    /// A node's port can send its next chunk.
+    Pump(u32),
+    /// What was asked for at a node has arrived.
+    Arrived { job: u32, from: u32 },
+}
 
 /// Something that happens at one moment.
 #[derive(Debug, Serialize)]
@@ -75,25 +97,6 @@ pub(crate) enum Happening {
     DeputyTimeout(Rank),
 }
 
-/// Something that takes a process time, and that it does at the end of it.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) enum Work {
-    Execute(Task),
-    Collect(ReductionId, Vec<Piece>, #[serde(skip)] Collecting),
-    Keep(Keep),
-}
-
-impl Work {
-    /// What it is done for.
-    pub fn reduction(&self) -> ReductionId {
-        match self {
-            Self::Execute(task) => task.segment.reduction,
-            Self::Collect(reduction, ..) => *reduction,
-            Self::Keep(keep) => keep.reduction,
-        }
-    }
-}
-
 impl Happening {
     /// Whether it happens only because time passes.
     pub fn is_idle(&self) -> bool {
@@ -140,90 +143,5 @@ impl Happening {
     /// Whether it comes from the process's own clock.
     pub fn is_alarm(&self) -> bool {
         matches!(self, Self::Timeout | Self::WorkerTimeout(_) | Self::DeputyTimeout(_) | Self::Look)
-    }
-}
-
-/// All that is going to happen, by due time and then in the order in which it was made.
-///
-/// A radix heap: nothing is due before what was taken last. An event lies in the bucket of the highest bit in which its
-/// time differs from that one's, and moves down as time comes closer.
-#[derive(Debug)]
-pub(crate) struct Heap<T> {
-    /// Those that are due at `last`.
-    now: VecDeque<T>,
-    /// By highest differing bit, each in the order in which they were made.
-    later: [Vec<(Timestamp, T)>; 64],
-    /// Bit by bit, whether there are some.
-    filled: u64,
-    last: Timestamp,
-}
-
-impl<T> Heap<T> {
-    pub fn new() -> Self {
-        Self { now: VecDeque::new(), later: [const { Vec::new() }; 64], filled: 0, last: Timestamp::ZERO }
-    }
-
-    /// Adds what happens `at` a time that is not before what was taken last.
-    pub fn push(&mut self, at: Timestamp, what: T) {
-        assert!(at >= self.last, "time never runs back");
-        match (at.as_nanos() ^ self.last.as_nanos()).checked_ilog2() {
-            None => self.now.push_back(what),
-            Some(bit) => {
-                self.later[bit as usize].push((at, what));
-                self.filled |= 1 << bit;
-            }
-        }
-    }
-
-    pub fn pop(&mut self) -> Option<(Timestamp, T)> {
-        if self.now.is_empty() {
-            if self.filled == 0 {
-                return None;
-            }
-            // All buckets below are empty: what moves there comes before what will be made.
-            let lowest = self.filled.trailing_zeros();
-            self.filled &= self.filled - 1;
-            let mut nearest = std::mem::take(&mut self.later[lowest as usize]);
-            self.last = nearest.iter().map(|(at, _)| *at).min()?;
-            for (at, what) in nearest.drain(..) {
-                self.push(at, what);
-            }
-            // Its memory is used again.
-            self.later[lowest as usize] = nearest;
-        }
-        self.now.pop_front().map(|what| (self.last, what))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use rand::{Rng, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-
-    use super::*;
-
-    #[test]
-    fn events_come_by_time_and_then_in_the_order_in_which_they_were_made() {
-        let mut random = ChaCha8Rng::seed_from_u64(1);
-        let (mut heap, mut sorted) = (Heap::new(), BTreeSet::new());
-        let (mut made, mut now) = (0u64, 0);
-        for _ in 0..10_000 {
-            let far = random.random_range(0..63);
-            for _ in 0..random.random_range(0..3) {
-                let at = now + random.random_range(0..=u64::MAX >> (1 + far)) / 1000;
-                heap.push(Timestamp::from_nanos(at), made);
-                sorted.insert((at, made));
-                made += 1;
-            }
-            let taken = heap.pop().map(|(at, what)| (at.as_nanos(), what));
-            assert_eq!(taken, sorted.pop_first());
-            now = taken.map_or(now, |(at, _)| at);
-        }
-        while let Some((at, what)) = heap.pop() {
-            assert_eq!(Some((at.as_nanos(), what)), sorted.pop_first());
-        }
-        assert!(sorted.is_empty() && made > 5_000);
     }
 }

@@ -1,11 +1,12 @@
 //! What bodies are made of here: the ranks that are folded into them, in order.
 //!
-//! Where the order is fixed, whatever two operands yield stands between [`OPEN`] and [`CLOSE`]: such evidence is the whole
-//! expression that was computed. If it is the one that the order prescribes, so is every bit of a sum of floating-point numbers.
+//! Where the order is fixed, whatever two operands yield stands between [`OPEN`] and [`CLOSE`]: such evidence
+//! is the whole expression that was computed. If it is the one that the order prescribes, so is every bit of
+//! a sum of floating-point numbers.
 
 use std::ops::Range;
 
-use everfold_protocol::{Path, Rank};
+use everfold_protocol::{Path, Rank, message::Data};
 
 /// Stands for bytes that are not what they should be.
 pub(crate) const NONSENSE: Rank = Rank(u32::MAX - 1);
@@ -25,7 +26,8 @@ pub(crate) fn is_fold_of(path: &Path, evidence: &[Rank]) -> bool {
     ranks.clone().collect::<Path>() == *path && ranks.count() == path.len()
 }
 
-/// What a reduction in the fixed order is to yield: `group` was agreed on, `contributors` are those of it that count.
+/// What a reduction in the fixed order is to yield: `group` was agreed on, `contributors` are those of it
+/// that count.
 pub fn in_fixed_order(group: &Path, contributors: &Path) -> Vec<Rank> {
     fn node(positions: Range<usize>, leaves: &[Option<Rank>]) -> Vec<Rank> {
         if positions.len() == 1 {
@@ -51,4 +53,14 @@ pub(crate) fn text(evidence: &[Rank]) -> String {
         rank => rank.to_string(),
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Evidence that travels in a message: the ranks that are folded, in order.
+pub(crate) fn inlined(ranks: &[Rank]) -> Data {
+    Data::Inline(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect())
+}
+
+/// The ranks in [`inlined`] evidence.
+pub(crate) fn ranks_in(bytes: &[u8]) -> Vec<Rank> {
+    bytes.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
 }

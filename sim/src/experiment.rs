@@ -55,7 +55,8 @@ pub enum Receivers {
 /// What came of an experiment.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// From the first call to each of the results where it is received last; nothing for those that ended in an error.
+    /// From the first call to each of the results where it is received last; nothing for those that ended in
+    /// an error.
     pub times: Vec<Option<Duration>>,
     /// What the master was told and has said meanwhile.
     pub load: Load,

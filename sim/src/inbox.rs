@@ -1,57 +1,33 @@
 //! What waits for a master that takes messages in batches.
 
-use everfold_master as master;
-use everfold_protocol::message::Header;
+use crate::events::Happening;
 
-use crate::{
-    events::Happening,
-    world::{JOB, World},
-};
+/// What has come to the master, which takes it in later.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    waiting: Vec<Happening>,
+    /// How often the master has taken in several things.
+    batches: u64,
+}
 
-impl World {
-    /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives back what it takes
-    /// in at once: everything else, and answers to pings while nothing waits.
-    pub(crate) fn put_off(&mut self, what: Happening) -> Option<Happening> {
-        let is_for_master = matches!(what, Happening::ToMaster(..) | Happening::Disconnected(_));
-        if self.settings.batch.is_zero() || !is_for_master || (self.inbox.is_empty() && what.is_idle()) {
-            return Some(what);
-        }
-        if self.inbox.is_empty() {
-            self.schedule(self.now() + self.settings.batch, Happening::Turn);
-        }
-        self.inbox.push(what);
-        None
+impl Inbox {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
-    /// Lets the master take in everything that waits for it, in the order in which it came.
-    pub(crate) fn take_in(&mut self) {
-        let waiting = std::mem::take(&mut self.inbox);
-        if waiting.len() > 1 {
-            self.batches += 1;
-        }
-        waiting.into_iter().for_each(|what| self.hear(what));
+    /// Puts something behind what waits already.
+    pub fn put(&mut self, what: Happening) {
+        self.waiting.push(what);
     }
 
-    /// Lets the master take in what has come to it.
-    pub(crate) fn hear(&mut self, what: Happening) {
-        match what {
-            Happening::ToMaster(sender, epoch, message) => {
-                if !self.loses(sender) {
-                    let header = Header { job: JOB, epoch, sender };
-                    self.coordinator.hear(master::Event::Message { header, message: *message });
-                    self.run_coordinator();
-                }
-            }
-            Happening::Disconnected(process) => {
-                self.note_end(process);
-                self.coordinator.hear(master::Event::Disconnected(process));
-                self.run_coordinator();
-            }
-            other => unreachable!("it does not come to the master: {other:?}"),
-        }
+    /// Takes out everything, in the order in which it came.
+    pub fn take(&mut self) -> Vec<Happening> {
+        self.batches += u64::from(self.waiting.len() > 1);
+        std::mem::take(&mut self.waiting)
     }
 
-    /// Batches of several messages that the master has taken in.
+    /// Batches of several things that were taken out.
     pub fn batches(&self) -> u64 {
         self.batches
     }

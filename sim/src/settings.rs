@@ -3,10 +3,19 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master as master;
-use everfold_protocol::{Rank, spec::Limits};
+use everfold_protocol::{
+    Incarnation, JobId, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex,
+    message::{ByteRange, MASTER_RANK},
+    spec::Limits,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::model::Cluster;
+
+/// The job of every world.
+pub(crate) const JOB: JobId = JobId(1);
+/// The process of its master.
+pub(crate) const MASTER: ProcessId = ProcessId { rank: MASTER_RANK, incarnation: Incarnation(0) };
 
 /// What a process does first when it runs again after a time in which it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,11 +41,13 @@ pub struct Settings {
     pub board: bool,
     /// Ranks that cannot map the board.
     pub boardless: Vec<Rank>,
-    /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared memory.
+    /// Ranks whose bodies lie in memory of their own, which goes with their process, and not in shared
+    /// memory.
     pub private: Vec<Rank>,
     /// Ranks whose shared memory has no room for partials: these lie in memory of their own.
     pub full: Vec<Rank>,
-    /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read, and keep no copies.
+    /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read,
+    /// and keep no copies.
     pub windowless: Vec<Rank>,
     /// Decides everything that is drawn.
     pub seed: u64,
@@ -54,23 +65,26 @@ pub struct Settings {
     pub halves: bool,
     /// Ranks that have no room for a result when they first copy it.
     pub crowded: Vec<Rank>,
-    /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank then has a
-    /// node of its own.
+    /// The cluster that tells how long everything takes; without one, `latency` and `task_time` do. Each rank
+    /// then has a node of its own.
     pub cluster: Option<Cluster>,
     /// How often, in percent, a process fails to keep a copy.
     pub keep_failures: u32,
-    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its executor's partial.
+    /// How often, in percent, a copy turns out to be damaged when it is read, and a fold spoils its
+    /// executor's partial.
     pub damage: u32,
-    /// How long messages wait for the master, which then takes in all that have come in one go; zero if it takes each by itself.
+    /// How long messages wait for the master, which then takes in all that have come in one go; zero if it
+    /// takes each by itself.
     pub batch: Duration,
     /// What a process does first when it runs again after a time in which it did not.
     pub wakes: Wakes,
     /// How the master schedules.
     pub policy: master::Policy,
-    /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps, and the
-    /// trace is hashed. It takes time that grows with the number of ranks.
+    /// Whether every event is followed: the invariants are checked after it, decisions are recorded as steps,
+    /// and the trace is hashed. It takes time that grows with the number of ranks.
     pub follow: bool,
-    /// Reads a clock in nanoseconds, to measure what the master's machine really takes. Nothing else depends on it.
+    /// Reads a clock in nanoseconds, to measure what the master's machine really takes. Nothing else depends
+    /// on it.
     pub stopwatch: Option<fn() -> u64>,
 }
 
@@ -110,5 +124,26 @@ impl Settings {
 
     pub(crate) fn host(&self, rank: Rank) -> u64 {
         self.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63)
+    }
+
+    /// The segments of a body, and where they lie.
+    pub(crate) fn segments(
+        &self,
+        id: ReductionId,
+        spec: &ReductionSpec,
+    ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
+        let mut hosts = spec.group.iter().map(|rank| self.host(rank));
+        let first = hosts.next();
+        let share_memory = hosts.all(|host| Some(host) == first);
+        let len = match id.is_in_teams() {
+            true => self.policy.segment_len_in_teams(spec),
+            false => self.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
+        };
+        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
+        (0..count).map(move |index| {
+            let start = index * len;
+            (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
+        })
     }
 }

@@ -7,12 +7,11 @@ use everfold_protocol::{
     message::{Keep, PartialReady, ToMaster, ToWorker},
 };
 
-use crate::world::World;
-
 /// Copies of originals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copies {
-    /// By segment, whose contributions others hold, as far as the master has heard, or have been told to copy.
+    /// By segment, whose contributions others hold, as far as the master has heard, or have been told to
+    /// copy.
     safe: BTreeMap<SegmentId, Path>,
     /// Segments of originals that were to be copied, and of these those that were in other hands before.
     ordered: BTreeMap<ReductionId, (u64, u64)>,
@@ -41,11 +40,9 @@ impl Copies {
     fn add(&mut self, segment: SegmentId, owner: Rank) -> bool {
         self.safe.entry(segment).or_default().insert(owner).is_ok()
     }
-}
 
-impl World {
     /// Segments of originals that were to be copied, and of these those that were in other hands before.
-    pub fn copies(&self, name: &str, sequence: u64) -> (u64, u64) {
-        self.copies.ordered.get(&ReductionId::new(name, sequence)).copied().unwrap_or_default()
+    pub fn of(&self, reduction: ReductionId) -> (u64, u64) {
+        self.ordered.get(&reduction).copied().unwrap_or_default()
     }
 }

@@ -9,11 +9,7 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::End;
 
-use crate::{
-    events::{Happening, Work},
-    faults::Disk,
-    process::shows_copy,
-};
+use crate::{events::Happening, faults::Disk, process::shows_copy, work::Work};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

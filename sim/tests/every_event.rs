@@ -1,5 +1,6 @@
-//! Every event of a small reduction is a moment at which each rank may die, freeze for a while, or be frozen until it
-//! is fenced. After every event the invariants hold; at the end every future has ended, and what counts counts once.
+//! Every event of a small reduction is a moment at which each rank may die, freeze for a while, or be frozen
+//! until it is fenced. After every event the invariants hold; at the end every future has ended, and what
+//! counts counts once.
 
 #![allow(clippy::unwrap_used)]
 

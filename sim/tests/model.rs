@@ -70,8 +70,8 @@ fn static_algorithms_take_what_their_formulas_say() {
     }
 }
 
-/// A node receives a segment of both children one after the other, and folds the first while the second arrives; the
-/// segments follow each other as fast as its link or its memory lets them.
+/// A node receives a segment of both children one after the other, and folds the first while the second
+/// arrives; the segments follow each other as fast as its link or its memory lets them.
 #[test]
 fn a_pipelined_tree_takes_what_its_formula_says() {
     for preset in Preset::ALL {
@@ -95,7 +95,8 @@ fn a_pipelined_tree_takes_what_its_formula_says() {
     }
 }
 
-/// Whole bodies of two ranks: a contribution, a task, a request and its answer, a fold, a reduction message, the end.
+/// Whole bodies of two ranks: a contribution, a task, a request and its answer, a fold, a reduction message,
+/// the end.
 #[test]
 fn a_pair_takes_what_its_steps_take() {
     for preset in Preset::ALL {
@@ -152,8 +153,8 @@ fn whoever_dies_late_is_survived_and_short_reductions_make_no_copies() {
     assert_eq!(short.run().load.sent, unprotected.run().load.sent, "nobody is told to copy");
 }
 
-/// Every rank reads one other's contribution and writes it to its disk, whichever calls first: then all count at about the same
-/// time, and the reduction itself takes little longer than the link does for a body.
+/// Every rank reads one other's contribution and writes it to its disk, whichever calls first: then all count
+/// at about the same time, and the reduction itself takes little longer than the link does for a body.
 #[test]
 fn contributions_that_are_copied_first_take_what_link_and_disk_take() {
     let cluster = Cluster::new(Preset::TenGbe.link());
@@ -195,8 +196,8 @@ fn reductions_to_different_roots_keep_all_links_busy() {
     assert!(time.as_secs_f64() < 1.15 * bound_s, "{time:?} where links allow {bound_s} s");
 }
 
-/// The master's own worker is given its next task at once, the others wait for theirs: were they given no more for that, it
-/// would fold the most, and then have the most to send.
+/// The master's own worker is given its next task at once, the others wait for theirs: were they given no
+/// more for that, it would fold the most, and then have the most to send.
 #[test]
 fn hosts_far_from_the_master_fold_their_share() {
     let link = Link { latency_ns: 4e6, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
@@ -207,7 +208,8 @@ fn hosts_far_from_the_master_fold_their_share() {
     assert!(time.as_secs_f64() < 1.5 * bound_s, "{time:?} where links allow {bound_s} s");
 }
 
-/// The one whose load it is now may not be the next: what hosts have folded for others must not be stuck with them.
+/// The one whose load it is now may not be the next: what hosts have folded for others must not be stuck with
+/// them.
 #[test]
 fn an_idle_root_takes_ahead_what_waits_for_somebody_slow() {
     let link = Link { latency_ns: 5e4, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
@@ -239,9 +241,9 @@ fn a_narrow_core_slows_down_what_passes_it() {
     let time = |cluster: &Cluster, algorithm| {
         collective::time(cluster, algorithm, 32, 8 << 20, &Arrivals::default(), 0)[0].as_secs_f64()
     };
-    // Neighbours in a chain are mostly in one rack. In Rabenseifner's algorithm 3/4 of a body leave each node for the core
-    // in its reduce-scatter, eight nodes at once, which then takes (8 · 3/4 + 1/4) of a body's time; its gather does not
-    // fill a link.
+    // Neighbours in a chain are mostly in one rack. In Rabenseifner's algorithm 3/4 of a body leave each node
+    // for the core in its reduce-scatter, eight nodes at once, which then takes (8 · 3/4 + 1/4) of a body's
+    // time; its gather does not fill a link.
     let chain = Algorithm::Chain { segment_bytes: 1 << 16, ahead: true };
     for (algorithm, least, most) in [(chain, 0.99, 1.1), (Algorithm::Rabenseifner, 3.5, 3.75)] {
         let ratio = |oversubscription| time(&racks(oversubscription), algorithm) / time(&flat, algorithm);

@@ -36,8 +36,8 @@ fn task(executor: u32, own: &[u32], source: u32, path: &[u32]) -> Step {
     Step::Task { executor: Rank(executor), own: ranks(own), sources: vec![(Rank(source), ranks(path))] }
 }
 
-/// DR-6, Fig. 4: p = 4, root 1, arrivals 0, 3, 1, 2. Task 1 folds {0} into 3, task 2 folds {2} into the root at the same
-/// time, task 3 folds {0,3} into the root.
+/// DR-6, Fig. 4: p = 4, root 1, arrivals 0, 3, 1, 2. Task 1 folds {0} into 3, task 2 folds {2} into the root
+/// at the same time, task 3 folds {0,3} into the root.
 #[test]
 fn figure_4() {
     let mut settings = Settings::new(4, 0);
@@ -73,7 +73,8 @@ fn figure_4() {
     }
 }
 
-/// DR-6 step 4: of two workers that are not the root, the one whose recent tasks took less time gets the task.
+/// DR-6 step 4: of two workers that are not the root, the one whose recent tasks took less time gets the
+/// task.
 #[test]
 fn the_faster_worker_gets_the_task() {
     let mut settings = Settings::new(3, 0);
@@ -83,7 +84,8 @@ fn the_faster_worker_gets_the_task() {
     let mut world = World::new(settings);
     world.run();
     let spec = spec(3, Delivery::Root(Rank(0)));
-    // Rank 2 comes second in the first two reductions and executes their tasks, as nothing is known of it at first.
+    // Rank 2 comes second in the first two reductions and executes their tasks, as nothing is known of it at
+    // first.
     for name in ["first", "second", "third"] {
         for (position, rank) in [1, 2, 0].into_iter().enumerate() {
             world.call(Duration::from_millis(10 * position as u64), call(rank, name, &spec));
@@ -101,7 +103,8 @@ fn the_faster_worker_gets_the_task() {
     assert_eq!(executors, [2, 1, 1], "once rank 2 has shown that it is slow, rank 1 gets the work");
 }
 
-/// DR-3: several reductions run at once, each with its own queue; a rank that is late in one holds up no other.
+/// DR-3: several reductions run at once, each with its own queue; a rank that is late in one holds up no
+/// other.
 #[test]
 fn reductions_do_not_wait_for_each_other() {
     let mut world = World::new(Settings::new(4, 7));
@@ -121,7 +124,8 @@ fn reductions_do_not_wait_for_each_other() {
     assert_eq!(ends.collect::<Vec<_>>(), expected);
 }
 
-/// Short arrays: a message from each rank, and one to each. Each rank that receives the result folds it, in one order everywhere.
+/// Short arrays: a message from each rank, and one to each. Each rank that receives the result folds it, in
+/// one order everywhere.
 #[test]
 fn short_bodies_take_two_hops() {
     for delivery in [Delivery::Root(Rank(2)), Delivery::All] {

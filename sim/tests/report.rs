@@ -12,7 +12,8 @@ use everfold_protocol::{
 use everfold_sim::{Call, Settings, World};
 use everfold_worker::machine::End;
 
-/// What the root is told if these ranks ask for the trace; rank 3 calls long after the others' bodies are one.
+/// What the root is told if these ranks ask for the trace; rank 3 calls long after the others' bodies are
+/// one.
 fn report(asking: &[u32]) -> Report {
     let mut world = World::new(Settings::new(4, 0));
     world.run();

@@ -1,4 +1,5 @@
-//! Runs that once went wrong, by name. Those in `scenarios/` are what `everfold sim check --shrink` left of random worlds.
+//! Runs that once went wrong, by name. Those in `scenarios/` are what `everfold sim check --shrink` left of
+//! random worlds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,8 +73,8 @@ scenarios! {
     whoever_still_waits_for_the_result_dies,
 }
 
-/// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution was folded
-/// into one of them, so nobody could be given the task.
+/// All partials that were left had come inlined from processes that died. Rank 0 lived, but its contribution
+/// was folded into one of them, so nobody could be given the task.
 #[test]
 fn inlined_partials_of_the_dead_bring_back_a_survivor() {
     let mut settings = Settings::new(3, 0);
@@ -107,8 +108,8 @@ fn inlined_partials_of_the_dead_bring_back_a_survivor() {
     assert_eq!(counted, [0, 1, 2].map(Rank));
 }
 
-/// A host goes without a word while its rank reads what others have contributed. They have their bodies back, and with them the
-/// result, once they hear that it is declared failed: at whatever moment it goes.
+/// A host goes without a word while its rank reads what others have contributed. They have their bodies back,
+/// and with them the result, once they hear that it is declared failed: at whatever moment it goes.
 #[test]
 fn whoever_is_read_by_a_rank_that_vanishes_goes_on() {
     let survivors = [0, 1, 3].map(Rank);

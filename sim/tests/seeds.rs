@@ -1,4 +1,5 @@
-//! Random worlds: whatever is drawn, what has to hold does. `everfold sim check` runs as many as there is time for.
+//! Random worlds: whatever is drawn, what has to hold does. `everfold sim check` runs as many as there is
+//! time for.
 
 #![allow(clippy::unwrap_used)]
 
@@ -170,8 +171,8 @@ fn a_death_before_the_job_is_complete_is_told_to_everyone() {
     assert!(told > 100, "the deaths met the beginning: {told}");
 }
 
-/// What the traces of seeds 0 to 199 add up to, as `everfold sim check --seeds 0..200 --hash` says. A rule that changes
-/// changes it: then take over what the test says.
+/// What the traces of seeds 0 to 199 add up to, as `everfold sim check --seeds 0..200 --hash` says. A rule
+/// that changes changes it: then take over what the test says.
 const TRACES: u64 = 0xddee_320f_4c8c_44f2;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Operations that take long: nobody does again what another one does as fast as anybody could, and nobody waits for one worker
-//! who folds alone what several could fold at once.
+//! Operations that take long: nobody does again what another one does as fast as anybody could, and nobody
+//! waits for one worker who folds alone what several could fold at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,8 @@ fn world(ranks: u32, fold: Duration) -> World {
     world
 }
 
-/// Lets all ranks allreduce objects, and runs until they have ended. Tells what is reported, and how long it took.
+/// Lets all ranks allreduce objects, and runs until they have ended. Tells what is reported, and how long it
+/// took.
 fn allreduce(world: &mut World, (sequence, inline, order): (u64, bool, Order)) -> (Report, Duration) {
     let ranks = world.met().len() as u32;
     let spec = ReductionSpec {

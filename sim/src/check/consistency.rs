@@ -23,7 +23,8 @@ const LENT: &str = "a result that somebody has survives one death";
 const GIVEN_UP: &str = "a rank gives up a result that it cannot reach";
 const REACHED: &str = "a result that a third host has is not lost between two that cannot reach each other";
 
-/// How often a rank tries to reach a piece of a result, with some that folding has taken; and the pause in between.
+/// How often a rank tries to reach a piece of a result, with some that folding has taken; and the pause in
+/// between.
 const TRIES_MOST: u64 = 1100;
 const RETRY_US: u64 = 20_000;
 /// Segments of the longest body.
@@ -60,7 +61,8 @@ impl Judgement<'_> {
                 Some(End::Finished(report) | End::Received(report)) => report,
                 _ => continue,
             };
-            // The next root receives another result if the first, who may have received one already, is given up.
+            // The next root receives another result if the first, who may have received one already, is given
+            // up.
             let has_successors = matches!(planned.receiver, Receiver::FirstOf(_));
             if has_successors && gone.contains(case.rank) {
                 continue;
@@ -103,7 +105,7 @@ impl Judgement<'_> {
     fn deadlines_are_kept(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let Some(deadline) = planned.deadline_us.map(Duration::from_micros) else { return Ok(()) };
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let Some(started) = self.world.heard_first(id) else { return Ok(()) };
+        let Some(started) = self.world.facts().heard_first(id) else { return Ok(()) };
         let due = started + deadline;
         let gone = self.gone(planned);
         for case in cases(planned) {
@@ -115,7 +117,7 @@ impl Judgement<'_> {
                     return Err(case.broken(EARLY, format!("at {}, due at {}", at(ended.told), at(due))));
                 }
             }
-            let Some(heard) = self.world.heard(id, case.rank) else { continue };
+            let Some(heard) = self.world.facts().heard_at(id, case.rank) else { continue };
             let latest = due.max(heard) + self.last_words(case.rank);
             if !self.everybody_runs() || gone.contains(case.rank) {
                 continue;
@@ -188,7 +190,8 @@ impl Judgement<'_> {
         planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]).collect()
     }
 
-    /// What a rank cannot reach it tries again for as long as any silence lasts, however many ranks there are.
+    /// What a rank cannot reach it tries again for as long as any silence lasts, however many ranks there
+    /// are.
     fn results_are_given_up(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let undisturbed = self.everybody_runs() && self.gone(planned).is_empty();
         if !self.hosts_are_apart() || !undisturbed {
@@ -197,11 +200,12 @@ impl Judgement<'_> {
         let Schedule { latency_us, collect_us, .. } = self.schedule;
         // A rank copies as many segments before it misses one.
         let once_us = RETRY_US + 2 * latency_us.1 + SEGMENTS_MOST * (collect_us + latency_us.1);
-        // A rank that gets further begins to count anew; now and then it copies a little more of the segment that it misses.
+        // A rank that gets further begins to count anew; now and then it copies a little more of the segment
+        // that it misses.
         let times = if self.schedule.halves { 2 } else { 1 };
         let most = Duration::from_micros(TRIES_MOST * once_us * times);
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let heard = cases(planned).filter_map(|case| self.world.heard(id, case.rank)).max();
+        let heard = cases(planned).filter_map(|case| self.world.facts().heard_at(id, case.rank)).max();
         for case in cases(planned) {
             let (Some(ended), Some(heard)) = (self.end(&case), heard) else { continue };
             let is_lost = matches!(ended.end, End::Refused(Refusal::ResultLost { .. }));
@@ -236,7 +240,8 @@ impl Judgement<'_> {
 }
 
 impl Case<'_> {
-    /// Whether a rank that ends in an error may stand beside others that end well: they had the result before.
+    /// Whether a rank that ends in an error may stand beside others that end well: they had the result
+    /// before.
     pub(super) fn may_come_too_late(end: &End) -> bool {
         match end {
             End::Refused(Refusal::ResultLost { .. }) => true,

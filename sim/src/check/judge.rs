@@ -63,7 +63,8 @@ impl Case<'_> {
 }
 
 impl<'a> Judgement<'a> {
-    /// Reductions that all ranks call need nobody to leave in order to end; nor do those that somebody leaves before.
+    /// Reductions that all ranks call need nobody to leave in order to end; nor do those that somebody leaves
+    /// before.
     pub fn complete_reductions_have_ended(&self) -> Result<(), Violation> {
         let complete = |planned: &&Planned| planned.absent.is_empty();
         for planned in self.schedule.reductions.iter().filter(complete) {
@@ -90,7 +91,7 @@ impl<'a> Judgement<'a> {
         self.calls_are_consistent(&mut tally)?;
         self.all_is_closed(&mut tally)?;
         tally.take_world(self.world);
-        tally.take_events(&self.world.seen);
+        tally.take_events(self.world.seen());
         Ok(tally)
     }
 
@@ -178,7 +179,7 @@ impl<'a> Judgement<'a> {
             let Some(case) = cases(planned).next().filter(ended_well) else { continue };
             tally.judge(ONCE);
             let id = ReductionId::new(&planned.name, planned.sequence);
-            let segments = self.world.segments(id, &case.spec).count();
+            let segments = self.world.settings().segments(id, &case.spec).count();
             let folds = self.world.folds(&planned.name, planned.sequence);
             if folds as usize != (case.spec.group.len() - 1) * segments {
                 return Err(case.broken(ONCE, format!("{folds} folds of {}", case.spec.group)));
@@ -194,7 +195,7 @@ impl<'a> Judgement<'a> {
     /// When it was decided how a call ends, as far as that is known.
     fn decided(&self, case: &Case, ended: &Ended) -> Timestamp {
         let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-        let refused = self.world.facts.refused.get(&(id, case.rank));
+        let refused = self.world.facts().refused.get(&(id, case.rank));
         refused.map_or(ended.at, |at| ended.at.min(*at))
     }
 
@@ -204,7 +205,7 @@ impl<'a> Judgement<'a> {
         let (failed, closed) = (self.suspects.failed_by(at), self.suspects.closed_by(at));
         let gone = join(&failed, &closed);
         let hit = case.spec.group.iter().filter(|rank| failed.contains(*rank)).count();
-        let facts = &self.world.facts;
+        let facts = self.world.facts();
         let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
         let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
@@ -254,11 +255,13 @@ impl<'a> Judgement<'a> {
                 reason(ranks.is_subset(&failed))
             }
             End::Refused(Refusal::ResultLost { ranks }) => {
-                // A rank has the result where its contribution has lain: any contribution may be lost with it.
+                // A rank has the result where its contribution has lain: any contribution may be lost with
+                // it.
                 reason(ranks.is_subset(&case.spec.group) && hit > 0)
             }
             End::Refused(Refusal::RanksLeft { ranks }) => {
-                // In the end all leave, also those who were awaited. Nobody waits for those who have called before.
+                // In the end all leave, also those who were awaited. Nobody waits for those who have called
+                // before.
                 let has_called =
                     |rank: Rank| !failed.contains(rank) && self.called_before_it_left(case, rank);
                 reason(ranks.is_subset(&closed) && !ranks.iter().all(has_called))
@@ -289,11 +292,11 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// Whether results leave contributions on one host as they are, or where these lie outlives all processes there: of one that was
-    /// silent nothing is read, and one that gives the master up closes its windows.
+    /// Whether results leave contributions on one host as they are, or where these lie outlives all processes
+    /// there: of one that was silent nothing is read, and one that gives the master up closes its windows.
     fn keeps_bodies(&self, case: &Case) -> bool {
         let Schedule { private, full, .. } = self.schedule;
-        let facts = &self.world.facts;
+        let facts = self.world.facts();
         let outlives = |rank: Rank| {
             let is_read = !facts.failed.contains_key(&rank) || facts.has_hung_up(rank);
             let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);

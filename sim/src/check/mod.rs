@@ -1,16 +1,17 @@
 //! Random worlds: safety after every event, and in the end every future.
 //!
-//! A [`Schedule`] is everything that a run does, as plain data: [`draw`] makes it from a seed, [`run`] executes it and
-//! [`shrink`] makes a smaller one that goes wrong in the same way.
+//! A [`Schedule`] is everything that a run does, as plain data: [`draw`] makes it from a seed, [`run`]
+//! executes it and [`shrink`] makes a smaller one that goes wrong in the same way.
 //!
 //! What has to hold:
-//! - after every event the master's invariants (`everfold_master::Master::check`), and in the worlds themselves that
-//!   futures end once and nothing is called lost that somebody holds;
-//! - in the end, when all faults are over, that every future has ended, for a reason that the schedule gives; that a value is
-//!   the fold of exactly those contributions which its report claims, each once, in order where operands do not
-//!   commute; that ranks to which nothing happened agree; and that everyone can leave and nothing is left open;
-//! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about protection, and that
-//!   only those copies are ordered that the rules call for.
+//! - after every event the master's invariants (`everfold_master::Master::check`), and in the worlds
+//!   themselves that futures end once and nothing is called lost that somebody holds;
+//! - in the end, when all faults are over, that every future has ended, for a reason that the schedule gives;
+//!   that a value is the fold of exactly those contributions which its report claims, each once, in order
+//!   where operands do not commute; that ranks to which nothing happened agree; and that everyone can leave
+//!   and nothing is left open;
+//! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about
+//!   protection, and that only those copies are ordered that the rules call for.
 //!
 //! | module | holds |
 //! |---|---|

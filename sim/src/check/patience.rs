@@ -1,9 +1,10 @@
 //! How long a call may take.
 //!
-//! The bound is that of the slowest way which the rules allow: all tasks of all reductions one after the other, each as long as
-//! the slowest rank takes for it, with a message there and back. It is far from what a run takes; what waits for a timer that nobody
-//! set, or for somebody who was not asked, is beyond it all the same. While something goes wrong nothing is expected. After
-//! that, silences are noticed, and all may have to be done again once for each process that is gone.
+//! The bound is that of the slowest way which the rules allow: all tasks of all reductions one after the
+//! other, each as long as the slowest rank takes for it, with a message there and back. It is far from what a
+//! run takes; what waits for a timer that nobody set, or for somebody who was not asked, is beyond it all the
+//! same. While something goes wrong nothing is expected. After that, silences are noticed, and all may have
+//! to be done again once for each process that is gone.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Pauses that one call may have to wait for, one after the other.
 const PAUSES: u32 = 3;
 
-/// How long a reader tries to reach an owner that lives, besides the time in which its silence would be noticed.
+/// How long a reader tries to reach an owner that lives, besides the time in which its silence would be
+/// noticed.
 const TRIES_TIME: Duration = Duration::from_secs(20);
 
 /// How long a rank may try to find room for a result.
@@ -50,16 +52,16 @@ impl Suspects<'_> {
         for (since, until) in spans {
             if since <= due {
                 from = from.max(until);
-                due = from + self.detection() + work * (2 + self.world.facts.failed.len() as u32);
+                due = from + self.detection() + work * (2 + self.world.facts().failed.len() as u32);
             }
         }
         due
     }
 
-    /// How long it takes until a silence is noticed by one end and then by the other, and for the next attempts to reach somebody.
-    /// A process that was hindered before is given more time.
+    /// How long it takes until a silence is noticed by one end and then by the other, and for the next
+    /// attempts to reach somebody. A process that was hindered before is given more time.
     fn detection(&self) -> Duration {
-        let interval = self.world.settings.policy.limits.ping_interval;
+        let interval = self.world.settings().policy.limits.ping_interval;
         let hinders = |fault: &&Fault| {
             matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
         };
@@ -90,7 +92,7 @@ impl Suspects<'_> {
     /// How long those try that do not reach each other's memory.
     fn tries(&self) -> Duration {
         let parts = |fault: &Fault| matches!(fault.what, Trouble::Unreachable { .. });
-        let limits = &self.world.settings.policy.limits;
+        let limits = &self.world.settings().policy.limits;
         let each = limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME;
         if self.schedule.faults.iter().any(parts) { each } else { Duration::ZERO }
     }
@@ -98,7 +100,7 @@ impl Suspects<'_> {
     fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
         let spec = planned.spec(Rank(planned.calls[0].rank));
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let parts = [id, id.in_teams()].map(|id| self.world.segments(id, &spec).count() as u32);
+        let parts = [id, id.in_teams()].map(|id| self.world.settings().segments(id, &spec).count() as u32);
         let (segments, ranks) = (parts[0] + parts[1], spec.group.len() as u32);
         let fold = Duration::from_micros(planned.fold_us);
         let tasks = (hop + task + fold) * segments * ranks;

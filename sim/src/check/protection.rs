@@ -89,8 +89,9 @@ fn is_fair(schedule: &Schedule) -> bool {
         && reductions.iter().all(is_plain)
 }
 
-/// Each segment of an original is ordered once. Contributions that do not have to be copied before they count are left
-/// alone for a part of a ping interval; when all have come, folding is left to protect them for a whole one.
+/// Each segment of an original is ordered once. Contributions that do not have to be copied before they count
+/// are left alone for a part of a ping interval; when all have come, folding is left to protect them for a
+/// whole one.
 fn is_called_for(
     schedule: &Schedule,
     planned: &Planned,

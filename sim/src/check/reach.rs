@@ -1,8 +1,8 @@
 //! What nobody may miss who could have had it, and who may not be given up.
 //!
-//! Faults of reads, hosts that do not reach each other's memory and bytes that are damaged on their way, hit no process. So nobody
-//! is declared failed for them, nothing of a process that lives is missing, and a reduction goes on as long as those who
-//! take part reach each other, or a host that relays what others hold.
+//! Faults of reads, hosts that do not reach each other's memory and bytes that are damaged on their way, hit
+//! no process. So nobody is declared failed for them, nothing of a process that lives is missing, and a
+//! reduction goes on as long as those who take part reach each other, or a host that relays what others hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,8 @@ impl<'a> Reaches<'a> {
         tally.judge_if(HEALED, self.fail);
     }
 
-    /// The rule that a refusal breaks: nothing is out of reach that somebody can relay, and damage that heals costs nothing.
+    /// The rule that a refusal breaks: nothing is out of reach that somebody can relay, and damage that heals
+    /// costs nothing.
     pub fn forbids(&self, planned: &Planned, refusal: &Refusal) -> Option<&'static str> {
         match refusal {
             Refusal::FoldFailed { .. } if self.fail && self.is_connected(planned) => Some(REACHED),
@@ -94,15 +95,17 @@ impl<'a> Reaches<'a> {
         self.is_connected(planned) && planned.group().is_disjoint(&self.spoilt)
     }
 
-    /// Whether any two hosts of a reduction reach each other, or both reach a host with a rank of it that is well and not the
-    /// root, which folds into its own contribution only. What has to be relayed twice may be out of reach.
+    /// Whether any two hosts of a reduction reach each other, or both reach a host with a rank of it that is
+    /// well and not the root, which folds into its own contribution only. What has to be relayed twice may be
+    /// out of reach.
     fn is_connected(&self, planned: &Planned) -> bool {
         let host = |rank: Rank| self.schedule.hosts[rank.index()];
         let group = planned.group();
         let hosts: BTreeSet<u32> = group.iter().map(host).collect();
         let is_apart = |a: &u32| hosts.iter().any(|b| self.gaps.contains(&(*a, *b)));
         if planned.order == Order::Fixed && hosts.iter().any(is_apart) {
-            // A rank that holds a bracket that waits for its sibling has no place for what others cannot read.
+            // A rank that holds a bracket that waits for its sibling has no place for what others cannot
+            // read.
             return false;
         }
         let root = planned.spec(Rank(0)).delivery.root();

@@ -1,7 +1,7 @@
 //! What a run does, as plain data.
 //!
-//! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and executed again; only delays
-//! and chance mishaps still come from its seed.
+//! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and
+//! executed again; only delays and chance mishaps still come from its seed.
 
 use std::time::Duration;
 
@@ -120,7 +120,8 @@ pub struct Planned {
     pub receiver: Receiver,
     /// What is reduced.
     pub body: Body,
-    /// Time that each fold of two partials takes besides, at any rank; where it is given, the operation is the application's.
+    /// Time that each fold of two partials takes besides, at any rank; where it is given, the operation is
+    /// the application's.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fold_us: u64,
     /// Which operands meet.
@@ -241,8 +242,8 @@ pub enum Trouble {
     Starve { rank: u32, every_us: u64, runs_us: u64 },
     /// Hosts cannot be heard by others; connections hold.
     Cut { from: Vec<u32>, to: Vec<u32>, both_ways: bool },
-    /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run, unless it lasts for
-    /// a time. Reads fail at once, or nothing answers them.
+    /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run,
+    /// unless it lasts for a time. Reads fail at once, or nothing answers them.
     Unreachable { a: u32, b: u32, at_once: bool },
     /// Messages between the master and a rank take up to so much longer; nobody is silent for too long.
     Late { rank: u32, by_us: u64 },

@@ -1,4 +1,5 @@
-//! Worlds of rarer shapes: where bodies and partials lie, how long they are, what is lost with a process, what later calls ask for.
+//! Worlds of rarer shapes: where bodies and partials lie, how long they are, what is lost with a process,
+//! what later calls ask for.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,8 @@ pub(super) fn reshape(schedule: &mut Schedule, random: &mut ChaCha8Rng, fair: bo
     }
 }
 
-/// Puts all ranks on one host, where some have their bodies in memory of their own, and lets some of these die.
+/// Puts all ranks on one host, where some have their bodies in memory of their own, and lets some of these
+/// die.
 fn share_one_host(schedule: &mut Schedule, random: &mut ChaCha8Rng, fair: bool) {
     schedule.hosts.fill(0);
     let ranks = schedule.ranks();
@@ -67,7 +69,8 @@ fn share_one_host(schedule: &mut Schedule, random: &mut ChaCha8Rng, fair: bool) 
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-/// Lets ranks on hosts of their own be slow, and their tasks be given up, while others copy a result over partials.
+/// Lets ranks on hosts of their own be slow, and their tasks be given up, while others copy a result over
+/// partials.
 fn read_slowly(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let ranks = schedule.ranks();
     schedule.hosts = (0..ranks).collect();
@@ -116,7 +119,8 @@ fn differ_in_length(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     }
 }
 
-/// Lets the ranks reduce arrays with operations of the application that take long, and the master look after them.
+/// Lets the ranks reduce arrays with operations of the application that take long, and the master look after
+/// them.
 fn fold_arrays_slowly(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.ping_interval_us = schedule.ping_interval_us.max(10_000);
     for name in names(schedule) {

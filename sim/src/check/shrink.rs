@@ -1,7 +1,8 @@
 //! Smaller schedules that go wrong in the same way.
 //!
-//! Delta debugging: faults, reductions, ranks and complications are taken away as long as the failure stays, in large
-//! parts first. Fewer events draw other delays, so that each smaller schedule is tried with several seeds.
+//! Delta debugging: faults, reductions, ranks and complications are taken away as long as the failure stays,
+//! in large parts first. Fewer events draw other delays, so that each smaller schedule is tried with several
+//! seeds.
 
 use everfold_protocol::spec::{Order, Protection};
 
@@ -25,8 +26,8 @@ pub struct Shrunk {
     pub runs: u64,
 }
 
-/// Makes `schedule`, which `attempt` finds to fail, as small as it can in at most `runs_max` runs. A smaller schedule
-/// counts if it breaks the same rule.
+/// Makes `schedule`, which `attempt` finds to fail, as small as it can in at most `runs_max` runs. A smaller
+/// schedule counts if it breaks the same rule.
 ///
 /// Returns nothing if it does not fail.
 pub fn shrink(
@@ -104,7 +105,8 @@ impl<A: FnMut(&Schedule) -> Result<(), Violation>> Search<A> {
         }
     }
 
-    /// Takes away as many of `count` things as can be missed: half of them at once, then a quarter, and so on.
+    /// Takes away as many of `count` things as can be missed: half of them at once, then a quarter, and so
+    /// on.
     fn take_away(&mut self, count: impl Fn(&Schedule) -> usize, remove: impl Fn(&mut Schedule, usize)) {
         let mut chunk = count(&self.best.schedule);
         while chunk > 0 {

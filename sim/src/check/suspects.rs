@@ -1,8 +1,9 @@
 //! Who had to do with what went wrong, from when on.
 //!
-//! A fault excuses what it can bring about, and nothing before: a process is a suspect once the master has declared it failed, or
-//! once it has given the master up. Both are judged themselves, by what hindered them ([`Suspects::check`]). So whoever
-//! stands still for less than a silence that counts, is cut off for less, or is only slow, excuses nothing.
+//! A fault excuses what it can bring about, and nothing before: a process is a suspect once the master has
+//! declared it failed, or once it has given the master up. Both are judged themselves, by what hindered them
+//! ([`Suspects::check`]). So whoever stands still for less than a silence that counts, is cut off for less,
+//! or is only slow, excuses nothing.
 
 use everfold_protocol::{Path, Rank, Timestamp, message::Evidence};
 
@@ -32,7 +33,7 @@ impl Suspects<'_> {
 
     /// Ranks that the master has declared failed by `at`.
     pub fn failed_by(&self, at: Timestamp) -> Path {
-        self.world.facts.failed_by(at)
+        self.world.facts().failed_by(at)
     }
 
     /// Ranks that have closed their sessions by `at`, dead or not.
@@ -46,12 +47,12 @@ impl Suspects<'_> {
 
     /// Ranks that had gone by `at`, whether the master knew or not.
     pub fn gone_by(&self, at: Timestamp) -> Path {
-        self.world.facts.gone_by(at)
+        self.world.facts().gone_by(at)
     }
 
     /// Whether the process of `rank` has ended.
     pub fn is_dead(&self, rank: Rank) -> bool {
-        self.world.facts.ended.contains_key(&rank)
+        self.world.facts().ended.contains_key(&rank)
     }
 
     /// Whether nothing is left of the master.
@@ -61,13 +62,15 @@ impl Suspects<'_> {
 
     /// Whether every failure that was declared has its reason.
     pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
-        let facts = &self.world.facts;
+        let facts = self.world.facts();
         let by = |since: Option<&Timestamp>, at| since.is_some_and(|since| *since <= at);
         for (&rank, &(at, evidence)) in &facts.failed {
             tally.judge(FENCED);
             let has_reason = match evidence {
                 Evidence::Disconnected => by(facts.ended.get(&rank), at) || by(facts.deserted.get(&rank), at),
-                Evidence::Silent(_) => by(facts.ended.get(&rank), at) || self.world.was_silent(rank, at),
+                Evidence::Silent(_) => {
+                    by(facts.ended.get(&rank), at) || facts.was_silent(self.world.settings(), rank, at)
+                }
             };
             if !has_reason {
                 return Err(Violation::new(FENCED, format!("rank {rank}: {evidence}")));
@@ -76,7 +79,10 @@ impl Suspects<'_> {
         for (&rank, &at) in &facts.deserted {
             tally.judge(DESERTED);
             let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
-            if !is_fenced && !self.world.master_had_died(at) && !self.world.was_left_alone(rank, at) {
+            if !is_fenced
+                && !facts.master_had_died(at)
+                && !facts.was_left_alone(self.world.settings(), rank, at)
+            {
                 return Err(Violation::new(DESERTED, format!("rank {rank}")));
             }
         }

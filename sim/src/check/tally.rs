@@ -116,11 +116,11 @@ impl Tally {
         let (finished, back) = world.team_counts();
         count("finished in teams", finished);
         count("contributed again after teams", back);
-        let processes = || world.processes.iter();
-        count("messages lost with their senders", processes().map(|process| process.lost).sum());
+        let processes = || world.processes().iter();
+        count("messages lost with their senders", processes().map(|process| process.outbox.lost()).sum());
         let outside = |process: &&Process| process.is_full && !process.partials.is_empty();
         count("ranks with partials in private memory", processes().filter(outside).count() as u64);
-        count("ends that waited for readers of partials", world.waits_for_partials);
+        count("ends that waited for readers of partials", world.waits_for_partials());
         let (given_up, damaged) = world.read_counts();
         count("reads that were given up although the owner lives", given_up);
         count("reads of what a living owner holds that were damaged", damaged);

@@ -73,8 +73,8 @@ impl Algorithm {
     }
 }
 
-/// Receives from the children of a binomial tree and sends to its parent. `bytes` tells what a child with that lowest bit
-/// sends; `fold` bytes are folded after each.
+/// Receives from the children of a binomial tree and sends to its parent. `bytes` tells what a child with
+/// that lowest bit sends; `fold` bytes are folded after each.
 fn binomial(steps: &mut Vec<Step>, rank: u32, ranks: u32, bytes: impl Fn(u32) -> u64, fold: Option<u64>) {
     let mut bit = 1;
     while bit < ranks {

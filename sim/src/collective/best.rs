@@ -8,8 +8,8 @@ use super::{
 };
 use crate::model::Cluster;
 
-/// The segment length, among powers of two, with which `algorithm` is fastest in an undisturbed `cluster`, and how long
-/// it takes with it.
+/// The segment length, among powers of two, with which `algorithm` is fastest in an undisturbed `cluster`,
+/// and how long it takes with it.
 pub fn best_segment(
     cluster: &Cluster,
     ranks: u32,

@@ -6,7 +6,7 @@ use everfold_protocol::Timestamp;
 
 use super::algorithm::{Algorithm, Step};
 use crate::{
-    events::Heap,
+    heap::Heap,
     model::{Cluster, Network, Nodes, Pumped},
 };
 

@@ -104,8 +104,8 @@ pub enum Topology {
 
 /// Other programs that come and go on a node, and what they leave it while they are there.
 ///
-/// They are there and away in turns. The length of each turn is heavy-tailed: a Pareto law of shape 4/3, cut off at a
-/// hundred times its mean.
+/// They are there and away in turns. The length of each turn is heavy-tailed: a Pareto law of shape 4/3, cut
+/// off at a hundred times its mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interference {
     /// On how many nodes, chosen by the seed.
@@ -131,7 +131,8 @@ pub struct Cluster {
     pub fold_ns_per_byte: f64,
     /// Time to write one byte to the local disk, in nanoseconds.
     pub disk_ns_per_byte: f64,
-    /// What handling one message and answering it costs the master, in nanoseconds: `everfold sim scale` measures it.
+    /// What handling one message and answering it costs the master, in nanoseconds: `everfold sim scale`
+    /// measures it.
     pub master_ns: f64,
     /// What receiving or sending a frame costs it, in nanoseconds.
     pub master_frame_ns: f64,
@@ -139,7 +140,8 @@ pub struct Cluster {
     pub interference: Option<Interference>,
     /// Nodes that are slower than others at everything, and the part of the speed that they have.
     pub slow: BTreeMap<Rank, f64>,
-    /// Bytes of the portions in which transfers share ports. Shorter ones are closer to the truth and take longer.
+    /// Bytes of the portions in which transfers share ports. Shorter ones are closer to the truth and take
+    /// longer.
     pub chunk_bytes: u64,
 }
 

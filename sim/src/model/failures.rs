@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-/// Failures of a group of nodes: the gaps between them follow a Weibull law, whose mean is the nodes' mean time between
-/// failures over their number. With a shape below 1 they come in bursts; 1 is a constant rate.
+/// Failures of a group of nodes: the gaps between them follow a Weibull law, whose mean is the nodes' mean
+/// time between failures over their number. With a shape below 1 they come in bursts; 1 is a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
     /// Mean time between failures of one node, in hours.
@@ -15,10 +15,10 @@ pub struct Failures {
     pub shape: f64,
 }
 
-/// Laws of real systems. lanl: Los Alamos National Laboratory, failure data 1996–2005 (LA-UR-05-7318), fitted to the gaps of
-/// 2000–2005 of the system of that number; llama-3: 419 unexpected interruptions in 54 days on 2048 nodes of 8 GPUs (Llama
-/// 3 405B); rsc-1 and rsc-2: 6.50 and 2.34 failures in 1000 node-days (Kokolis et al., HPCA 2025). The last three have no
-/// published shape: a constant rate.
+/// Laws of real systems. lanl: Los Alamos National Laboratory, failure data 1996–2005 (LA-UR-05-7318), fitted
+/// to the gaps of 2000–2005 of the system of that number; llama-3: 419 unexpected interruptions in 54 days on
+/// 2048 nodes of 8 GPUs (Llama 3 405B); rsc-1 and rsc-2: 6.50 and 2.34 failures in 1000 node-days (Kokolis et
+/// al., HPCA 2025). The last three have no published shape: a constant rate.
 const LAWS: [(&str, Failures); 8] = [
     ("lanl-2", Failures { node_mtbf_hours: 784.0, shape: 0.823 }),
     ("lanl-16", Failures { node_mtbf_hours: 433.0, shape: 0.754 }),
@@ -39,7 +39,8 @@ impl Failures {
     /// Whether there is a failure of `nodes` nodes within a time that begins at any moment: its probability.
     pub fn probability(&self, nodes: u32, within: Duration) -> f64 {
         let (mean_s, within_s) = (self.mean_s(nodes), within.as_secs_f64());
-        // The gap around that moment is still open after t with probability ∫ₜ S / mean, where S is the law's survival.
+        // The gap around that moment is still open after t with probability ∫ₜ S / mean, where S is the law's
+        // survival.
         let end_s = within_s.min(SCALES_MOST * self.scale_s(nodes));
         let step_s = end_s / f64::from(STEPS);
         let survival = (0..STEPS).map(|step| self.survival(nodes, (f64::from(step) + 0.5) * step_s));

@@ -123,7 +123,8 @@ impl<T: Copy> Network<T> {
         port.is_sending = !port.leaving.is_empty();
         let next = port.is_sending.then_some(sent);
 
-        // The first byte travels on while the last one is still to leave; no port gives bytes faster than it gets them.
+        // The first byte travels on while the last one is still to leave; no port gives bytes faster than it
+        // gets them.
         let alpha_ns = self.alpha_ns(from, to);
         let (first, last) = self.through_core(from, to, ns, (start, sent));
         let (first, last) = (after(first, alpha_ns), after(last, alpha_ns));

@@ -165,7 +165,8 @@ impl Disturbance {
 
 /// `ns` nanoseconds after `at`, rounded up.
 pub(crate) fn after(at: Timestamp, ns: f64) -> Timestamp {
-    // `f64::ceil` is a call wherever SSE4.1 is not taken for granted, and this is asked several times per event.
+    // `f64::ceil` is a call wherever SSE4.1 is not taken for granted, and this is asked several times per
+    // event.
     let whole = ns as u64;
     let up = u64::from((whole as f64) < ns);
     Timestamp::from_nanos(at.as_nanos().saturating_add(whole).saturating_add(up))

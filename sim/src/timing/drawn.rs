@@ -9,8 +9,11 @@ use everfold_protocol::{
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::Spent;
-use crate::{events::Work, faults::Limp, folding::folds, settings::Settings};
+use crate::{
+    faults::Limp,
+    settings::Settings,
+    work::{Spent, Work, folds},
+};
 
 /// Every message takes a time between two bounds, every task of a rank the same time.
 #[derive(Debug)]

@@ -3,50 +3,22 @@
 mod drawn;
 mod modelled;
 
-use std::time::Duration;
-
 use everfold_protocol::{
     ProcessId, Rank, Timestamp, codec,
     frame::PRELUDE_BYTES,
-    message::{Header, TaskCounters, ToMaster, ToWorker},
+    message::{Header, ToMaster, ToWorker},
 };
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 pub use self::modelled::Load;
-pub(crate) use self::modelled::Tick;
 use self::{drawn::Drawn, modelled::Modelled};
 use crate::{
-    events::{Happening, Work},
+    events::{Happening, Tick},
     faults::Limp,
-    settings::Settings,
-    world::MASTER,
+    settings::{MASTER, Settings},
+    work::Work,
 };
-
-/// What a piece of work took.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Spent {
-    /// From taking it up to its end.
-    pub all: Duration,
-    /// Of these, spent on reading peers.
-    pub fetching: Duration,
-    /// Whose bytes were there last.
-    pub last: Option<Rank>,
-    /// When those of all others were there.
-    pub others: Duration,
-    /// For how long nothing has answered a read, up to now.
-    #[serde(skip)]
-    pub unanswered: Duration,
-}
-
-impl Spent {
-    /// What a worker observes of a task for which it read `fetched_bytes`.
-    pub fn counters(self, fetched_bytes: u64) -> TaskCounters {
-        let [task_ns, fetch_ns, others_ns] =
-            [self.all, self.fetching, self.others].map(|time| time.as_nanos() as u64);
-        TaskCounters { task_ns, fetch_ns, fetched_bytes, last: self.last, others_ns }
-    }
-}
 
 /// Answers how long things take.
 #[derive(Debug)]
@@ -65,7 +37,8 @@ impl Timing {
         }
     }
 
-    /// When a message that a process sends now reaches the master. Messages between two processes keep their order.
+    /// When a message that a process sends now reaches the master. Messages between two processes keep their
+    /// order.
     pub fn tell_master(
         &mut self,
         now: Timestamp,

@@ -1,8 +1,8 @@
 //! What a worker's work and its messages take in a modelled cluster.
 //!
-//! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its window, and the
-//! bytes are folded when all are there. Copies are read one request after the other, of results some parts ahead. A copy counts
-//! when it is in memory or on disk, as the order says.
+//! The steps are those of the real worker: a task asks all its sources at once, each peer sends from its
+//! window, and the bytes are folded when all are there. Copies are read one request after the other, of
+//! results some parts ahead. A copy counts when it is in memory or on disk, as the order says.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,30 +13,18 @@ use everfold_protocol::{
     ProcessId, Rank, Timestamp,
     message::{ByteRange, Data, KeepAs, MASTER_RANK, Source, Writing},
 };
-use serde::Serialize;
 
-use super::Spent;
 use crate::{
-    events::{Happening, Work},
+    events::{Happening, Tick},
     model::{Cluster, Link, Network, Nodes, Pumped, Resource, after},
     settings::Settings,
+    work::{Spent, Work},
 };
 
 /// Bytes of the parts in which results are collected.
 const PART_BYTES: u64 = 1 << 20;
 /// So many of them, at most, are asked for ahead.
 const PARTS_AHEAD: usize = 16;
-
-/// Something that happens inside the cluster.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) enum Tick {
-    /// A request for bytes reaches the node that has them.
-    Request { job: u32, from: u32, bytes: u64 },
-    /// A node's port can send its next chunk.
-    Pump(u32),
-    /// What was asked for at a node has arrived.
-    Arrived { job: u32, from: u32 },
-}
 
 /// What the master was told and has said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -172,7 +172,8 @@ pub fn draw(seed: u64) -> Schedule {
     schedule
 }
 
-/// Lets contributions be long and protected, some ranks call late, and, unless nothing goes wrong, copies fail.
+/// Lets contributions be long and protected, some ranks call late, and, unless nothing goes wrong, copies
+/// fail.
 fn make_copies(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
     let names: BTreeSet<String> = schedule.reductions.iter().map(|planned| planned.name.clone()).collect();
     for name in names {
@@ -219,7 +220,8 @@ fn make_copies(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weathe
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-/// Lets results be copied bit by bit, under deadlines, while processes die and hosts cannot read each other's results.
+/// Lets results be copied bit by bit, under deadlines, while processes die and hosts cannot read each other's
+/// results.
 fn hand_out_with_trouble(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let ranks = schedule.ranks();
     schedule.collect_us = pick(random, [100, 1000, 10_000]);
@@ -274,8 +276,8 @@ fn hand_out_with_trouble(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-/// Lets reads fail although everybody lives: hosts lose each other's memory, for a time or for good, and bytes arrive
-/// damaged. Messages of some ranks are late besides.
+/// Lets reads fail although everybody lives: hosts lose each other's memory, for a time or for good, and
+/// bytes arrive damaged. Messages of some ranks are late besides.
 fn fail_reads(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     if random.random_bool(0.6) {
         // Nobody can be blamed for what comes of it.

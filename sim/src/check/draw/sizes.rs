@@ -1,5 +1,6 @@
-//! Schedules whose sizes are unusual: hundreds of segments, small groups out of many ranks, lengths beside those at which the
-//! master does otherwise, and a master that forgets why it refused what late ranks have yet to call.
+//! Schedules whose sizes are unusual: hundreds of segments, small groups out of many ranks, lengths beside
+//! those at which the master does otherwise, and a master that forgets why it refused what late ranks have
+//! yet to call.
 
 use std::collections::BTreeSet;
 

@@ -1,79 +1,56 @@
 //! Deputies of the master, and what comes of attempts in teams.
 
-use everfold_master::{self as master, reduction::Reduction};
+use everfold_master as master;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
     message::{Evidence, Header, ToMaster, ToWorker},
 };
 use everfold_worker::machine::Event;
-use rand::Rng;
 
-use crate::{
-    events::Happening,
-    process::Deputy,
-    world::{JOB, World},
-};
+use super::World;
+use crate::{events::Happening, process::Deputy, settings::JOB};
 
 impl World {
-    /// An attempt that a deputy has not seen the end of.
-    pub fn tried(&self) -> Option<&Reduction> {
-        let living = self.processes.iter().filter(|process| process.worker.is_some());
-        let deputies = living.filter_map(|process| process.deputy.as_ref());
-        deputies.flat_map(|deputy| deputy.machine.reductions()).map(|(_, reduction)| reduction).next()
-    }
-
-    /// Reductions that teams have finished, and contributions that came back from them.
-    pub(crate) fn team_counts(&self) -> (u64, u64) {
-        let finished =
-            |notice: &&master::Notice| matches!(notice, master::Notice::Finished(id) if id.is_in_teams());
-        (self.notices.iter().filter(finished).count() as u64, self.back)
-    }
-
     /// A rank contributes to an attempt.
-    pub(crate) fn try_in_teams(&mut self, rank: Rank, attempt: ReductionId) {
+    pub(super) fn try_in_teams(&mut self, rank: Rank, attempt: ReductionId) {
         let share = self.process_mut(rank).shares.get_mut(&attempt.called()).expect("it was called here");
         share.tried = true;
     }
 
     /// Lets the deputy at `rank` take in a message. It begins with the first.
-    pub(crate) fn tell_deputy(&mut self, rank: Rank, sender: ProcessId, message: ToMaster) {
-        let Self { now, settings, peers, .. } = self;
+    pub(super) fn tell_deputy(&mut self, rank: Rank, sender: ProcessId, message: ToMaster) {
+        let now = self.now();
+        let Self { settings, peers, .. } = self;
         let process = &mut self.processes[rank.index()];
         if !process.worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             if !process.vanished {
                 // There is nobody to connect to.
-                let at = *now;
-                self.schedule(at, Happening::DeputyLost(sender.rank, ProcessId::first(rank)));
+                self.schedule(now, Happening::DeputyLost(sender.rank, ProcessId::first(rank)));
             }
             return;
         }
         let departed = &process.departed;
         let deputy = process.deputy.get_or_insert_with(|| {
-            let mut machine = master::Deputy::new(*now, JOB, rank, peers.clone(), settings.policy);
+            let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy);
             for failed in departed {
-                machine.depart(*now, ProcessId::first(*failed), Evidence::Disconnected);
+                machine.depart(now, ProcessId::first(*failed), Evidence::Disconnected);
             }
             Deputy { machine, due: None }
         });
-        deputy.machine.hear(*now, sender, message);
+        deputy.machine.hear(now, sender, message);
     }
 
     /// Lets the deputy at `rank` see that time has passed.
-    pub(crate) fn wake_deputy(&mut self, rank: Rank) {
-        let now = self.now;
+    pub(super) fn wake_deputy(&mut self, rank: Rank) {
+        let now = self.now();
         if let Some(deputy) = &mut self.process_mut(rank).deputy {
             deputy.due = None;
             deputy.machine.handle_timeout(now);
         }
     }
 
-    /// Whether a connection between a member and its deputy breaks, and takes a message with it.
-    pub(crate) fn breaks(&mut self) -> bool {
-        self.settings.damage > 0 && self.random.random_ratio(self.settings.damage, 100)
-    }
-
     /// Lets the deputy at `rank` act upon what has happened.
-    pub(crate) fn run_deputy(&mut self, rank: Rank) {
+    pub(super) fn run_deputy(&mut self, rank: Rank) {
         if !self.process(rank).worker.as_ref().is_some_and(|worker| worker.machine().takes_part()) {
             self.end_deputy(self.process(rank).id);
         }
@@ -85,14 +62,7 @@ impl World {
                 master::Action::Send { to, message: ToWorker::Task(task) } => {
                     let header = Header { job: JOB, epoch: Epoch(0), sender: me };
                     self.give_up(to.rank, &ToWorker::Task(task.clone()));
-                    let message = ToWorker::Task(task);
-                    let at = self.timing.deputy_tells(self.now, &mut self.random, to, &header, &message);
-                    let ToWorker::Task(task) = message else { unreachable!() };
-                    let happening = match self.breaks() {
-                        true => Happening::DeputyLost(to.rank, me),
-                        false => Happening::OfDeputy(to.rank, me, Box::new(task)),
-                    };
-                    self.schedule(at, happening);
+                    self.courier.give_task(&mut self.agenda, to, &header, task);
                 }
                 master::Action::Report(message) => self.tell_master(rank, message),
                 master::Action::Notice(_) => {}
@@ -108,12 +78,12 @@ impl World {
             && deputy.due.is_none_or(|scheduled| due < scheduled)
         {
             deputy.due = Some(due);
-            self.schedule(due.max(self.now), Happening::DeputyTimeout(rank));
+            self.schedule(due.max(self.agenda.now()), Happening::DeputyTimeout(rank));
         }
     }
 
     /// Makes a body an original again.
-    pub(crate) fn renew(&mut self, process: ProcessId, reduction: ReductionId) {
+    pub(super) fn renew(&mut self, process: ProcessId, reduction: ReductionId) {
         let me = self.process_mut(process.rank);
         let attempt = reduction.in_teams();
         let works = me.writing.iter().any(|segment| segment.reduction == attempt);
@@ -127,13 +97,9 @@ impl World {
     }
 
     /// Ends the deputy at a process that is gone, if there is one: everybody sees that its connections break.
-    pub(crate) fn end_deputy(&mut self, deputy: ProcessId) {
-        if self.process_mut(deputy.rank).deputy.take().is_none() {
-            return;
-        }
-        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != deputy.rank) {
-            let at = self.timing.bell(self.now, &mut self.random);
-            self.schedule(at, Happening::DeputyLost(rank, deputy));
+    pub(super) fn end_deputy(&mut self, deputy: ProcessId) {
+        if self.process_mut(deputy.rank).deputy.take().is_some() {
+            self.courier.lose_deputy(&mut self.agenda, deputy, self.settings.ranks);
         }
     }
 }

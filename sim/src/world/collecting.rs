@@ -6,23 +6,23 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId, SegmentId,
     message::{ByteRange, Fault, HalfBody, Piece},
 };
-use everfold_worker::machine::{Collected, Collecting, Event, ExecutionError};
+use everfold_worker::machine::{Collected, Collecting, Event};
 use rand::Rng;
 
+use super::World;
 use crate::{
-    events::Work,
     evidence::NONSENSE,
-    faults::Reach,
-    process::{Shown, contains},
-    timing::Spent,
-    world::World,
+    faults::{Reach, failure},
+    process::Shown,
+    work::{Spent, Work},
 };
 
 /// Bytes that are never torn apart.
 const ELEMENT_BYTES: u64 = 8;
 
 impl World {
-    pub(crate) fn collect(
+    /// Lets a rank copy a result, or go on with that.
+    pub(super) fn collect(
         &mut self,
         process: ProcessId,
         reduction: ReductionId,
@@ -50,7 +50,7 @@ impl World {
             // The result is copied over what somebody still reads.
             return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
         }
-        for (number, (index, range)) in self.segments(reduction, &spec).skip(done).enumerate() {
+        for (number, (index, range)) in self.settings.segments(reduction, &spec).skip(done).enumerate() {
             let is_mine = |piece: &Piece| piece.process == process;
             if number > 0 && number == self.settings.collect_segments && !pieces.iter().all(is_mine) {
                 if self.process(rank).released.contains(&reduction) {
@@ -104,11 +104,13 @@ impl World {
         std::mem::take(&mut share.is_crowded) && !has_partial && share.collected.is_empty()
     }
 
-    /// Shows what an array holds whose next segment, which lies at `range`, could not be copied, or not as a whole.
+    /// Shows what an array holds whose next segment, which lies at `range`, could not be copied, or not as a
+    /// whole.
     fn half_body(&mut self, rank: Rank, segment: SegmentId, (range, bytes): (ByteRange, u64)) -> HalfBody {
         let elements = range.len / ELEMENT_BYTES;
-        let tears = self.settings.halves && self.random.random_bool(0.5);
-        let touched = if tears { ELEMENT_BYTES * self.random.random_range(1..=elements) } else { 0 };
+        let tears = self.settings.halves && self.courier.random().random_bool(0.5);
+        let touched =
+            if tears { ELEMENT_BYTES * self.courier.random().random_range(1..=elements) } else { 0 };
         *self.seen.entry("segments of a result half copied").or_default() += u64::from(tears);
         let process = self.process_mut(rank);
         let share = process.shares.get_mut(&segment.reduction).expect("it was called here");
@@ -125,6 +127,7 @@ impl World {
         HalfBody { data, collected: range.start + touched / 2, untouched }
     }
 
+    /// Lets a rank say that it has only a part of a result.
     fn collected_in_part(
         &mut self,
         rank: Rank,
@@ -132,8 +135,11 @@ impl World {
         body: Option<HalfBody>,
         (culprit, reason): (ProcessId, &str),
     ) {
-        let (suspects, reason) = (everfold_protocol::Path::empty(), reason.to_owned());
-        let error = ExecutionError { culprit, suspects, fault: Fault::Unreachable, reason };
+        let error = failure(culprit, Fault::Unreachable, reason);
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Part { body, error }) });
     }
+}
+
+fn contains(outer: ByteRange, inner: ByteRange) -> bool {
+    outer.start <= inner.start && inner.end() <= outer.end()
 }

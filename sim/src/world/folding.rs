@@ -3,35 +3,25 @@
 //! Data is [`evidence`].
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentId, SegmentIndex,
+    ProcessId, Rank, ReductionSpec, SegmentId,
     bracketing::{self, Span},
-    message::{ByteRange, Data, Fault, Source, Task},
+    message::{Data, Fault, Source, Task},
     spec::Order,
 };
-use everfold_worker::machine::{Event, ExecutionError};
+use everfold_worker::machine::Event;
 
+use super::World;
 use crate::{
-    events::{Happening, Work},
-    evidence::{self, NONSENSE},
-    faults::{RETRY, Reach},
-    process::{Shown, inlined},
-    timing::Spent,
-    world::World,
+    events::Happening,
+    evidence::{self, NONSENSE, inlined},
+    faults::{RETRY, Reach, failure},
+    process::Shown,
+    work::{Spent, Work, folds},
 };
 
-/// Folds of two partials that a task takes.
-pub(crate) fn folds(task: &Task) -> u32 {
-    task.sources.len() as u32 - u32::from(task.own.is_empty())
-}
-
 impl World {
-    /// Folds of two partials that were done in a reduction, also in vain.
-    pub fn folds(&self, name: &str, sequence: u64) -> u32 {
-        self.folds.get(&ReductionId::new(name, sequence)).copied().unwrap_or(0)
-    }
-
     /// Does what `process` has taken its time for.
-    pub(crate) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
+    pub(super) fn work(&mut self, process: ProcessId, work: Work, spent: Spent) {
         // A dead rank takes nothing any more, and gives nothing back.
         if self.process(process.rank).worker.is_some() {
             self.take_back(process, &work);
@@ -54,17 +44,17 @@ impl World {
     }
 
     /// Lets a read go on, unless nobody waits for it any more.
-    pub(crate) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+    pub(super) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
         let (released, id) = (&self.process(process.rank).released, work.reduction());
         if released.contains(&id) || released.contains(&id.called()) {
             return;
         }
-        let at = self.now + RETRY;
+        let at = self.agenda.now() + RETRY;
         self.schedule(at, Happening::Done(process, Box::new((work, spent))));
     }
 
     /// As long as nothing answers a read, that waits; but not for ever.
-    pub(crate) fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
+    pub(super) fn with_patience(&self, reach: Reach, spent: &mut Spent) -> Reach {
         let patience = self.settings.policy.limits.read_patience();
         match reach {
             Reach::Later if !patience.is_zero() && spent.unanswered >= patience => Reach::Never,
@@ -93,21 +83,13 @@ impl World {
         match reach {
             Some((Reach::Later, culprit)) if is_over => {
                 self.process_mut(rank).end_task(id);
-                let reason = "the attempt is over".to_owned();
-                let result =
-                    Err(ExecutionError { culprit, suspects: Path::empty(), fault: Fault::Unfit, reason });
+                let result = Err(failure(culprit, Fault::Unfit, "the attempt is over"));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Never, culprit)) => {
                 self.note_given_up(culprit);
                 self.process_mut(rank).end_task(id);
-                let reason = "it does not answer".to_owned();
-                let result = Err(ExecutionError {
-                    culprit,
-                    suspects: Path::empty(),
-                    fault: Fault::Unreachable,
-                    reason,
-                });
+                let result = Err(failure(culprit, Fault::Unreachable, "it does not answer"));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),
@@ -124,7 +106,7 @@ impl World {
         let folded = self.fold(process, &spec, &task);
         *self.folds.entry(id.reduction).or_default() += folds(&task);
         if self.teller.is_heard() && folded.contains(&NONSENSE) {
-            self.teller.nonsense(self.now, rank, &task);
+            self.teller.nonsense(self.agenda.now(), rank, &task);
         }
         let executor = self.process_mut(rank);
         // Objects grow when they are folded; arrays do not.
@@ -143,7 +125,7 @@ impl World {
     }
 
     /// What `process`'s partial holds after `task`.
-    pub(crate) fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
+    pub(super) fn fold(&self, process: ProcessId, spec: &ReductionSpec, task: &Task) -> Vec<Rank> {
         let executor = self.process(process.rank);
         let own = (!task.own.is_empty()).then(|| (&task.own, executor.partial(task.segment)));
         let mut operands: Vec<_> = own.into_iter().collect();
@@ -170,28 +152,7 @@ impl World {
     }
 
     /// Notes that nothing answered a read, if there is somebody who could.
-    pub(crate) fn note_given_up(&mut self, owner: ProcessId) {
+    pub(super) fn note_given_up(&mut self, owner: ProcessId) {
         self.failed_reads.0 += u64::from(self.process(owner.rank).worker.is_some());
-    }
-
-    /// The segments of a body, and where they lie.
-    pub(crate) fn segments(
-        &self,
-        id: ReductionId,
-        spec: &ReductionSpec,
-    ) -> impl Iterator<Item = (SegmentIndex, ByteRange)> + use<> {
-        let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
-        let first = hosts.next();
-        let share_memory = hosts.all(|host| Some(host) == first);
-        let len = match id.is_in_teams() {
-            true => self.settings.policy.segment_len_in_teams(spec),
-            false => self.settings.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
-        };
-        let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let count = if len == 0 { 1 } else { bytes.div_ceil(len) };
-        (0..count).map(move |index| {
-            let start = index * len;
-            (SegmentIndex(index as u32), ByteRange { start, len: len.min(bytes - start) })
-        })
     }
 }

@@ -4,64 +4,20 @@ use std::collections::BTreeSet;
 
 use everfold_master as master;
 use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp, message::News, report::Refusal,
-    spec::Protection,
+    Path, Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal, spec::Protection,
 };
 use everfold_worker::machine::End;
 
+use super::World;
 use crate::{
     evidence,
-    process::{Process, Share, Shown},
-    world::World,
+    process::{Ended, Process, Share, Shown},
 };
 
-/// How a call ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
-    /// How.
-    pub end: End,
-    /// The [`evidence`](crate::evidence) in each segment, where this rank was to have the result.
-    pub value: Option<Vec<Vec<Rank>>>,
-    /// When.
-    pub at: Timestamp,
-    /// When its worker said so; where the body is still lent to a reader, the call ends later.
-    pub told: Timestamp,
-}
-
 impl World {
-    /// How `rank`'s call ended, if it has.
-    pub fn ended(&self, rank: Rank, name: &str, sequence: u64) -> Option<&Ended> {
-        self.process(rank).shares.get(&ReductionId::new(name, sequence))?.ended.as_ref()
-    }
-
-    /// Reductions that `rank` called and whose windows it still serves.
-    pub fn unreleased(&self, rank: Rank) -> impl Iterator<Item = ReductionId> {
-        let process = self.process(rank);
-        process.shares.keys().copied().filter(|id| !process.released.contains(id))
-    }
-
-    /// Takes in that the master has heard `rank` call a reduction, and may have taken that in.
-    pub(crate) fn note_call(&mut self, reduction: ReductionId, rank: Rank) {
-        let is_open = self.master().reductions().any(|(id, _)| *id == reduction);
-        if is_open || self.heard_first(reduction).is_some() {
-            self.heard.entry((reduction, rank)).or_insert(self.now);
-        }
-    }
-
-    /// When the master heard the first contribution to a reduction that it took in.
-    pub(crate) fn heard_first(&self, reduction: ReductionId) -> Option<Timestamp> {
-        let of_it = self.heard.range((reduction, Rank(0))..=(reduction, Rank(u32::MAX)));
-        of_it.map(|(_, at)| *at).min()
-    }
-
-    /// When the master heard `rank`'s contribution to a reduction.
-    pub(crate) fn heard(&self, reduction: ReductionId, rank: Rank) -> Option<Timestamp> {
-        self.heard.get(&(reduction, rank)).copied()
-    }
-
     /// Takes in that a future ends.
-    pub(crate) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
-        let now = self.now;
+    pub(super) fn resolve(&mut self, rank: Rank, reduction: ReductionId, end: End) {
+        let now = self.now();
         let process = self.process_mut(rank);
         let (lends, lends_body) = (process.lends(reduction), process.lends_body(reduction));
         let share = process.shares.get_mut(&reduction).expect("it was called here");
@@ -77,7 +33,7 @@ impl World {
         let reduction_id = if share.tried { reduction.in_teams() } else { reduction };
         let value = match end {
             End::Received(_) if share.collected.is_empty() || share.how.beside => {
-                let segments = self.segments(reduction_id, &share.spec);
+                let segments = self.settings.segments(reduction_id, &share.spec);
                 Some(
                     segments
                         .map(|(index, _)| process.partial(SegmentId { reduction: reduction_id, index }))
@@ -87,7 +43,7 @@ impl World {
             End::Received(_) => Some(share.collected.clone()),
             _ => None,
         };
-        let at = self.now;
+        let at = self.agenda.now();
         if self.teller.is_heard() {
             self.teller.resolved(at, rank, reduction, &end);
         }
@@ -98,8 +54,9 @@ impl World {
         self.calls_ended += 1;
     }
 
-    /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it from.
-    pub(crate) fn check_loss(&self, notice: &master::Notice) {
+    /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it
+    /// from.
+    pub(super) fn check_loss(&self, notice: &master::Notice) {
         let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
         match refusal {
             Refusal::ProcessFailed { ranks } => {
@@ -107,7 +64,7 @@ impl World {
             }
             Refusal::ContributionLost { ranks } => self.check_that_nobody_has(*reduction, ranks, false),
             // It names a rank that lives and cannot be reached.
-            Refusal::ResultLost { .. } if !self.gaps.is_empty() => {}
+            Refusal::ResultLost { .. } if self.outages.has_gaps() => {}
             // It names the only one who was to have it, and has no room for it.
             Refusal::ResultLost { ranks } if ranks.iter().all(|rank| self.process(rank).is_windowless) => {}
             Refusal::ResultLost { ranks } => self.check_that_nobody_has(*reduction, ranks, true),
@@ -221,10 +178,14 @@ impl World {
             let held: BTreeSet<Rank> = held.chain(originals).collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };
-        let lost =
-            share.is_none_or(|share| self.segments(reduction, &share.spec).any(|(index, _)| is_lost(index)));
+        let lost = share.is_none_or(|share| {
+            self.settings.segments(reduction, &share.spec).any(|(index, _)| is_lost(index))
+        });
         // A task that was doubled leaves partials behind that overlap; not every cover is found among them.
-        let is_slow = |notice: &master::Notice| matches!(notice, master::Notice::News(News::Slow { name, .. }) if ReductionId::new(name, reduction.sequence) == reduction);
+        let is_slow = |notice: &master::Notice| {
+            let master::Notice::News(News::Slow { name, .. }) = notice else { return false };
+            ReductionId::new(name, reduction.sequence) == reduction
+        };
         let lost = lost || (misses && handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "somebody holds what is called lost: {ranks}");
     }

@@ -1,5 +1,11 @@
 //! One rank's process: its machine, and the data behind it.
 
+mod lent;
+mod outbox;
+mod replicas;
+mod share;
+mod shown;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -9,23 +15,28 @@ use everfold_master as master;
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
     board::{Board, Tickets},
-    message::{ByteRange, Data, Peer, Place, Source, WindowRef},
+    message::{Data, Peer, Place, WindowRef},
 };
 use everfold_worker::{
-    machine::{Collecting, End, Worker},
-    participant::Participant,
-    readers::Readers,
-    window_table::WindowTable,
+    machine::Worker, participant::Participant, readers::Readers, window_table::WindowTable,
 };
 
+pub use self::share::Ended;
+use self::{lent::Lent, outbox::Outbox, replicas::Replicas};
+pub(crate) use self::{
+    lent::Thing,
+    share::Share,
+    shown::{COPIES, Shown, is_copy, is_in_region, shows_copy},
+};
 use crate::{
-    board::Words, events::Happening, evidence::NONSENSE, leases::Lent, oracle::Ended, settings::Settings,
+    board::Words,
+    events::Happening,
+    evidence::{NONSENSE, inlined, ranks_in},
+    settings::Settings,
 };
 
 /// Windows that a process has at a time.
 const WINDOWS_MAX: usize = 1 << 16;
-/// Windows from this one on show copies of other ranks' originals.
-pub(crate) const COPIES: u64 = 1 << 32;
 
 /// A process, alive or dead: what lies in its memory may outlive it.
 #[derive(Debug)]
@@ -45,13 +56,8 @@ pub(crate) struct Process {
     pub is_full: bool,
     /// Whether it can open no windows but those on its bodies.
     pub is_windowless: bool,
-    /// Messages that it has sent to the master.
-    pub sent: u64,
-    /// Of these, messages that have reached the master, and how many do at most.
-    pub arrived: u64,
-    pub arrive_max: Option<u64>,
-    /// Messages to the master that went with it.
-    pub lost: u64,
+    /// What it has sent to the master.
+    pub outbox: Outbox,
     /// What it shows of its bodies, and of which of its calls.
     pub windows: WindowTable<(ReductionId, Shown)>,
     /// How many reads from other hosts of what it holds in its memory arrive damaged.
@@ -70,16 +76,15 @@ pub(crate) struct Process {
     pub encoded: Vec<Vec<Rank>>,
     /// Partials that are being written, or were when it died.
     pub writing: BTreeSet<SegmentId>,
-    /// What the master does not count on any more: it has told this process to begin afresh, or to hand the result over.
+    /// What the master does not count on any more: it has told this process to begin afresh, or to hand the
+    /// result over.
     pub given_up: BTreeSet<SegmentId>,
     /// Attempts whose reads it waits for no longer.
     pub given_back: BTreeSet<ReductionId>,
     /// Partials that were spoilt.
     pub torn: BTreeSet<SegmentId>,
-    /// Whose originals it keeps copies of, by segment. When it has died, what it kept at that moment.
-    pub copies: BTreeSet<(Rank, SegmentId)>,
-    /// Those of them that are not what was copied any more.
-    pub damaged: BTreeSet<(Rank, SegmentId)>,
+    /// What it keeps of others.
+    pub replicas: Replicas,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed.
@@ -95,53 +100,6 @@ pub(crate) struct Process {
 pub(crate) struct Deputy {
     pub machine: master::Deputy,
     pub due: Option<Timestamp>,
-}
-
-/// A process's part in a reduction.
-#[derive(Debug)]
-pub(crate) struct Share {
-    pub spec: ReductionSpec,
-    /// Whether the body travels in messages.
-    pub inline: bool,
-    /// The segments of the result that were copied here so far.
-    pub collected: Vec<Vec<Rank>>,
-    /// How they were copied: an array beside its contribution is where the partials were.
-    pub how: Collecting,
-    /// Whether it is tried in teams.
-    pub tried: bool,
-    /// Whether the body is shown in spite of what was copied into it.
-    pub shown: bool,
-    /// How much of the segment that follows on those that were copied is overwritten.
-    pub touched: u64,
-    /// Whether it has found no room for the result yet, and will the next time.
-    pub is_crowded: bool,
-    /// How it ends as soon as nobody reads the body any more, and since when it waits for that.
-    pub waits: Option<End>,
-    pub told: Option<Timestamp>,
-    pub ended: Option<Ended>,
-}
-
-impl Share {
-    /// Whether the result that was copied here can be read by others: it goes to the application in the end.
-    pub fn is_lent(&self) -> bool {
-        self.ended.is_none()
-    }
-
-    /// Whether the result lies where the contribution has lain.
-    pub fn is_overwritten(&self) -> bool {
-        let is_begun = !self.collected.is_empty() || self.touched > 0;
-        self.spec.kind.array_bytes().is_some() && is_begun && !self.how.beside
-    }
-
-    /// Notes that the result is about to be copied.
-    pub fn begin_collecting(&mut self, how: Collecting) {
-        if how.afresh {
-            self.collected.clear();
-            self.touched = 0;
-        }
-        let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;
-        self.how = Collecting { beside, afresh: false };
-    }
 }
 
 impl Process {
@@ -171,10 +129,7 @@ impl Process {
             is_private: settings.private.contains(&rank),
             is_full: settings.full.contains(&rank),
             is_windowless: settings.windowless.contains(&rank),
-            sent: 0,
-            arrived: 0,
-            arrive_max: None,
-            lost: 0,
+            outbox: Outbox::default(),
             windows: WindowTable::new(WINDOWS_MAX),
             garbled: 0,
             disk_full: false,
@@ -187,8 +142,7 @@ impl Process {
             given_up: BTreeSet::new(),
             given_back: BTreeSet::new(),
             torn: BTreeSet::new(),
-            copies: BTreeSet::new(),
-            damaged: BTreeSet::new(),
+            replicas: Replicas::default(),
             released: BTreeSet::new(),
             departed: BTreeSet::new(),
             forgotten: BTreeSet::new(),
@@ -217,8 +171,8 @@ impl Process {
         self.given_up.remove(&segment);
     }
 
-    /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a nonsense
-    /// rank among them where bytes are not what they should be.
+    /// What a reader finds behind `data`, which this process has announced: the ranks folded into it, with a
+    /// nonsense rank among them where bytes are not what they should be.
     pub fn read(&self, data: &Data, segment: SegmentId) -> Vec<Rank> {
         let window = match data {
             Data::Inline(bytes) => return ranks_in(bytes),
@@ -227,7 +181,7 @@ impl Process {
         };
         if shows_copy(window) {
             let owner = Rank((window.window.0 - COPIES) as u32);
-            let there = self.copies.contains(&(owner, segment));
+            let there = self.replicas.has(owner, segment);
             return vec![if there { owner } else { NONSENSE }];
         }
         if self.lives_on && !is_in_region(window) {
@@ -290,7 +244,8 @@ impl Process {
         Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
     }
 
-    /// Whether what it shows lies outside of its region. Partials of arrays lie there if there is room, wherever bodies do.
+    /// Whether what it shows lies outside of its region. Partials of arrays lie there if there is room,
+    /// wherever bodies do.
     pub fn is_outside(&self, shown: Shown) -> bool {
         if shown == Shown::Partial { self.is_full } else { self.is_private }
     }
@@ -319,43 +274,4 @@ impl Process {
             self.windows.release(window, generation, |_| {});
         }
     }
-}
-
-/// Which of a process's windows on its own bodies it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    Original,
-    /// An array's, which grows where it is.
-    Partial,
-    /// An object as it was after one of its folds: it is encoded anew each time.
-    Encoded(usize),
-    Result,
-}
-
-/// Whether what a window shows is there when its process is not. What the machines make of that is theirs.
-pub(crate) fn is_in_region(window: &WindowRef) -> bool {
-    matches!(window.place, Place::Region(_))
-}
-
-/// Whether a window shows the replica of an original.
-pub(crate) fn shows_copy(window: &WindowRef) -> bool {
-    window.window.0 >= COPIES
-}
-
-/// Whether `source` is a replica of an original.
-pub(crate) fn is_copy(source: &Source) -> bool {
-    matches!(&source.data, Data::Window(window) if shows_copy(window))
-}
-
-/// Evidence that travels in a message: the ranks that are folded, in order.
-pub(crate) fn inlined(ranks: &[Rank]) -> Data {
-    Data::Inline(ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect())
-}
-
-fn ranks_in(bytes: &[u8]) -> Vec<Rank> {
-    bytes.as_chunks().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
-}
-
-pub(crate) fn contains(outer: ByteRange, inner: ByteRange) -> bool {
-    outer.start <= inner.start && inner.end() <= outer.end()
 }

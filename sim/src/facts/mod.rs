@@ -1,0 +1,215 @@
+//! What happened to the processes of a world, and when, apart from what the machines make of it.
+
+mod silence;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use everfold_protocol::{
+    Path, Rank, ReductionId, SegmentId, Timestamp,
+    message::{Evidence, MASTER_RANK},
+};
+
+use crate::faults::Cut;
+
+/// Something that lasts, from when on and until when, if it is over.
+type Span = (Timestamp, Option<Timestamp>);
+
+/// What happened to processes, and what reached the master.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Whose process ended, or left its job without a word.
+    pub ended: BTreeMap<Rank, Timestamp>,
+    /// Who gave the master up.
+    pub deserted: BTreeMap<Rank, Timestamp>,
+    /// Whom the master declared failed, and why.
+    pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
+    /// When a rank was first refused a reduction.
+    pub refused: BTreeMap<(ReductionId, Rank), Timestamp>,
+    /// Originals of which the master said that they have no replica, by the hash of the reduction's name.
+    pub unprotected: BTreeSet<(Rank, u64)>,
+    /// Contributions that the master took in, and whether they came inlined.
+    heard: BTreeMap<(Rank, ReductionId), bool>,
+    /// When the master heard which contributions.
+    heard_at: BTreeMap<(ReductionId, Rank), Timestamp>,
+    /// Ranks that were told to copy a result over their contributions.
+    pub overwrites: BTreeSet<(Rank, ReductionId)>,
+    /// Whose connection the master saw break.
+    hung_up: BTreeSet<Rank>,
+    /// What the master was last told of partials before their owners hung up; nothing while they were to
+    /// change.
+    told: BTreeMap<(Rank, SegmentId), Path>,
+    /// Originals of which somebody told the master that it has a copy, or a part of one.
+    kept: BTreeSet<(Rank, ReductionId)>,
+    /// When processes did not run.
+    stops: BTreeMap<Rank, Vec<Span>>,
+    cuts: Vec<(Cut, Span)>,
+    /// By how much a message of a rank, or to it, was late at most.
+    late: BTreeMap<Rank, Duration>,
+}
+
+impl Facts {
+    /// Ranks that the master has declared failed by `at`.
+    pub fn failed_by(&self, at: Timestamp) -> Path {
+        self.failed.iter().filter(|(_, (since, _))| *since <= at).map(|(rank, _)| *rank).collect()
+    }
+
+    /// Ranks whose process has ended, which have given the master up, or which it has declared failed by
+    /// `at`.
+    pub fn gone_by(&self, at: Timestamp) -> Path {
+        let gone = self.ended.iter().chain(&self.deserted).filter(|(_, since)| **since <= at);
+        gone.map(|(rank, _)| *rank).chain(self.failed_by(at).iter()).collect()
+    }
+
+    /// Whether the connection of `rank` to the master broke, as far as the master knows.
+    pub fn has_hung_up(&self, rank: Rank) -> bool {
+        matches!(self.failed.get(&rank), Some((_, Evidence::Disconnected)))
+    }
+
+    /// Whether a contribution reached the master in time, and if so, whether it came inlined.
+    pub fn heard(&self, rank: Rank, reduction: ReductionId) -> Option<bool> {
+        self.heard.get(&(rank, reduction)).copied()
+    }
+
+    /// Takes in that the master hears a call, and whether it has that reduction now.
+    pub fn hear(&mut self, at: Timestamp, rank: Rank, reduction: ReductionId, is_open: bool) {
+        if is_open || self.heard_first(reduction).is_some() {
+            self.heard_at.entry((reduction, rank)).or_insert(at);
+        }
+    }
+
+    /// Takes in that the master counts on a contribution, and whether that came inlined.
+    pub fn count(&mut self, rank: Rank, reduction: ReductionId, inline: bool) {
+        self.heard.entry((rank, reduction)).or_insert(inline);
+    }
+
+    /// When the master heard the first contribution to a reduction that it took in.
+    pub fn heard_first(&self, reduction: ReductionId) -> Option<Timestamp> {
+        let of_it = self.heard_at.range((reduction, Rank(0))..=(reduction, Rank(u32::MAX)));
+        of_it.map(|(_, at)| *at).min()
+    }
+
+    /// When the master heard `rank`'s contribution to a reduction.
+    pub fn heard_at(&self, reduction: ReductionId, rank: Rank) -> Option<Timestamp> {
+        self.heard_at.get(&(reduction, rank)).copied()
+    }
+
+    /// Takes in that the master is told what a partial holds.
+    pub fn tell(&mut self, rank: Rank, segment: SegmentId, path: &Path) {
+        // Nobody knows what was told by a process that has hung up.
+        if !self.hung_up.contains(&rank) {
+            self.told.insert((rank, segment), path.clone());
+        }
+    }
+
+    /// What the master was last told of a partial.
+    pub fn told(&self, rank: Rank, segment: SegmentId) -> Option<&Path> {
+        self.told.get(&(rank, segment))
+    }
+
+    /// Takes in that a process is told to fold something into its partial.
+    pub fn task(&mut self, rank: Rank, segment: SegmentId) {
+        self.told.remove(&(rank, segment));
+    }
+
+    /// Takes in that somebody has a copy of an original, or a part of one.
+    pub fn keep(&mut self, owner: Rank, reduction: ReductionId) {
+        self.kept.insert((owner, reduction));
+    }
+
+    /// Whether there was a copy of an original, or a part of one.
+    pub fn was_kept(&self, rank: Rank, reduction: ReductionId) -> bool {
+        self.kept.contains(&(rank, reduction))
+    }
+
+    /// Takes in that a process has ended, or left its job without a word.
+    pub fn end(&mut self, at: Timestamp, rank: Rank) {
+        self.ended.insert(rank, at);
+    }
+
+    /// Takes in that a process gives its master up.
+    pub fn desert(&mut self, at: Timestamp, rank: Rank) {
+        self.deserted.entry(rank).or_insert(at);
+    }
+
+    /// Takes in that the connection of a process breaks before the master's eyes.
+    pub fn hang_up(&mut self, rank: Rank) {
+        self.hung_up.insert(rank);
+    }
+
+    /// Takes in that the master declares a process failed.
+    pub fn fail(&mut self, at: Timestamp, rank: Rank, evidence: Evidence) {
+        self.failed.insert(rank, (at, evidence));
+    }
+
+    /// Takes in that the master refuses a rank a reduction.
+    pub fn refuse(&mut self, at: Timestamp, reduction: ReductionId, rank: Rank) {
+        self.refused.entry((reduction, rank)).or_insert(at);
+    }
+
+    /// Takes in that the master says that an original has no replica.
+    pub fn unprotect(&mut self, rank: Rank, name: &str) {
+        self.unprotected.insert((rank, ReductionId::new(name, 0).name));
+    }
+
+    /// Takes in that a rank is told to copy a result over its contribution.
+    pub fn overwrite(&mut self, rank: Rank, reduction: ReductionId) {
+        self.overwrites.insert((rank, reduction));
+    }
+
+    /// Whether the master's process has ended by `at`.
+    pub fn master_had_died(&self, at: Timestamp) -> bool {
+        self.ended.get(&MASTER_RANK).is_some_and(|since| *since <= at)
+    }
+
+    /// Takes in that a process does not run.
+    pub fn stop(&mut self, at: Timestamp, rank: Rank) {
+        self.stops.entry(rank).or_default().push((at, None));
+    }
+
+    /// Takes in that a process runs again.
+    pub fn thaw(&mut self, at: Timestamp, rank: Rank) {
+        end(at, self.stops.get_mut(&rank).and_then(|spans| spans.last_mut()));
+    }
+
+    /// Takes in that messages of a rank, and to it, are late by up to `time` from now on.
+    pub fn delay(&mut self, rank: Rank, time: Duration) {
+        let longest = self.late.entry(rank).or_default();
+        *longest = time.max(*longest);
+    }
+
+    /// Takes in that a cut begins.
+    pub fn cut(&mut self, at: Timestamp, cut: Cut) {
+        self.cuts.push((cut, (at, None)));
+    }
+
+    /// Takes in that a cut ends.
+    pub fn heal(&mut self, at: Timestamp, cut: &Cut) {
+        let same = self.cuts.iter_mut().find(|(other, (_, until))| other == cut && until.is_none());
+        end(at, same.map(|(_, span)| span));
+    }
+
+    /// When `rank` did not run, up to `by`.
+    fn stops(&self, rank: Rank, by: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        self.stops.get(&rank).into_iter().flatten().filter_map(move |span| clip(span, by))
+    }
+
+    /// When nothing or not everything got through between two hosts, up to `by`.
+    fn cuts(&self, hosts: (u64, u64), by: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        let (one, other) = hosts;
+        let parts = move |cut: &Cut| cut.severs(one, other) || cut.severs(other, one);
+        self.cuts.iter().filter(move |(cut, _)| parts(cut)).filter_map(move |(_, span)| clip(span, by))
+    }
+}
+
+fn end(at: Timestamp, span: Option<&mut Span>) {
+    if let Some((_, until @ None)) = span {
+        *until = Some(at);
+    }
+}
+
+fn clip((since, until): &Span, by: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    (*since < by).then(|| (*since, until.map_or(by, |until| until.min(by))))
+}

@@ -1,0 +1,64 @@
+//! A process's part in a reduction.
+
+use everfold_protocol::{Rank, ReductionSpec, Timestamp};
+use everfold_worker::machine::{Collecting, End};
+
+/// A process's part in a reduction.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub spec: ReductionSpec,
+    /// Whether the body travels in messages.
+    pub inline: bool,
+    /// The segments of the result that were copied here so far.
+    pub collected: Vec<Vec<Rank>>,
+    /// How they were copied: an array beside its contribution is where the partials were.
+    pub how: Collecting,
+    /// Whether it is tried in teams.
+    pub tried: bool,
+    /// Whether the body is shown in spite of what was copied into it.
+    pub shown: bool,
+    /// How much of the segment that follows on those that were copied is overwritten.
+    pub touched: u64,
+    /// Whether it has found no room for the result yet, and will the next time.
+    pub is_crowded: bool,
+    /// How it ends as soon as nobody reads the body any more, and since when it waits for that.
+    pub waits: Option<End>,
+    pub told: Option<Timestamp>,
+    pub ended: Option<Ended>,
+}
+
+impl Share {
+    /// Whether the result that was copied here can be read by others: it goes to the application in the end.
+    pub fn is_lent(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Whether the result lies where the contribution has lain.
+    pub fn is_overwritten(&self) -> bool {
+        let is_begun = !self.collected.is_empty() || self.touched > 0;
+        self.spec.kind.array_bytes().is_some() && is_begun && !self.how.beside
+    }
+
+    /// Notes that the result is about to be copied.
+    pub fn begin_collecting(&mut self, how: Collecting) {
+        if how.afresh {
+            self.collected.clear();
+            self.touched = 0;
+        }
+        let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;
+        self.how = Collecting { beside, afresh: false };
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// How.
+    pub end: End,
+    /// The [`evidence`](crate::evidence) in each segment, where this rank was to have the result.
+    pub value: Option<Vec<Vec<Rank>>>,
+    /// When.
+    pub at: Timestamp,
+    /// When its worker said so; where the body is still lent to a reader, the call ends later.
+    pub told: Timestamp,
+}

@@ -1,0 +1,93 @@
+//! How processes end, stop and go on.
+
+use everfold_protocol::{ProcessId, Rank};
+
+use super::World;
+use crate::{events::Happening, settings::MASTER};
+
+impl World {
+    /// Lets a process die.
+    pub(super) fn die(&mut self, process: ProcessId) {
+        self.end_process(process);
+        self.hang_up_reads(process);
+        if process == MASTER {
+            self.lose_master();
+        } else {
+            // What it had sent still arrives, and then the end of the connection.
+            self.hang_up(process);
+        }
+    }
+
+    /// Lets a process die of whose messages to the master only the first `arrive` that are under way still
+    /// arrive.
+    pub(super) fn crash(&mut self, process: ProcessId, arrive: u64) {
+        let dead = self.process_mut(process.rank);
+        if dead.worker.is_some() {
+            dead.outbox.cut_off(arrive);
+        }
+        self.die(process);
+    }
+
+    /// Lets a process die beside the master, which hears of it at once.
+    pub(super) fn let_go(&mut self, process: ProcessId) {
+        self.die(process);
+        self.schedule(self.now(), Happening::Disconnected(process));
+    }
+
+    /// Lets a process leave its job without a word.
+    pub(super) fn abandon(&mut self, process: ProcessId) {
+        let leaver = self.process_mut(process.rank);
+        if leaver.worker.is_some() {
+            leaver.windows.leave(|_| {});
+            leaver.lives_on = true;
+        }
+        self.die(process);
+    }
+
+    /// Takes a host away with all its processes.
+    pub(super) fn lost_host(&mut self, host: u64) {
+        let ranks = (0..self.settings.ranks).map(Rank);
+        let lost: Vec<Rank> = ranks.filter(|rank| self.settings.host(*rank) == host).collect();
+        assert!(!lost.contains(&MASTER.rank), "the master's host stays");
+        for rank in lost {
+            self.end_process(ProcessId::first(rank));
+            self.process_mut(rank).vanished = true;
+        }
+    }
+
+    fn end_process(&mut self, process: ProcessId) {
+        let dead = self.process_mut(process.rank);
+        let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
+        let lived = dead.worker.take().is_some();
+        dead.shares.values_mut().for_each(|share| share.waits = None);
+        if lived {
+            self.calls_ended += open;
+            self.facts.end(self.agenda.now(), process.rank);
+        }
+        drop(self.thaw(process.rank));
+        self.end_deputy(process);
+    }
+
+    /// Begins a freeze.
+    pub(super) fn stop(&mut self, rank: Rank) {
+        let process = self.process_mut(rank);
+        if process.frozen.is_none() {
+            process.frozen = Some(Vec::new());
+            self.frozen += 1;
+            self.facts.stop(self.agenda.now(), rank);
+        }
+    }
+
+    /// Ends a freeze; tells what waited for it.
+    pub(super) fn thaw(&mut self, rank: Rank) -> Vec<Happening> {
+        let waiting = self.process_mut(rank).frozen.take();
+        self.facts.thaw(self.agenda.now(), rank);
+        self.frozen -= usize::from(waiting.is_some());
+        waiting.unwrap_or_default()
+    }
+
+    /// Breaks a process's connection to the master.
+    pub(super) fn hang_up(&mut self, process: ProcessId) {
+        self.courier.hang_up(&mut self.agenda, process);
+    }
+}

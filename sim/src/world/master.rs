@@ -1,0 +1,105 @@
+//! The master: what it hears, and what it does.
+
+use everfold_master::{self as master, coordinator::Coming};
+use everfold_protocol::{
+    ProcessId, Rank,
+    message::{Header, MASTER_RANK},
+};
+
+use super::World;
+use crate::{
+    events::Happening,
+    settings::{JOB, MASTER},
+};
+
+impl World {
+    /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives
+    /// back what it takes in at once: everything else, and answers to pings while nothing waits.
+    pub(super) fn put_off(&mut self, what: Happening) -> Option<Happening> {
+        let is_for_master = matches!(what, Happening::ToMaster(..) | Happening::Disconnected(_));
+        if self.settings.batch.is_zero() || !is_for_master || (self.inbox.is_empty() && what.is_idle()) {
+            return Some(what);
+        }
+        if self.inbox.is_empty() {
+            self.schedule(self.now() + self.settings.batch, Happening::Turn);
+        }
+        self.inbox.put(what);
+        None
+    }
+
+    /// Lets the master take in everything that waits for it, in the order in which it came.
+    pub(super) fn take_in(&mut self) {
+        self.inbox.take().into_iter().for_each(|what| self.hear(what));
+    }
+
+    /// Lets the master take in what has come to it.
+    pub(super) fn hear(&mut self, what: Happening) {
+        match what {
+            Happening::ToMaster(sender, epoch, message) => {
+                if !self.process_mut(sender.rank).outbox.loses() {
+                    let header = Header { job: JOB, epoch, sender };
+                    self.driver.hear(master::Event::Message { header, message: *message });
+                    self.run_coordinator();
+                }
+            }
+            Happening::Disconnected(process) => {
+                self.facts.hang_up(process.rank);
+                self.driver.hear(master::Event::Disconnected(process));
+                self.run_coordinator();
+            }
+            other => unreachable!("it does not come to the master: {other:?}"),
+        }
+    }
+
+    /// Lets the master hear of what comes, and those wake up who may have slept too long.
+    pub(super) fn run_coordinator(&mut self) {
+        while let Some(coming) = self.driver.poll_coming() {
+            let call = match &coming {
+                Coming::Event(master::Event::Message { header, message }) => {
+                    self.note_coming(header.sender, message)
+                }
+                _ => None,
+            };
+            self.driver.take_in(self.agenda.now(), coming);
+            call.into_iter().for_each(|call| self.note_heard(call));
+        }
+        let late = self.driver.take_late();
+        self.wake_late(late);
+    }
+
+    /// Lets the master do what it has decided.
+    pub(super) fn run_master(&mut self) {
+        while let Some(action) = self.driver.poll_action() {
+            match action {
+                master::Action::Send { to, message } => {
+                    if self.settings.follow {
+                        self.trace.said(to, &message);
+                    }
+                    self.note_said(to, &message);
+                    self.give_up(to.rank, &message);
+                    self.copies.order(&message);
+                    let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
+                    self.courier.tell_worker(&mut self.agenda, to, &header, message);
+                }
+                master::Action::Report(_) => unreachable!("it is no deputy"),
+                master::Action::Disconnect(_) => {}
+                master::Action::Notice(notice) => {
+                    self.hear_notice(notice);
+                    self.run_coordinator();
+                }
+                master::Action::Done => self.driver.finish(),
+            }
+        }
+        if let Some(due) = self.driver.poll_due() {
+            self.schedule(due.max(self.now()), Happening::Timeout);
+        }
+    }
+
+    /// Breaks everyone's connection to the master, which is no more.
+    pub(super) fn lose_master(&mut self) {
+        self.driver.die();
+        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
+            self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What can be read in spite of what goes wrong, and what is read then.
+
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId, ReductionSpec,
+    message::{Data, Fault, Source, Task},
+};
+use everfold_worker::machine::ExecutionError;
+use rand::Rng;
+
+use super::World;
+use crate::{
+    evidence::NONSENSE,
+    faults::{Reach, failure},
+    process::{is_copy, is_in_region, shows_copy},
+};
+
+impl World {
+    /// Whether `reader` gets at data of `owner`: it lives, or it died and shares memory.
+    pub(super) fn reaches(
+        &self,
+        reader: Rank,
+        owner: ProcessId,
+        data: &Data,
+        reduction: ReductionId,
+    ) -> Reach {
+        let Data::Window(window) = data else { return Reach::Now };
+        let process = self.process(owner.rank);
+        let is_copy = shows_copy(window);
+        let shares = self.settings.host(reader) == self.settings.host(owner.rank) && !is_copy;
+        // Who ends takes its own memory along; its region stays mapped until nobody needs it.
+        let is_there = process.worker.is_some()
+            || process.lives_on
+            || (is_in_region(window) && !self.process(reader).forgotten.contains(&owner.rank));
+        match () {
+            () if [reduction, reduction.called()].iter().any(|id| process.released.contains(id)) => {
+                Reach::Never
+            }
+            () if !is_copy && process.windows.find(window.window, window.generation).is_none() => {
+                Reach::Never
+            }
+            () if shares && is_there => Reach::Now,
+            () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
+            () if self.outages.separates(reader, owner.rank) => Reach::Later,
+            () if let Some(gap) = self.outages.gap(reader, owner.rank) => {
+                if gap.at_once {
+                    Reach::Never
+                } else {
+                    Reach::Later
+                }
+            }
+            // Whether it is only slow to answer shows when it is declared failed.
+            () if process.vanished => Reach::Later,
+            () if process.worker.is_none() => Reach::Never,
+            () if process.frozen.is_some() => Reach::Later,
+            () => Reach::Now,
+        }
+    }
+
+    /// Where a process has no window for its partial, a task comes to nothing.
+    pub(super) fn has_no_window(
+        &self,
+        spec: &ReductionSpec,
+        process: ProcessId,
+        task: &Task,
+    ) -> Option<ExecutionError> {
+        let executor = self.process(process.rank);
+        let reduction = task.segment.reduction;
+        let stays = spec.delivery.root() == Some(process.rank) || executor.shares[&reduction.called()].inline;
+        if stays || !executor.is_windowless || executor.has_partial(reduction) {
+            return None;
+        }
+        Some(failure(process, Fault::Unfit, "there is no window left for another one"))
+    }
+
+    /// Whether what `reader` reads of what lies in another process's own memory arrives damaged.
+    pub(super) fn is_garbled(&mut self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
+        let Data::Window(window) = data else { return false };
+        let is_far = self.settings.host(reader) != self.settings.host(owner.rank);
+        let owner = self.process_mut(owner.rank);
+        let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
+        owner.garbled -= u32::from(is_damaged);
+        self.failed_reads.1 += u64::from(is_damaged);
+        is_damaged
+    }
+
+    /// What goes wrong with a task although everybody lives.
+    pub(super) fn mishap(
+        &mut self,
+        spec: &ReductionSpec,
+        process: ProcessId,
+        task: &Task,
+    ) -> Option<ExecutionError> {
+        for source in &task.sources {
+            if self.is_garbled(process.rank, source.process, &source.data) {
+                return Some(damaged(source.process));
+            }
+        }
+        let is_damaged = |source: &&Source| {
+            let owner = source.path.first().unwrap_or(NONSENSE);
+            is_copy(source) && self.process(source.process.rank).replicas.is_damaged(owner, task.segment)
+        };
+        if let Some(culprit) = task.sources.iter().find(is_damaged).map(|source| source.process) {
+            self.copying.meet("copies that were found to be damaged");
+            self.damage_sources(culprit, task);
+            return Some(damaged(culprit));
+        }
+        if self.settings.damage == 0 || !self.courier.random().random_ratio(self.settings.damage, 100) {
+            return None;
+        }
+        let rank = process.rank;
+        if let Some(copy) = task.sources.iter().find(|source| is_copy(source)) {
+            let culprit = copy.process;
+            self.damage_sources(culprit, task);
+            return Some(damaged(culprit));
+        }
+        // What the root and inlined bodies spoil is in place of the original, and ends the reduction.
+        let executor = self.process(rank);
+        let in_place =
+            spec.delivery.root() == Some(rank) || executor.shares[&task.segment.reduction.called()].inline;
+        let grows = executor.partials.contains_key(&task.segment);
+        let source = task.sources.first().filter(|_| !in_place && grows)?;
+        self.process_mut(rank).torn.insert(task.segment);
+        Some(failure(source.process, Fault::Torn, "it changed"))
+    }
+}
+
+/// What lies at `culprit` arrived damaged.
+fn damaged(culprit: ProcessId) -> ExecutionError {
+    failure(culprit, Fault::Damaged, "it is damaged")
+}
