@@ -175,7 +175,7 @@ pub enum Action {
     Forget(ProcessId),
     /// Something that the application may want to know.
     News(News),
-    /// This rank takes part no more; [`Worker::gone`] tells why.
+    /// This rank takes part no more; [`Worker::gone`](super::Worker::gone) tells why.
     Closed,
 }
 
