@@ -103,3 +103,15 @@ fn after_a_failure_the_board_takes_nothing() {
     assert_eq!(contributed, [1], "it was there before");
     assert!(!place(&board, 0, &contribution(1)), "no round can be complete any more");
 }
+
+#[test]
+fn a_reduction_that_is_over_leaves_the_board_as_it_was() {
+    let (board, mut coordinator) = job();
+    tell(&mut coordinator, 0, ToMaster::Contribute(Box::new(contribution(0))));
+    assert!(!place(&board, 2, &contribution(0)), "the master works on it");
+    let mut other = contribution(0);
+    other.spec.kind = BodyKind::Array { element: ElementType::U8, operation: Operation::Max, length: 8 };
+    tell(&mut coordinator, 1, ToMaster::Contribute(Box::new(other)));
+    assert_eq!(coordinator.master().reductions().count(), 0, "the ranks disagree");
+    assert!(place(&board, 2, &contribution(0)), "what shares its mark may lie there again");
+}
