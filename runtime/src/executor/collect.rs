@@ -52,8 +52,7 @@ impl Share {
                 Ok(Collected::Whole(encoded.or_else(|| self.show_half().map(|half| half.data))))
             }
             Ok(_) => Ok(Collected::Whole(None)),
-            Err(error) if error.may_pass() => Ok(Collected::Part { body: self.show_half(), error }),
-            Err(error) => Err(error),
+            Err(error) => error.into_collected(|| self.show_half()),
         }
     }
 

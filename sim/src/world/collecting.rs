@@ -6,7 +6,7 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId, SegmentId,
     message::{ByteRange, Fault, HalfBody, Piece},
 };
-use everfold_worker::machine::{Collected, Collecting, Event};
+use everfold_worker::machine::{Collected, Collecting, Event, ExecutionError};
 use rand::Rng;
 
 use super::World;
@@ -37,11 +37,13 @@ impl World {
         }
         if asked.beside && self.has_no_room(rank, reduction) {
             *self.seen.entry("no room for a result").or_default() += 1;
-            return self.collected_in_part(rank, reduction, None, (process, "there is no room for it"));
+            let error = failure(process, Fault::Unreachable, "there is no room for it");
+            return self.collected_in_part(rank, reduction, None, error);
         }
         if asked.beside && self.process(rank).is_windowless && !self.process(rank).has_partial(reduction) {
             let reason = "there is no window left for another one";
-            return self.collected_in_part(rank, reduction, None, (process, reason));
+            let error = failure(process, Fault::Unreachable, reason);
+            return self.collected_in_part(rank, reduction, None, error);
         }
         let share = &self.process(rank).shares[&reduction];
         let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
@@ -70,14 +72,15 @@ impl World {
                     self.note_given_up(piece.process);
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                     let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
-                    let why = (piece.process, "its window is closed");
-                    return self.collected_in_part(rank, reduction, body, why);
+                    let error = failure(piece.process, Fault::Unreachable, "its window is closed");
+                    return self.collected_in_part(rank, reduction, body, error);
                 }
             }
             if self.is_garbled(rank, piece.process, &piece.data) {
                 let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                 let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
-                return self.collected_in_part(rank, reduction, body, (piece.process, "it is damaged"));
+                let error = failure(piece.process, Fault::Damaged, "it is damaged");
+                return self.collected_in_part(rank, reduction, body, error);
             }
             let value = self.process(piece.process.rank).read(&piece.data, segment);
             let process = self.process_mut(rank);
@@ -133,10 +136,10 @@ impl World {
         rank: Rank,
         reduction: ReductionId,
         body: Option<HalfBody>,
-        (culprit, reason): (ProcessId, &str),
+        error: ExecutionError,
     ) {
-        let error = failure(culprit, Fault::Unreachable, reason);
-        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Part { body, error }) });
+        let result = error.into_collected(|| body);
+        self.tell_worker(rank, Event::Collected { reduction, result });
     }
 }
 

@@ -80,8 +80,20 @@ pub struct ExecutionError {
 impl ExecutionError {
     /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were
     /// read.
-    pub fn may_pass(&self) -> bool {
+    fn may_pass(&self) -> bool {
         matches!(self.fault, Fault::Unreachable | Fault::Damaged)
+    }
+
+    /// What comes of the copy of a result that met this: a part of it, of which `body` shows what is here, if
+    /// another attempt may succeed.
+    ///
+    /// # Errors
+    /// The error itself, if it will not pass.
+    pub fn into_collected(self, body: impl FnOnce() -> Option<HalfBody>) -> Result<Collected, Self> {
+        match self.may_pass() {
+            true => Ok(Collected::Part { body: body(), error: self }),
+            false => Err(self),
+        }
     }
 
     /// Data of `culprit` does not fit.
