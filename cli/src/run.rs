@@ -15,7 +15,7 @@ use everfold_lab::{Failure, Transport};
 /// all copies end.
 ///
 /// If none failed, but their output could not be written, for instance because the disk is full, the exit
-/// code is 74. If whoever read the output goes, as `head` does, the job goes on to its end and what it prints
+/// code is 74. If the reader of the output goes, as `head` does, the job goes on to its end and what it prints
 /// is dropped.
 ///
 /// Example: everfold run -n 4 -- ./simulate --steps 100

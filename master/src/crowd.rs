@@ -3,16 +3,16 @@
 //! Usually a worker with room looks through all that waits, the oldest first. Of thousands of reductions most
 //! are not for it, or lie with a process from which it reads as much as it may, and each look would take the
 //! longer the more there are. So from [`Policy::crowd_from`](crate::Policy::crowd_from) open reductions on,
-//! segments that nobody can go on with at once are listed by who could, and from whom that process would
-//! read. A worker then looks only at the first few of each list that it has room for.
+//! segments that nobody can go on with at once are listed by the worker that could, and the owner from which
+//! it would read. A worker then looks only at the first few of each list that it has room for.
 
 use alloc::{collections::BTreeSet, vec::Vec};
 
 use everfold_protocol::{Rank, SegmentId, Timestamp};
 use smallvec::SmallVec;
 
-/// Who could go on with a segment, and from whom it would read; from itself, if it can read what it needs at
-/// any time.
+/// The worker that could go on with a segment, and the owner from which it would read: itself, if it can read
+/// what it needs at any time.
 pub(crate) type Pair = (Rank, Rank);
 
 /// The pairs of a segment, in order.

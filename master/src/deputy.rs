@@ -212,8 +212,8 @@ impl Deputy {
         }
     }
 
-    /// Ends an attempt, and asks the master to dissolve it, at whoever takes part in it and at `others`, who
-    /// may believe in another group.
+    /// Ends an attempt, and asks the master to dissolve it, at the ranks that take part in it and at
+    /// `others`, who may believe in another group.
     fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);

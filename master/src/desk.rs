@@ -39,7 +39,7 @@ impl Desk {
         self.outbox.send_each(self.members.processes(), message);
     }
 
-    /// Tells the group of a reduction, and whoever watches.
+    /// Tells the group of a reduction, and the watchers.
     pub fn tell(&mut self, group: &Path, news: News) {
         self.send_each(group, &ToWorker::News(news.clone()));
         self.outbox.notice(Notice::News(news));

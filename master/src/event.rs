@@ -34,7 +34,7 @@ pub enum Action {
     Report(ToMaster),
     /// Close the connection to a process that has no business here any more.
     Disconnect(ProcessId),
-    /// Tell whoever watches.
+    /// Tell the watchers.
     Notice(Notice),
     /// Everyone has left or failed: the master is no longer needed.
     Done,

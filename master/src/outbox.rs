@@ -29,12 +29,12 @@ impl Outbox {
         self.0.push_back(Action::Disconnect(process));
     }
 
-    /// Tells whoever watches.
+    /// Tells the watchers.
     pub fn notice(&mut self, notice: Notice) {
         self.0.push_back(Action::Notice(notice));
     }
 
-    /// Tells whoever watches that a message of `sender` was dropped.
+    /// Tells the watchers that a message of `sender` was dropped.
     pub fn stale(&mut self, sender: ProcessId, what: &'static str) {
         self.notice(Notice::Stale { sender, what });
     }

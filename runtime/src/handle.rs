@@ -8,9 +8,8 @@ use everfold_protocol::{
     spec::Limits,
     team,
 };
-use tokio::sync::{broadcast, oneshot, watch};
-
 use everfold_worker::machine::{Event, Gone};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::{
     call::{Call, Pending},

@@ -9,9 +9,8 @@ use everfold_protocol::{
     message::{ByteRange, Data, Fault, Peer, Source, WindowRef},
     spec::Limits,
 };
-use tokio::sync::watch;
-
 use everfold_worker::machine::ExecutionError;
+use tokio::sync::watch;
 
 use crate::{
     memory::window::Windows,

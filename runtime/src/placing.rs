@@ -9,7 +9,6 @@ use everfold_protocol::{
     message::Peer,
     spec::{Limits, Order, ReductionSpec},
 };
-
 use everfold_worker::machine::ExecutionError;
 
 use crate::{

@@ -6,9 +6,8 @@ use std::{
 };
 
 use everfold_protocol::ProcessId;
-use tokio::sync::oneshot;
-
 use everfold_worker::readers::{HasDeparted, Readers};
+use tokio::sync::oneshot;
 
 use crate::{
     memory::window::Windows,

@@ -17,7 +17,7 @@ use crate::{Failure, clock::cpu_ns, machine::Machine, size};
 /// Measure what a message costs the master.
 ///
 /// The master's machine is driven alone, without sockets and codec, by ranks that call in random order and
-/// answer at once. While the first part opens so many small reductions of 16 ranks each, one rank of each of
+/// answer at once. While the first part opens the small reductions of 16 ranks each, one rank of each of
 /// them is late. Meanwhile all ranks reduce once to one of them and once to all; in the last part the late
 /// ranks come. Each figure is the mean time of a message that the master hears or sends, in microseconds of
 /// processor time; > marks a part that was broken off.

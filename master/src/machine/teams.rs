@@ -106,7 +106,7 @@ impl Master {
         }
     }
 
-    /// Ends an attempt, at whoever takes part in it, and at `others`, who may believe in another group.
+    /// Ends an attempt, at the ranks that take part in it, and at `others`, who may believe in another group.
     pub(super) fn dissolve(&mut self, id: ReductionId, others: &Path) {
         let group = self.reductions.get(&id).map(|reduction| join(&reduction.spec().group, others));
         self.scheduler.forget(id, &mut self.reductions, &self.desk.members);

@@ -20,6 +20,7 @@ use everfold_protocol::{
     spec::Limits,
     watch::INTERVALS_MOST,
 };
+use everfold_worker::machine::{Action, End, Event, Gone, Worker};
 use futures::{
     FutureExt,
     future::{BoxFuture, OptionFuture, pending},
@@ -29,8 +30,6 @@ use tokio::{
     sync::{Notify, broadcast, mpsc as tokio_mpsc, watch},
     time::sleep_until,
 };
-
-use everfold_worker::machine::{Action, End, Event, Gone, Worker};
 
 use crate::{
     call::{Answer, CallError, Completed, JoinError, RankConfig},

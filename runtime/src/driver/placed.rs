@@ -43,8 +43,10 @@ impl Driver {
         }
         let mut settled = self.settle(&mut inner);
         let Inner { placing, part, .. } = &mut *inner;
-        if part.accepts(call.reduction, &call.spec) {
-            placing.iter_mut().for_each(|placing| placing.wait_for_room(call.reduction));
+        if part.accepts(call.reduction, &call.spec)
+            && let Some(placing) = placing
+        {
+            placing.wait_for_room(call.reduction);
         }
         let Call { reduction, name, spec, body } = call;
         let ticket = Ticket { reduction, name, spec, with: (body, to) };

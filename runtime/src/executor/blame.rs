@@ -3,7 +3,6 @@
 use std::{cell::Cell, ops::Range};
 
 use everfold_protocol::{Path, ProcessId, message::Task};
-
 use everfold_worker::machine::ExecutionError;
 
 /// What a fold is doing. Operands are numbered from the left, sources in the order of the task.

@@ -29,9 +29,8 @@ use everfold_protocol::{
     message::{Data, KeepAs, Source, WindowRef},
     spec::{BodyKind, Limits, Operation, Order, ReductionSpec},
 };
-use tokio::sync::Notify;
-
 use everfold_worker::machine::ExecutionError;
+use tokio::sync::Notify;
 
 use crate::{
     body::{Body, BodyError, Object},

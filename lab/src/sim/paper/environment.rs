@@ -14,11 +14,11 @@ const SKEW: Duration = Duration::from_micros(100);
 pub enum Environment {
     /// Nothing else runs.
     Ideal,
-    /// PSDM runs on so many nodes: a program with as many threads as there are cores, which leaves half of
+    /// PSDM runs on this number of nodes: a program with as many threads as there are cores, which leaves half of
     /// the processor, and with several connections per node, which leaves a quarter of the link. Three
     /// quarters of the time it is busy.
     Disturbed(u32),
-    /// A production cluster of so many nodes at this hour of a week: more jobs by day than by night, each
+    /// A production cluster of this number of nodes at this hour of a week: more jobs by day than by night, each
     /// with its own demands, fewer at the weekend.
     Production(u32, u32),
 }
