@@ -198,7 +198,7 @@ fn lower_priority() {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "disk"))]
 mod tests {
     use everfold_protocol::{JobId, ProcessId};
 
