@@ -45,6 +45,7 @@ fn master(ranks: u32) -> Master {
             board: None,
             address: String::new(),
             domain: None,
+            agent: None,
         };
         master.handle_event(Timestamp::ZERO, message(rank, ToMaster::Join { peer, size: ranks }));
     }

@@ -16,7 +16,7 @@ use core::sync::atomic::AtomicU64;
 use everfold_protocol::{
     JobId, ProcessId, Rank, Timestamp,
     board::{Clerk, Found, Taken, can_have},
-    message::{Header, ToMaster, ToWorker},
+    message::{FromAgent, Header, ToMaster, ToWorker},
 };
 
 use crate::{
@@ -70,7 +70,10 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
                 let taken = self.clerk.as_mut().map(|clerk| clerk.hear(message));
                 self.take_over(taken.unwrap_or_default());
             }
-            Event::Disconnected(_) => self.find(Clerk::clear),
+            Event::Disconnected(_) | Event::Agent(_, FromAgent::Ended { .. }) | Event::AgentLost(_) => {
+                self.find(Clerk::clear);
+            }
+            Event::Agent(..) => {}
         }
         self.coming.push_back(Coming::Event(event));
     }

@@ -1,8 +1,8 @@
 //! What goes into the master and what comes out.
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId,
-    message::{Evidence, Header, News, ToMaster, ToWorker},
+    AgentId, Path, ProcessId, ReductionId,
+    message::{Evidence, FromAgent, Header, News, ToAgent, ToMaster, ToWorker},
     report::Refusal,
 };
 
@@ -18,6 +18,10 @@ pub enum Event {
     },
     /// A worker's connection broke. After it left this is expected; before, it is evidence of its death.
     Disconnected(ProcessId),
+    /// An agent said something.
+    Agent(AgentId, FromAgent),
+    /// An agent's connection broke: its host is lost, or will soon be.
+    AgentLost(AgentId),
 }
 
 /// Something is to be done.
@@ -30,6 +34,15 @@ pub enum Action {
         /// What.
         message: ToWorker,
     },
+    /// Tell an agent.
+    SendAgent {
+        /// Which.
+        to: AgentId,
+        /// What.
+        message: ToAgent,
+    },
+    /// Close the connection to an agent that has no business here any more.
+    DisconnectAgent(AgentId),
     /// At a deputy: tell the master.
     Report(ToMaster),
     /// Close the connection to a process that has no business here any more.

@@ -481,6 +481,7 @@ mod tests {
                 board: None,
                 address: String::new(),
                 domain: None,
+                agent: None,
             });
         }
         members

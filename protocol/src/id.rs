@@ -48,6 +48,10 @@ number!(
     JobId(u64), "job-{:016x}"
 );
 number!(
+    /// An agent of the job, drawn at random when it starts.
+    AgentId(u64), "agent-{:016x}"
+);
+number!(
     /// Position of a segment in its body, `0..segments`.
     SegmentIndex(u32), "s{}"
 );

@@ -45,8 +45,8 @@ pub mod time;
 pub mod watch;
 
 pub use id::{
-    ByteRange, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
-    SegmentIndex, TaskId, WindowId,
+    AgentId, ByteRange, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
+    SegmentId, SegmentIndex, TaskId, WindowId,
 };
 pub use path::Path;
 pub use spec::ReductionSpec;

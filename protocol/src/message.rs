@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::id::ByteRange;
 use crate::{
     id::{
-        Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId, SegmentIndex,
-        TaskId, WindowId,
+        AgentId, Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
+        SegmentIndex, TaskId, WindowId,
     },
     path::Path,
     report::{Refusal, Report},
@@ -130,6 +130,17 @@ pub struct Peer {
     pub address: String,
     /// Label of what its host shares with others, such as a switch: hosts with one label may fail together.
     pub domain: Option<String>,
+    /// The agent that holds its region, too, so that the region outlives the process.
+    pub agent: Option<AgentRef>,
+}
+
+/// How the memory of a process is reached that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRef {
+    /// Which agent.
+    pub id: AgentId,
+    /// Where it serves the regions of its host's processes, `host:port`.
+    pub address: String,
 }
 
 /// What a worker says to the master.
@@ -429,6 +440,66 @@ pub enum ToWorker {
     Farewell,
 }
 
+/// What an agent says to the master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// The agent holds the memory of its host's processes from now on.
+    Join,
+    /// A process on its host has ended.
+    Ended {
+        /// Which.
+        process: ProcessId,
+        /// How.
+        ending: Ending,
+    },
+    /// Answers a ping.
+    Pong {
+        /// Which.
+        number: u64,
+    },
+}
+
+/// What the master says to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// Are you there?
+    Ping {
+        /// Comes back in the answer.
+        number: u64,
+    },
+    /// No reduction needs the memory of this process any more, which has ended or was declared failed.
+    Forget {
+        /// Which.
+        process: ProcessId,
+    },
+    /// The job is over.
+    Farewell,
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// It ended with this exit code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+    /// The system killed it because memory was short.
+    OutOfMemory,
+    /// It has ended; the agent is not its parent, and does not hear how.
+    Unknown,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "it ended with exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal} killed it"),
+            Self::OutOfMemory => f.write_str("the system killed it because memory was short"),
+            Self::Unknown => f.write_str("it ended"),
+        }
+    }
+}
+
 /// Make a copy of an original while its owner lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keep {
@@ -449,6 +520,10 @@ pub enum Evidence {
     Disconnected,
     /// It answered no ping for this long. It may be frozen, cut off, or dead.
     Silent(Duration),
+    /// Its agent has seen it end.
+    Ended(Ending),
+    /// The agent of its host is gone, and with it the host.
+    HostLost,
 }
 
 impl fmt::Display for Evidence {
@@ -456,6 +531,8 @@ impl fmt::Display for Evidence {
         match self {
             Self::Disconnected => f.write_str("its connection broke"),
             Self::Silent(time) => write!(f, "it was silent for {time:.1?}"),
+            Self::Ended(ending) => write!(f, "{ending}"),
+            Self::HostLost => f.write_str("its host is lost"),
         }
     }
 }
@@ -593,6 +670,10 @@ pub struct Piece {
     /// Where it is readable.
     pub data: Data,
 }
+
+/// Whom the master's messages name as their sender: it is no rank's process.
+pub const MASTER: ProcessId =
+    ProcessId { rank: Rank(u32::MAX), incarnation: crate::id::Incarnation(u32::MAX) };
 
 /// Rank of the process that hosts the master.
 pub const MASTER_RANK: Rank = Rank(0);

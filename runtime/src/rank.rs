@@ -133,6 +133,7 @@ async fn connect(
         board: config.board.as_ref().map(|board| board.handle()),
         address: own_address.to_string(),
         domain: config.domain.clone(),
+        agent: None,
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));

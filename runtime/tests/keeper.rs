@@ -393,7 +393,17 @@ async fn serve() -> (Arc<Windows>, Peer) {
     let address = support::serve(&windows, SECRET, JOB).await;
     (
         windows,
-        Peer { process: me(), host: 0, pid: 0, region: None, bell: None, board: None, address, domain: None },
+        Peer {
+            process: me(),
+            host: 0,
+            pid: 0,
+            region: None,
+            bell: None,
+            board: None,
+            address,
+            domain: None,
+            agent: None,
+        },
     )
 }
 

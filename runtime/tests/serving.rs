@@ -97,6 +97,7 @@ async fn stuck(
         board: None,
         address: stops_after(1 << 20, address.clone()).await,
         domain: None,
+        agent: None,
     };
     tokio::spawn(async move {
         let reader = Tcp::new(KEY, JOB, READER);

@@ -65,7 +65,7 @@ const ME: ProcessId = ProcessId { rank: Rank(1), incarnation: Incarnation(0) };
 /// A process with a host of its own.
 fn peer(process: ProcessId, address: String) -> Peer {
     let host = u64::from(process.rank);
-    Peer { process, host, pid: 1, region: None, bell: None, board: None, address, domain: None }
+    Peer { process, host, pid: 1, region: None, bell: None, board: None, address, domain: None, agent: None }
 }
 
 fn peers(windows: &Arc<Windows>) -> Peers {

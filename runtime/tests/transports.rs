@@ -40,6 +40,7 @@ fn peer(windows: &Windows, address: String) -> Peer {
         board: None,
         address,
         domain: None,
+        agent: None,
     }
 }
 

@@ -181,6 +181,7 @@ impl<'a> Run<'a> {
                 board: None,
                 address: String::new(),
                 domain: None,
+                agent: None,
             };
             run.tell(rank, ToMaster::Join { peer, size: costs.ranks });
         }

@@ -41,6 +41,7 @@ fn peer(rank: u32) -> Peer {
         board: None,
         address: String::new(),
         domain: None,
+        agent: None,
     }
 }
 

@@ -279,6 +279,7 @@ mod tests {
                 board: None,
                 address: String::new(),
                 domain: None,
+                agent: None,
             };
             hear(&mut master, at(0), process, ToMaster::Join { peer, size: RANKS });
         }

@@ -126,6 +126,7 @@ impl Master {
                 }
             },
             Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
+            Event::Agent(..) | Event::AgentLost(_) => {}
         }
     }
 

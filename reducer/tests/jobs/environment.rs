@@ -524,6 +524,7 @@ async fn join(target: &Target, process: ProcessId, size: u32) -> (BoxStream, Sea
         board: None,
         address: "127.0.0.1:1".to_owned(),
         domain: None,
+        agent: None,
     };
     let mut bytes = Vec::new();
     let join = ToMaster::Join { peer, size };

@@ -115,6 +115,7 @@ impl Process {
             board: settings.board.then_some(0),
             address: String::new(),
             domain: None,
+            agent: None,
         };
         let mut worker = Participant::new(Worker::new(peer, settings.ranks));
         if let Some(board) = board.filter(|_| !settings.boardless.contains(&rank)) {
