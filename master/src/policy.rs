@@ -8,6 +8,7 @@ use everfold_protocol::{
     team,
     watch::INTERVALS_MOST,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{keepers::Patience, tries::RETRY_PAUSE};
 
@@ -35,7 +36,7 @@ const PART_BYTES_MIN: u64 = 256 << 10;
 
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce`
 /// and `bench compare`, and for large groups with `everfold sim scale`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Limits that hold for all processes of the job.
     pub limits: Limits,

@@ -9,7 +9,6 @@ use std::{
 use everfold_protocol::{Rank, ReductionId, message::News};
 use everfold_runtime::{
     kernel::Element,
-    master::MasterThread,
     rank::{Handle, Waiting},
 };
 use futures::Stream;
@@ -35,13 +34,11 @@ struct Inner {
     /// number that was used must not come again, and all ranks have to count alike, whenever they use a name
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
-    /// Dropped after the handle: the master outlives this process's own part in the job.
-    master: Option<MasterThread>,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, master: Option<MasterThread>) -> Self {
-        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default(), master }) }
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default() }) }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -98,8 +95,8 @@ impl Session {
         Array::allocate(block, len)
     }
 
-    /// Waits until all reductions that this rank has called are over, and leaves the job. On the rank that
-    /// hosts the master (rank 0) it waits for all other ranks to leave, too. Later calls are refused.
+    /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls are
+    /// refused.
     pub async fn close(&self) {
         self.handle().close().await;
     }
@@ -113,10 +110,6 @@ impl Session {
     ///
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {
-        // The master first: it must not live to report the failure of the process it is in.
-        if let Some(master) = &self.inner.master {
-            master.abandon();
-        }
         self.handle().abandon();
     }
 

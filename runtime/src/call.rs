@@ -11,9 +11,10 @@ use everfold_worker::machine::{ExecutionError, Gone};
 use tokio::sync::oneshot;
 
 use crate::{
+    agent::HailError,
     body::Body,
     executor::{Returned, ShareError},
-    launch::Transport,
+    launch::{Environment, Transport},
     memory::board::OwnBoard,
     transport::{
         control::{Address, LoopbackName},
@@ -38,7 +39,9 @@ pub struct RankConfig {
     pub transport: Transport,
     /// How long to wait for the master and for the other processes.
     pub join_timeout: Duration,
-    /// The job's board, in the process that hosts the master.
+    /// What the process found in its environment.
+    pub environment: Environment,
+    /// The job's board, if this process shows it to the others.
     pub board: Option<Arc<OwnBoard>>,
     /// How the deputy schedules that this process hosts where a large group works in teams.
     pub policy: Policy,
@@ -53,6 +56,9 @@ pub struct RankConfig {
 /// Why a process could not join its job.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
+    /// There is no agent on this host that takes this process in.
+    #[error(transparent)]
+    Agent(#[from] HailError),
     /// Nobody answers at the rendezvous.
     #[error("no master at {address} within {timeout:?}: {source}")]
     NoMaster {

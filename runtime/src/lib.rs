@@ -3,6 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`agent`] | the agent of a host: holds memory, sees processes end, hosts the master |
 //! | [`launch`] | starting the processes of a job, and what they find in their environment |
 //! | [`rank`] | joins the job; the thread for input and output |
 //! | `driver` | lets the rank's machine act, on whichever thread has an event for it |
@@ -33,6 +34,7 @@
 mod atomic {
     pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
+pub mod agent;
 pub mod ancestry;
 pub mod body;
 mod call;

@@ -1,4 +1,4 @@
-//! Drives the master's machine in the process of rank 0.
+//! Drives the master's machine, in the agent that rank 0 has come to.
 //!
 //! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out
 //! what it decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its
@@ -31,11 +31,12 @@ use crate::{
 };
 use everfold_master::{Action, Coordinator, Event, Intake, Master, Policy, event::Notice};
 use everfold_protocol::{
-    Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
-    board::{Clerk, PATIENCE},
+    AgentId, Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    board::{Clerk, PATIENCE, can_have},
     frame::FrameError,
-    message::{Header, MASTER_RANK, Peer, ToMaster, ToWorker},
+    message::{FromAgent, Header, MASTER, Peer, ToAgent, ToMaster, ToWorker},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc, oneshot};
 
 /// The master of a job and the thread it lives on.
@@ -114,6 +115,9 @@ enum Input {
         /// Gets the outlet back if the process is not taken in.
         answer: oneshot::Sender<Result<ConnectionId, Outlet<ToWorker>>>,
     },
+    AgentConnected(AgentId, Outlet<ToAgent>),
+    FromAgent(AgentId, Vec<FromAgent>),
+    AgentGone(AgentId),
     Messages(ConnectionId, Header, Vec<ToMaster>),
     Disconnected(ConnectionId, ProcessId),
     Abandon,
@@ -135,7 +139,11 @@ async fn host(
     let connections = MasterDriver::new(&config, input).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.
-    for connection in connections.into_values() {
+    let (ranks, agents) = connections;
+    for connection in ranks.into_values() {
+        connection.end().await;
+    }
+    for connection in agents.into_values() {
         connection.end().await;
     }
 }
@@ -146,22 +154,31 @@ const SHORT_BYTES: u64 = 4 << 10;
 /// How long last messages to a worker may take.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The way to one worker.
-#[derive(Clone)]
-struct Connection {
+/// The way to one worker or agent.
+struct Connection<M> {
     number: ConnectionId,
-    outlet: Arc<Mutex<Outlet<ToWorker>>>,
-    /// Held by the one that waits for the worker to take more.
+    outlet: Arc<Mutex<Outlet<M>>>,
+    /// Held by the one that waits for the other side to take more.
     flushing: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Connection {
-    fn outlet(&self) -> MutexGuard<'_, Outlet<ToWorker>> {
+impl<M> Clone for Connection<M> {
+    fn clone(&self) -> Self {
+        Self { number: self.number, outlet: self.outlet.clone(), flushing: self.flushing.clone() }
+    }
+}
+
+impl<M: Serialize + Send + 'static> Connection<M> {
+    fn new(number: ConnectionId, outlet: Outlet<M>) -> Self {
+        Self { number, outlet: Arc::new(Mutex::new(outlet)), flushing: Arc::default() }
+    }
+
+    fn outlet(&self) -> MutexGuard<'_, Outlet<M>> {
         self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends `messages` as far as the worker takes them now, the others behind them as soon as it does.
-    fn send(&self, header: &Header, messages: Vec<ToWorker>, frame_bytes_max: u64) -> Result<(), FrameError> {
+    /// Sends `messages` as far as the other side takes them now, the rest behind them as soon as it does.
+    fn send(&self, header: &Header, messages: Vec<M>, frame_bytes_max: u64) -> Result<(), FrameError> {
         let mut outlet = self.outlet();
         let was_blocked = outlet.is_blocked();
         messages.into_iter().for_each(|message| outlet.push(message));
@@ -172,7 +189,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what the worker has not taken yet.
+    /// Sends what the other side has not taken yet.
     async fn flush(self) {
         let _turn = self.flushing.lock().await;
         while self.outlet().is_blocked() {
@@ -194,6 +211,9 @@ impl Connection {
     }
 }
 
+/// The ways to all workers.
+type Connections = BTreeMap<ProcessId, Connection<ToWorker>>;
+
 struct MasterDriver {
     job: JobId,
     /// Which processes run on the same host as this one.
@@ -203,7 +223,8 @@ struct MasterDriver {
     frame_bytes_max: u64,
     coordinator: Coordinator<SharedWords>,
     board: Option<Arc<OwnBoard>>,
-    connections: BTreeMap<ProcessId, Connection>,
+    connections: Connections,
+    agents: BTreeMap<AgentId, Connection<ToAgent>>,
     /// Of the latest connection.
     number: ConnectionId,
     patience: Patience,
@@ -229,6 +250,7 @@ impl MasterDriver {
             coordinator: Coordinator::new(config.job, master, clerk),
             board: config.board.clone(),
             connections: BTreeMap::new(),
+            agents: BTreeMap::new(),
             number: ConnectionId::default(),
             patience: Patience::default(),
             short_call: None,
@@ -238,7 +260,10 @@ impl MasterDriver {
     }
 
     /// Runs until the machine is done; returns the connections that are left.
-    async fn drive(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) -> BTreeMap<ProcessId, Connection> {
+    async fn drive(
+        mut self,
+        mut inputs: mpsc::UnboundedReceiver<Input>,
+    ) -> (Connections, BTreeMap<AgentId, Connection<ToAgent>>) {
         let mut batch = Vec::new();
         let mut next_look = tokio::time::Instant::now();
         while !self.act() {
@@ -256,7 +281,7 @@ impl MasterDriver {
                 break;
             }
             if batch.iter().any(|input| matches!(input, Input::Abandon)) {
-                return BTreeMap::new();
+                return Default::default();
             }
             for input in batch.drain(..) {
                 self.take(input).await;
@@ -268,7 +293,7 @@ impl MasterDriver {
                 next_look = tokio::time::Instant::now() + PATIENCE;
             }
         }
-        self.connections
+        (self.connections, self.agents)
     }
 
     /// If others are about to call what somebody has called just now, waits for them for a short while
@@ -313,9 +338,8 @@ impl MasterDriver {
                     Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
                         self.number.0 += 1;
-                        let (number, outlet) = (self.number, Arc::new(Mutex::new(outlet)));
-                        entry.insert(Connection { number, outlet, flushing: Arc::default() });
-                        Ok(number)
+                        entry.insert(Connection::new(self.number, outlet));
+                        Ok(self.number)
                     }
                 };
                 let _ = answer.send(taken_in);
@@ -344,6 +368,20 @@ impl MasterDriver {
                         tokio::task::yield_now().await;
                     }
                 }
+            }
+            Input::AgentConnected(agent, outlet) => {
+                self.agents.insert(agent, Connection::new(ConnectionId::default(), outlet));
+            }
+            Input::FromAgent(agent, messages) => {
+                for message in messages {
+                    self.coordinator.hear(Event::Agent(agent, message));
+                    self.take_in(timestamp(self.origin));
+                }
+            }
+            Input::AgentGone(agent) => {
+                self.agents.remove(&agent);
+                self.coordinator.hear(Event::AgentLost(agent));
+                self.take_in(timestamp(self.origin));
             }
             Input::Disconnected(_, process) => {
                 self.hang_up(process);
@@ -386,6 +424,7 @@ impl MasterDriver {
     /// Does some of it. Returns whether there may be more.
     fn act_for_a_while(&mut self) -> bool {
         let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
+        let mut to_agents: BTreeMap<AgentId, Vec<ToAgent>> = BTreeMap::new();
         let (mut refused, mut more) = (Vec::new(), false);
         self.intake.begin(timestamp(self.origin));
         while !more && let Some(action) = self.coordinator.poll_action() {
@@ -393,15 +432,34 @@ impl MasterDriver {
             self.take_in(now);
             more = self.intake.take(now);
             match action {
-                Action::Send { to, message } => outgoing.entry(to).or_default().push(message),
+                Action::Send { to, message } => {
+                    if let (ToWorker::Welcome { peers, .. }, Some(own)) = (&message, &self.board)
+                        && to.rank.0 == 0
+                        && can_have(peers)
+                    {
+                        own.meet(peers);
+                    }
+                    outgoing.entry(to).or_default().push(message);
+                }
+                Action::SendAgent { to, message } => to_agents.entry(to).or_default().push(message),
+                Action::DisconnectAgent(agent) => {
+                    if let Some(connection) = self.agents.remove(&agent) {
+                        tokio::spawn(connection.end());
+                    }
+                }
                 Action::Disconnect(process) => refused.push(process),
                 Action::Notice(notice) => tell(&notice),
                 Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
                 Action::Done => self.done = true,
             }
         }
-        let sender = ProcessId::first(MASTER_RANK);
-        let header = Header { job: self.job, epoch: self.coordinator.master().epoch(), sender };
+        let header = Header { job: self.job, epoch: self.coordinator.master().epoch(), sender: MASTER };
+        for (to, messages) in to_agents {
+            let sent = self.agents.get(&to).map(|it| it.send(&header, messages, self.frame_bytes_max));
+            if let Some(Err(error)) = sent {
+                tracing::error!(%to, %error, "cannot tell an agent");
+            }
+        }
         for (to, messages) in outgoing {
             let Some(connection) = self.connections.get(&to) else {
                 continue;
@@ -468,8 +526,16 @@ async fn connection(
         Ok(socket) => Arc::new(socket),
         Err(error) => return tracing::warn!(%error, "dropped a connection"),
     };
-    let outlet = Outlet::new(socket.clone(), seals.outward);
     let process = hello.process;
+    if let Purpose::Agent(agent) = hello.purpose {
+        let _ = input.send(Input::AgentConnected(agent, Outlet::new(socket.clone(), seals.outward)));
+        let inlet = Inlet::new(socket, seals.inward);
+        let frame = |_, messages| drop(input.send(Input::FromAgent(agent, messages)));
+        let error = hear(inlet, process, &config, frame).await;
+        tracing::debug!(%agent, %error, "connection ended");
+        return drop(input.send(Input::AgentGone(agent)));
+    }
+    let outlet = Outlet::new(socket.clone(), seals.outward);
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
         let size = config.size;
         return turn_away(
@@ -501,7 +567,11 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let error = hear(Inlet::new(socket, seals.inward), (number, process), &config, &input).await;
+    let frame = |header: Header, messages| {
+        // A driver that has ended ends this task, too.
+        let _ = input.send(Input::Messages(number, header, messages));
+    };
+    let error = hear(Inlet::new(socket, seals.inward), process, &config, frame).await;
     tracing::debug!(%process, %error, "connection ended");
     let _ = input.send(Input::Disconnected(number, process));
 }
@@ -509,19 +579,19 @@ async fn connection(
 /// Says why a process is not taken in, and hangs up.
 fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String) {
     tracing::warn!(reason, "turned a process away");
-    let header = Header { job: config.job, epoch: Epoch(0), sender: ProcessId::first(MASTER_RANK) };
+    let header = Header { job: config.job, epoch: Epoch(0), sender: MASTER };
     outlet.push(ToWorker::Unwelcome { reason });
     // So short a message fits into any connection that has carried little so far.
     let _ = outlet.send(&header, config.policy.limits.frame_bytes_max);
     outlet.close(Shutdown::Write);
 }
 
-/// Passes a worker's messages on until the connection ends; tells why.
-async fn hear(
+/// Tells `each` frame of `process` until the connection ends; returns why.
+async fn hear<M: DeserializeOwned>(
     inlet: Inlet,
-    (number, process): (ConnectionId, ProcessId),
+    process: ProcessId,
     config: &MasterConfig,
-    input: &mpsc::UnboundedSender<Input>,
+    mut each: impl FnMut(Header, Vec<M>),
 ) -> HandshakeError {
     let line = match patiently(|| inlet.register()).await {
         Ok(line) => line,
@@ -534,11 +604,9 @@ async fn hear(
         };
         let mut stranger = None;
         let heard = inlet.hear(config.policy.limits.frame_bytes_max, |header, messages| {
-            if header.sender != process {
-                stranger = Some(header.sender);
-            } else {
-                // A driver that has ended ends this task, too.
-                let _ = input.send(Input::Messages(number, header, messages));
+            match header.sender == process {
+                true => each(header, messages),
+                false => stranger = Some(header.sender),
             }
         });
         if let Some(stranger) = stranger {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dashmap::DashMap;
 use everfold_protocol::{
     ProcessId,
-    message::{ByteRange, Data, Fault, Peer, Source, WindowRef},
+    message::{ByteRange, Data, Fault, Peer, Place, Source, WindowRef},
     spec::Limits,
 };
 use everfold_worker::machine::ExecutionError;
@@ -86,6 +86,7 @@ impl Peers {
     pub fn forget_memory(&self, process: ProcessId) {
         self.known.remove(&process);
         self.shm.forget(process);
+        self.tcp.forget_left(process);
     }
 
     /// Reads `range` of `data`, or all of it.
@@ -163,9 +164,20 @@ impl Peers {
             }
         }
         let mut failed = failed.subscribe();
-        tokio::select! {
-            result = self.tcp.read(&peer, window, range) => result,
+        let read = tokio::select! {
+            biased;
             _ = failed.wait_for(|failed| *failed) => Err(gone()),
+            result = self.tcp.read(&peer, window, range) => result,
+        };
+        // What a process has in its region its agent shows, too, and when the process has ended.
+        match (read, &peer.agent, window.place) {
+            (Err(ReadError::Unreachable(error)), Some(agent), Place::Region(offset))
+                if self.known.contains_key(&owner) =>
+            {
+                tracing::debug!(%owner, %error, "reading from its agent");
+                self.tcp.read_left((owner, agent), (window, offset), range).await
+            }
+            (result, ..) => result,
         }
     }
 }

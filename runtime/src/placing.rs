@@ -47,7 +47,6 @@ impl Placing {
     pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
         let open = || {
             let bells = Arc::new(Bells::open(peers)?);
-            own.iter().for_each(|own| own.meet(&bells));
             let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
             let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
             Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))

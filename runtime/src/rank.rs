@@ -12,10 +12,11 @@ use std::{
 use everfold_protocol::{JobId, ProcessId, message::Peer};
 
 use crate::{
+    agent::{About, OwnAgent, hail},
     driver::{Driver, Joined},
     keeper::{Keeper, KeeperConfig},
     launch::Transport,
-    memory::{lifeline::Lifeline, region::Region, window::Windows},
+    memory::{board::OwnBoard, lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     serving::Server,
     transport::{
@@ -63,8 +64,9 @@ pub fn start(config: RankConfig) -> Result<Handle, JoinError> {
 /// Joins the job, and works until this process has left it.
 async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>) {
     let (members, incoming) = tokio::sync::mpsc::unbounded_channel();
-    let driver = match connect(config, members, ready.clone()).await {
-        Ok(driver) => driver,
+    // As long as it is held, the agent knows that this process takes part.
+    let (driver, _agent) = match connect(config, members, ready.clone()).await {
+        Ok(connected) => connected,
         Err(error) => return drop(ready.send(Err(error))),
     };
     // Without it the broken connection tells the same, later.
@@ -75,13 +77,19 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
 }
 
 async fn connect(
-    config: RankConfig,
+    mut config: RankConfig,
     members: Members,
     ready: mpsc::Sender<Result<Joined, JoinError>>,
-) -> Result<Arc<Driver>, JoinError> {
-    let RankConfig { process, job, key, ref rendezvous, transport, join_timeout, .. } = config;
+) -> Result<(Arc<Driver>, OwnAgent), JoinError> {
+    let deadline = tokio::time::Instant::now() + config.join_timeout;
+    let (host, region) = memory(&config);
+    let (mut agent, board) = hail(&config.environment, about(&config, region.as_deref()), deadline).await?;
+    let adopt = |board| OwnBoard::adopt(board, config.size).map(Arc::new);
+    // Without it everything still works with messages.
+    config.board =
+        board.and_then(|board| adopt(board).inspect_err(|error| tracing::warn!(%error, "no board")).ok());
+    let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = config;
     let address = || rendezvous.clone();
-    let deadline = tokio::time::Instant::now() + join_timeout;
     // The master may not be there yet. Later it is, and hangs up at most.
     let first = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
         address: address(),
@@ -101,20 +109,6 @@ async fn connect(
     let (control, seals) = lobby::knock(connect, &key, job, process, Purpose::Control)
         .await
         .map_err(|source| JoinError::Handshake { address: address(), source })?;
-    let shared = match transport {
-        // Without shared memory everything still works over TCP.
-        Transport::Auto | Transport::Shm => shm::host_id().and_then(|host| Ok((host, Region::new()?))),
-        Transport::Tcp => Err(io::ErrorKind::Unsupported.into()),
-    };
-    let (host, region) = match shared {
-        Ok((host, region)) => (host, Some(region)),
-        Err(error) => {
-            if transport != Transport::Tcp {
-                tracing::warn!(%error, "no shared memory: all goes over TCP");
-            }
-            (shm::host_apart(process), None)
-        }
-    };
     // Others find this host at the address that leads to the master.
     let own_ip = control.own_ip()?.unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let listener = Listener::bind(&Address::Tcp(SocketAddr::from((own_ip, 0)).to_string())).await?;
@@ -133,11 +127,37 @@ async fn connect(
         board: config.board.as_ref().map(|board| board.handle()),
         address: own_address.to_string(),
         domain: config.domain.clone(),
-        agent: None,
+        agent: Some(agent.serve(own_ip).await?),
     };
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    Ok(Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?)
+    let driver = Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?;
+    Ok((driver, agent))
+}
+
+/// The host of this process as peers see it that may map its memory, and that memory.
+fn memory(config: &RankConfig) -> (u64, Option<Arc<Region>>) {
+    let apart = shm::host_apart(config.process);
+    let region = Region::new();
+    let shared = match config.transport {
+        Transport::Auto | Transport::Shm => shm::host_id().and_then(|host| Ok((host, region?))),
+        // The agent of this host holds it all the same.
+        Transport::Tcp => region.map(|region| (apart, region)),
+    };
+    match shared {
+        Ok((host, region)) => (host, Some(region)),
+        Err(error) => {
+            // Everything still works over TCP.
+            tracing::warn!(%error, "no shared memory: all goes over TCP, and nothing outlives this process");
+            (apart, None)
+        }
+    }
+}
+
+/// What the agent of this host is to know of this process.
+fn about<'a>(config: &'a RankConfig, region: Option<&'a Region>) -> About<'a> {
+    let RankConfig { process, job, size, ref key, policy, transport, .. } = *config;
+    About { key, job, process, size, policy, region, board: transport != Transport::Tcp }
 }
 
 /// Members of a team that have connected to the deputy here.

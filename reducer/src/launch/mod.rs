@@ -8,15 +8,14 @@
 #[cfg(feature = "mpi")]
 mod beside_mpi;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, io};
 
-use everfold_protocol::{ProcessId, message::MASTER_RANK};
+use everfold_protocol::ProcessId;
 use everfold_runtime::{
+    agent::{HailError, NoAgent},
     descriptors,
     launch::place,
-    master::{MasterConfig, MasterThread},
-    memory::board::OwnBoard,
-    rank::{self, RankConfig},
+    rank::{self, JoinError, RankConfig},
     transport::{control::Address, handshake::Key},
 };
 
@@ -57,8 +56,8 @@ impl Launch {
     /// Lets a locally started job end well although signals have killed some of its processes, if all others
     /// end well.
     ///
-    /// For programs that know how to go on. It covers SIGKILL and crashes, but neither rank 0, which hosts
-    /// the master, nor a process that exits with a code of its own, as after a panic or an error.
+    /// For programs that know how to go on. It covers SIGKILL and crashes, but not a process that exits with a
+    /// code of its own, as after a panic or an error.
     pub fn survive_deaths(mut self) -> Self {
         self.survive_deaths = true;
         self
@@ -159,7 +158,7 @@ where
 impl Session {
     /// Joins the job that `environment` describes and waits until all its processes have.
     ///
-    /// Most programs call [`launch`] instead. The process of rank 0 also hosts the master. It blocks the
+    /// Most programs call [`launch`] instead. It blocks the
     /// thread meanwhile, but may do so inside an asynchronous runtime. It raises the soft limit of open files
     /// to the hard one, up to 65 536, and so for processes that this one starts.
     ///
@@ -179,31 +178,28 @@ impl Session {
         let key = Key(*environment.secret.bytes());
         let process = ProcessId { rank, incarnation };
         let transport = environment.transport;
-        let is_host = process.rank == MASTER_RANK;
-        let makes_board = is_host && transport != Transport::Tcp;
-        let board = if makes_board { OwnBoard::for_job(size).map(Arc::new) } else { None };
-        let master = if is_host {
-            let (policy, board) = (config.policy(), board.clone());
-            let config = MasterConfig { job, key, size, rendezvous: rendezvous.clone(), policy, board };
-            let listen = |source| LaunchError::Listen { address: environment.rendezvous.clone(), source };
-            Some(MasterThread::start(config).map_err(listen)?)
-        } else {
-            None
-        };
-        let handle = rank::start(RankConfig {
+        let started = rank::start(RankConfig {
             process,
             job,
             size,
             key,
             rendezvous,
             transport,
-            board,
+            environment: environment.clone(),
+            board: None,
             policy: config.policy(),
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),
             domain: config.domain_label(),
-        })?;
-        Ok(Self::new(handle, master))
+        });
+        match started {
+            Ok(handle) => Ok(Self::new(handle)),
+            Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
+                let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);
+                Err(LaunchError::Listen { address: environment.rendezvous.clone(), source }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }

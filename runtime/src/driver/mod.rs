@@ -523,7 +523,7 @@ impl Driver {
                 self.failed.send_modify(|failed| {
                     *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
                 });
-                self.peers.forget(process, evidence == Evidence::Disconnected);
+                self.peers.forget(process, matches!(evidence, Evidence::Disconnected | Evidence::Ended(_)));
                 self.server.depart(process);
                 let reports = self.deputies.depart(self.now(), process, evidence);
                 reports.into_iter().for_each(|report| inner.outlet.push(report));

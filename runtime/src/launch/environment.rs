@@ -9,6 +9,7 @@
 //! | `EVERFOLD_SECRET` | 64 hexadecimal digits that only this job knows | `EVERFOLD_SECRET_FILE` |
 //! | `EVERFOLD_SECRET_FILE` | path of a file that holds the secret | an error |
 //! | `EVERFOLD_TRANSPORT` | `auto`, `shm` or `tcp` | `auto` |
+//! | `EVERFOLD_AGENT` | name of the Unix socket, in the abstract namespace, of the agent of this host | the first rank on a host starts one |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
@@ -33,6 +34,7 @@ const JOB: &str = "EVERFOLD_JOB";
 const SECRET: &str = "EVERFOLD_SECRET";
 pub(super) const SECRET_FILE: &str = "EVERFOLD_SECRET_FILE";
 const TRANSPORT: &str = "EVERFOLD_TRANSPORT";
+const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 
 /// How a launcher tells a process its place.
@@ -85,6 +87,8 @@ pub struct Environment {
     pub rendezvous: String,
     /// How the processes are to reach each other.
     pub transport: Transport,
+    /// Name of the socket of this host's agent. Without it the first rank on a host starts one.
+    pub agent: Option<String>,
 }
 
 /// How the processes of a job reach each other.
@@ -239,6 +243,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             secret: self.secret()?,
             rendezvous,
             transport: self.transport()?,
+            agent: self.text(AGENT),
         })
     }
 
@@ -291,7 +296,7 @@ fn malformed(variable: &'static str, value: String, expected: &'static str) -> E
 
 impl Environment {
     /// The variables from which [`detect`] reads this again. One of them holds the secret.
-    pub fn variables(&self) -> [(&'static str, String); 7] {
+    pub fn variables(&self) -> [(&'static str, String); 8] {
         [
             (RENDEZVOUS, self.rendezvous.clone()),
             (RANK, self.rank.to_string()),
@@ -300,6 +305,7 @@ impl Environment {
             (SECRET, self.secret.to_hex()),
             (TRANSPORT, self.transport.to_string()),
             (INCARNATION, self.incarnation.to_string()),
+            (AGENT, self.agent.clone().unwrap_or_default()),
         ]
     }
 }

@@ -32,8 +32,12 @@ use std::{
     time::Duration,
 };
 
-use crate::descriptors;
-use everfold_protocol::{Incarnation, JobId, Rank, message::MASTER_RANK};
+use crate::{
+    agent::{AgentConfig, AgentThread},
+    descriptors,
+    transport::handshake::Key,
+};
+use everfold_protocol::{Incarnation, JobId, ProcessId, Rank, message::Ending};
 use everfold_storage::job_directory;
 use nix::{
     errno::Errno,
@@ -87,8 +91,8 @@ pub struct Local {
     pub prefix: bool,
     /// Whether nothing is said on stderr about processes that fail, or about signals.
     pub quiet: bool,
-    /// Whether the exit code is that of the processes which no signal has killed. Rank 0 hosts the master and
-    /// counts in any case. What ends with an exit code of its own has something to say, and is heard.
+    /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
+    /// of its own has something to say, and is heard.
     pub survive_deaths: bool,
 }
 
@@ -181,14 +185,18 @@ impl Local {
         let first_failure = Arc::new(OnceLock::new());
         let (job, _port) = self.found_job()?;
 
+        let agent = Arc::new(start_agent(&job)?);
         let mut ranks = JoinSet::new();
         for process in self.start_all(&job, &output).await? {
-            ranks.spawn(process.attend(orders_seen.clone(), first_failure.clone(), notices.clone()));
+            let (orders, first_failure) = (orders_seen.clone(), first_failure.clone());
+            ranks.spawn(process.attend(orders, first_failure, notices.clone(), agent.clone()));
         }
         let all_ended = async {
             while let Some(ended) = ranks.join_next().await {
                 ended.expect("attending to a rank neither panics nor is aborted");
             }
+            // Nobody is left whom it could serve.
+            agent.finish();
             if output.finish().await {
                 // After all failures of processes, which count first.
                 let _ = first_failure.set(OUTPUT_LOST);
@@ -220,6 +228,7 @@ impl Local {
             secret: Secret::generate()?,
             rendezvous,
             transport: self.transport,
+            agent: Some(format!("everfold-agent-{:016x}", getrandom::u64()?)),
         };
         Ok((environment, port))
     }
@@ -265,9 +274,17 @@ impl Local {
         let supervisor = getpid();
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
-        let may_die = self.survive_deaths && rank != MASTER_RANK;
+        let may_die = self.survive_deaths;
         Ok(Process { rank, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
     }
+}
+
+/// The agent of the ranks that are about to be started.
+fn start_agent(job: &Environment) -> Result<AgentThread, LocalError> {
+    let rendezvous = job.rendezvous.parse().expect("it was made here");
+    let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
+    let config = AgentConfig { name, job: job.job, key, rendezvous, is_parent: true };
+    Ok(AgentThread::start(config)?)
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.
@@ -379,6 +396,7 @@ impl Process {
         mut orders: watch::Receiver<Option<Signal>>,
         first_failure: Arc<OnceLock<u8>>,
         notices: Option<Sink>,
+        agent: Arc<AgentThread>,
     ) {
         let [stdout, stderr] = self.output;
         let (alive, ended) = watch::channel(());
@@ -388,6 +406,7 @@ impl Process {
         };
         let process = async {
             let end = wait(self.child, orders.clone()).await;
+            agent.ended(ProcessId::first(self.rank), end.ending);
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
                 let _ = first_failure.set(end.code);
@@ -428,6 +447,8 @@ struct End {
     code: u8,
     /// Whether a signal has killed it.
     is_death: bool,
+    /// The same for the agent.
+    ending: Ending,
     in_words: String,
 }
 
@@ -442,7 +463,12 @@ impl From<io::Result<ExitStatus>> for End {
             Ok((None, None)) | Err(_) => (1, format!("ended in an unknown way: {status:?}")),
         };
         let code = u8::try_from(code).unwrap_or(u8::MAX);
-        let is_death = status.is_ok_and(|status| status.signal().is_some());
-        Self { code, is_death, in_words }
+        let ending = match status.as_ref().map(|status| (status.code(), status.signal())) {
+            Ok((Some(code), _)) => Ending::Code(code),
+            Ok((None, Some(signal))) => Ending::Signal(signal),
+            Ok((None, None)) | Err(_) => Ending::Unknown,
+        };
+        let is_death = matches!(ending, Ending::Signal(_));
+        Self { code, is_death, ending, in_words }
     }
 }

@@ -69,6 +69,7 @@ mod tests {
             secret: Secret::generate().unwrap(),
             rendezvous: "unix:@there".to_owned(),
             transport: Transport::Auto,
+            agent: None,
         };
         let is_shown = |environment: &Environment| {
             let name = sign(environment, std::process::id()).unwrap();

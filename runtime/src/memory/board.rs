@@ -1,13 +1,13 @@
 //! A board in shared memory, and the bells that wake those up who wait for what is on it.
 //!
-//! The process that hosts the master makes the board; the others map it. A bell is a pipe: its owner listens
+//! The agent that hosts the master makes the board and hands it to rank 0, where the others find it. A bell is a pipe: its owner listens
 //! at one end, and the others open the other one, as they do with regions, through `/proc/<pid>/fd/<fd>`.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, ErrorKind},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::FileTypeExt,
     },
     sync::{Arc, OnceLock, atomic::AtomicU64},
@@ -53,12 +53,12 @@ impl AsRef<[AtomicU64]> for SharedWords {
     }
 }
 
-/// The board of a job on one host, as the process knows it that made it.
+/// The board of a job on one host, as the agent knows it that made it, and rank 0 that shows it to the others.
 #[derive(Debug)]
 pub struct OwnBoard {
     board: Arc<Board<SharedWords>>,
     file: OwnedFd,
-    bells: OnceLock<Arc<Bells>>,
+    bells: OnceLock<Bells>,
 }
 
 impl OwnBoard {
@@ -78,6 +78,21 @@ impl OwnBoard {
         Ok(Self { board, file, bells: OnceLock::new() })
     }
 
+    /// The board of a job of this size that another process has made.
+    ///
+    /// # Errors
+    /// `file` is no such board, or cannot be mapped.
+    pub fn adopt(file: OwnedFd, ranks: u32) -> io::Result<Self> {
+        let file = File::from(file);
+        let board = Arc::new(map(&file, ranks)?);
+        Ok(Self { board, file: file.into(), bells: OnceLock::new() })
+    }
+
+    /// Its file, to be handed over to the process that shows it to the others.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// The board itself.
     pub fn board(&self) -> &Arc<Board<SharedWords>> {
         &self.board
@@ -88,9 +103,13 @@ impl OwnBoard {
         self.file.as_raw_fd()
     }
 
-    /// Learns how to wake the others up.
-    pub(crate) fn meet(&self, bells: &Arc<Bells>) {
-        let _ = self.bells.set(bells.clone());
+    /// Learns how to wake the ranks up.
+    pub(crate) fn meet(&self, peers: &[Peer]) {
+        match Bells::open(peers) {
+            Ok(bells) => drop(self.bells.set(bells)),
+            // They look at the board by themselves from time to time.
+            Err(error) => tracing::warn!(%error, "no bells"),
+        }
     }
 
     /// Wakes up who waits, if it is known how.
@@ -105,12 +124,15 @@ impl OwnBoard {
 pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     let descriptor = peers[0].board.ok_or(ErrorKind::Unsupported)?;
     let file = open_of(&peers[0], descriptor, File::options().read(true).write(true))?;
-    let ranks = peers.len() as u32;
+    map(&file, peers.len() as u32).map(Arc::new)
+}
+
+fn map(file: &File, ranks: u32) -> io::Result<Board<SharedWords>> {
     let words = words(ranks);
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
         return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
     }
-    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize)))
+    Ok(Board::new(SharedWords::map(file, words)?, ranks, body_bytes_max(ranks) as usize))
 }
 
 /// What time it is, by a clock that the processes of a host share.

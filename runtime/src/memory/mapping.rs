@@ -119,6 +119,15 @@ pub(super) fn open_descriptor(pid: u32, descriptor: i32, how: &mut OpenOptions) 
 /// of.
 pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> io::Result<File> {
     let file = open_descriptor(pid, region.descriptor, how)?;
+    verify(&file, region)?;
+    Ok(file)
+}
+
+/// Whether `file` is what `region` describes.
+///
+/// # Errors
+/// It is not, or cannot be read.
+pub(super) fn verify(file: &File, region: &RegionRef) -> io::Result<()> {
     let stranger = || io::Error::new(io::ErrorKind::NotFound, "the process is gone; its id is another one's");
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() != region.bytes || region.bytes < Mapping::BLOCKS as u64 {
@@ -126,7 +135,7 @@ pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> io::R
     }
     let mut nonce = [0; size_of::<u128>()];
     file.read_exact_at(&mut nonce, 0)?;
-    if u128::from_ne_bytes(nonce) == region.nonce { Ok(file) } else { Err(stranger()) }
+    if u128::from_ne_bytes(nonce) == region.nonce { Ok(()) } else { Err(stranger()) }
 }
 
 /// Whether process `pid` is still the one whose region is `region`.

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -34,7 +35,20 @@ impl PeerRegion {
     /// The process is gone, belongs to another user, hides its descriptors, or is another one than `region`
     /// is of.
     pub fn open(pid: u32, region: &RegionRef) -> io::Result<Arc<Self>> {
-        let file = mapping::open(pid, region, File::options().read(true))?;
+        Self::map(mapping::open(pid, region, File::options().read(true))?, region)
+    }
+
+    /// Maps the region that its process has handed over.
+    ///
+    /// # Errors
+    /// It is not the region that was announced, or cannot be mapped.
+    pub fn adopt(file: OwnedFd, region: &RegionRef) -> io::Result<Arc<Self>> {
+        let file = File::from(file);
+        mapping::verify(&file, region)?;
+        Self::map(file, region)
+    }
+
+    fn map(file: File, region: &RegionRef) -> io::Result<Arc<Self>> {
         let mapping = map(&file, region.bytes.min(BYTES_AT_FIRST))?;
         Ok(Arc::new(Self { file, bytes: region.bytes, mapping: Mutex::new(mapping) }))
     }

@@ -14,7 +14,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
 };
@@ -83,6 +83,11 @@ impl Region {
             address: self.mapping.at(0).as_ptr() as u64,
             nonce: self.nonce,
         }
+    }
+
+    /// Its file, to be handed over to the agent of this host.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Leaves as much unused memory with pages to each of `processes` on this host as is there for all of

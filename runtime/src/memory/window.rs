@@ -80,6 +80,31 @@ impl std::ops::Deref for Held {
     }
 }
 
+/// What a server reads from.
+pub trait Shelf: Send + Sync + 'static {
+    /// Reads a range of a window. `at` is where the window begins in its region, for servers of a region that
+    /// do not know its windows.
+    fn read(
+        &self,
+        window: WindowId,
+        generation: Generation,
+        range: ByteRange,
+        at: Option<RegionOffset>,
+    ) -> impl Future<Output = Result<Held, WindowError>> + Send;
+}
+
+impl Shelf for Windows {
+    async fn read(
+        &self,
+        window: WindowId,
+        generation: Generation,
+        range: ByteRange,
+        _: Option<RegionOffset>,
+    ) -> Result<Held, WindowError> {
+        Windows::read(self, window, generation, range).await
+    }
+}
+
 /// What a window has for a reader.
 enum Found {
     Here(Held),

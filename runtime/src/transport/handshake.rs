@@ -21,7 +21,7 @@
 use std::{fmt, io};
 
 use everfold_protocol::{
-    JobId, ProcessId,
+    AgentId, JobId, ProcessId,
     frame::FrameError,
     seal::{KEY_BYTES, Seal},
 };
@@ -53,6 +53,12 @@ pub enum Purpose {
     Data(ProcessId),
     /// Messages between a member of a team and its deputy, which this process hosts.
     Team(ProcessId),
+    /// Messages between this agent and the master.
+    Agent(AgentId),
+    /// A process asks the agent of its host to hold its memory.
+    Hail,
+    /// Reads of what this process has left with its agent.
+    Remains(ProcessId),
 }
 
 /// Who connects, to what job, and why.

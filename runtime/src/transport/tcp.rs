@@ -20,8 +20,8 @@ use std::{
 use bytes::Buf;
 use dashmap::DashMap;
 use everfold_protocol::{
-    Generation, JobId, ProcessId, WindowId, frame,
-    message::{ByteRange, Peer, WindowRef},
+    Generation, JobId, ProcessId, RegionOffset, WindowId, frame,
+    message::{AgentRef, ByteRange, Peer, WindowRef},
     seal::{Seal, Tag},
     spec::Limits,
 };
@@ -44,7 +44,7 @@ use super::{
     lobby,
     staging::{Pool, Staging},
 };
-use crate::memory::window::{WindowError, Windows};
+use crate::memory::window::{Shelf, WindowError};
 
 /// Requests and answers are short; the bytes of a window follow outside of frames.
 const FRAME_BYTES_MAX: u64 = 1 << 10;
@@ -58,6 +58,8 @@ struct Request {
     window: WindowId,
     generation: Generation,
     range: ByteRange,
+    /// Where the window begins in its region, if an agent is asked.
+    at: Option<RegionOffset>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,9 +87,18 @@ pub struct Tcp {
     key: Key,
     job: JobId,
     me: ProcessId,
-    links: DashMap<ProcessId, Link>,
+    links: DashMap<Owner, Link>,
     pool: Pool,
     limits: OnceLock<Limits>,
+}
+
+/// Whose windows are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    /// Those of this process, from itself.
+    Process(ProcessId),
+    /// Those that this process has left, from the agent of its host.
+    Left(ProcessId),
 }
 
 /// The connection to one owner. Dropping it gives up what is under way there.
@@ -109,6 +120,7 @@ struct Asked {
     window: WindowId,
     generation: Generation,
     range: ByteRange,
+    at: Option<RegionOffset>,
     answer: oneshot::Sender<Result<Staging, ReadError>>,
 }
 
@@ -166,30 +178,65 @@ impl Tcp {
 
     /// Forgets a process that died. Reads that wait for an answer of it hear that none comes.
     pub fn forget(&self, process: ProcessId) {
-        self.links.remove(&process);
+        self.links.remove(&Owner::Process(process));
     }
 
-    fn ask(&self, peer: &Peer, asked: Asked) {
-        let mut link = self.links.entry(peer.process).or_insert_with(|| self.link(peer));
+    /// Forgets what a process has left, which nobody needs any more.
+    pub fn forget_left(&self, process: ProcessId) {
+        self.links.remove(&Owner::Left(process));
+    }
+
+    /// Reads what a process has left at `offset` of its region, from the agent of its host.
+    ///
+    /// # Errors
+    /// As [`OneSidedRead::read`].
+    pub async fn read_left(
+        &self,
+        (process, agent): (ProcessId, &AgentRef),
+        (window, offset): (&WindowRef, RegionOffset),
+        range: ByteRange,
+    ) -> Result<Fetched, ReadError> {
+        self.read_at((Owner::Left(process), &agent.address), (window, Some(offset)), range).await
+    }
+
+    async fn read_at(
+        &self,
+        (owner, address): (Owner, &str),
+        (window, at): (&WindowRef, Option<RegionOffset>),
+        range: ByteRange,
+    ) -> Result<Fetched, ReadError> {
+        check_range(window, range)?;
+        let (answer, answered) = oneshot::channel();
+        let (window, generation) = (window.window, window.generation);
+        self.ask(owner, address, Asked { window, generation, range, at, answer });
+        let broken = |_| io::Error::new(io::ErrorKind::ConnectionReset, "the connection broke");
+        answered.await.map_err(broken)?.map(Fetched::Staged)
+    }
+
+    fn ask(&self, owner: Owner, address: &str, asked: Asked) {
+        let mut link = self.links.entry(owner).or_insert_with(|| self.link(owner, address));
         if let Err(mpsc::error::SendError(asked)) = link.asked.send(asked) {
             // That connection broke before.
-            *link = self.link(peer);
+            *link = self.link(owner, address);
             let _ = link.asked.send(asked);
         }
     }
 
-    fn link(&self, peer: &Peer) -> Link {
+    fn link(&self, owner: Owner, address: &str) -> Link {
         let (asked, requests) = mpsc::unbounded_channel();
         let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
         let silence_max = self.limits.get().map(Limits::silence_max);
         let patience = self.limits.get().map(Limits::read_patience).filter(|patience| !patience.is_zero());
         let patience = patience.map(|patience| patience.max(PATIENCE_LEAST));
-        let (owner, address) = (peer.process, Address::Tcp(peer.address.clone()));
+        let purpose = match owner {
+            Owner::Process(process) => Purpose::Data(process),
+            Owner::Left(process) => Purpose::Remains(process),
+        };
+        let address = Address::Tcp(address.to_owned());
         let task = tokio::spawn(async move {
             let mut requests = requests;
             let connected = async {
-                let (stream, seals) =
-                    lobby::knock(|| connect(&address), &key, job, me, Purpose::Data(owner)).await?;
+                let (stream, seals) = lobby::knock(|| connect(&address), &key, job, me, purpose).await?;
                 silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
                 Ok((stream, seals))
             };
@@ -319,10 +366,10 @@ async fn ask(
     let mut next = 0;
     while requests.recv_many(&mut batch, 64).await > 0 {
         bytes.clear();
-        for Asked { window, generation, range, answer } in batch.drain(..) {
+        for Asked { window, generation, range, at, answer } in batch.drain(..) {
             // Nobody waits for reads that were given up.
             if !answer.is_closed() {
-                let request = Request { number: next, window, generation, range };
+                let request = Request { number: next, window, generation, range, at };
                 frame::encode_into(&request, FRAME_BYTES_MAX, &mut seal, &mut bytes)?;
                 pending.add(next, (range, answer));
                 next += 1;
@@ -366,14 +413,7 @@ impl OneSidedRead for Tcp {
         window: &'a WindowRef,
         range: ByteRange,
     ) -> BoxFuture<'a, Result<Fetched, ReadError>> {
-        async move {
-            check_range(window, range)?;
-            let (answer, answered) = oneshot::channel();
-            self.ask(peer, Asked { window: window.window, generation: window.generation, range, answer });
-            let broken = |_| io::Error::new(io::ErrorKind::ConnectionReset, "the connection broke");
-            answered.await.map_err(broken)?.map(Fetched::Staged)
-        }
-        .boxed()
+        self.read_at((Owner::Process(peer.process), &peer.address), (window, None), range).boxed()
     }
 }
 
@@ -392,13 +432,13 @@ const DISK_READS_MAX: usize = 16;
 pub async fn serve(
     stream: impl Stream,
     Seals { outward, inward }: Seals,
-    windows: Arc<Windows>,
+    shelf: Arc<impl Shelf>,
 ) -> Result<(), HandshakeError> {
     let (reader, writer) = tokio::io::split(stream);
     let (asked, requests) = mpsc::channel(REQUESTS_MAX);
     tokio::select! {
         heard = take_requests(reader, inward, asked) => heard,
-        told = answer(writer, outward, requests, windows) => told,
+        told = answer(writer, outward, requests, shelf) => told,
     }
 }
 
@@ -420,19 +460,19 @@ async fn answer(
     mut writer: WriteHalf<impl Stream>,
     mut seal: Seal,
     mut requests: mpsc::Receiver<Request>,
-    windows: Arc<Windows>,
+    shelf: Arc<impl Shelf>,
 ) -> Result<(), HandshakeError> {
     let mut bytes = Vec::new();
     let mut from_disk = FuturesUnordered::new();
     loop {
         let (number, read) = tokio::select! {
             Some(read) = from_disk.next() => read,
-            Some(Request { number, window, generation, range }) = requests.recv(),
+            Some(Request { number, window, generation, range, at }) = requests.recv(),
                 if from_disk.len() < DISK_READS_MAX =>
             {
-                let windows = windows.clone();
+                let shelf = shelf.clone();
                 let mut read =
-                    Box::pin(async move { (number, windows.read(window, generation, range).await) });
+                    Box::pin(async move { (number, shelf.read(window, generation, range, at).await) });
                 match (&mut read).now_or_never() {
                     Some(read) => read,
                     None => {

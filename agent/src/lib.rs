@@ -1,0 +1,263 @@
+//! The bookkeeping of one host: which processes of the job run there, and whose memory is held.
+//!
+//! An *agent* is everfold's own process on a host, one for each job. It runs no code of the application. It
+//! holds the shared memory of the host's processes, so that a process which dies takes nothing along, and
+//! sees how they end. The agent that rank 0 comes to hosts the master of the job.
+//!
+//! [`Agent`] is a pure machine. It takes [events](Event) and gives back [actions](Action).
+//!
+//! Deliberately absent: any decision about reductions. Those are the master's, which decides whose memory is
+//! read, and when nobody needs it any more.
+
+// The compiler proves it pure. Tests may use more.
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+
+use everfold_protocol::{
+    ProcessId, Rank,
+    message::{Ending, FromAgent, ToAgent},
+};
+
+/// The rank whose agent hosts the master.
+pub const FIRST_RANK: Rank = Rank(0);
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A process of this host wants its memory held.
+    Hailed(ProcessId),
+    /// A process that was welcomed has closed its connection. It may live on.
+    HungUp(ProcessId),
+    /// A process of this host has ended.
+    Ended(ProcessId, Ending),
+    /// The way to the master is open.
+    MasterFound,
+    /// The master said something.
+    Master(ToAgent),
+    /// The master says nothing more.
+    MasterLost,
+    /// No process has come for as long as one is waited for.
+    Alone,
+}
+
+/// Something is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Become the host of the master, before the process is welcomed that comes next.
+    HostMaster,
+    /// Hold the memory of this process, and say so.
+    Welcome(ProcessId),
+    /// Another process has this place, and has not ended: refuse this one.
+    Refuse(ProcessId),
+    /// Tell the master.
+    Tell(FromAgent),
+    /// Hold the memory of this process no longer.
+    Release(ProcessId),
+    /// Nothing is left to do.
+    Done,
+}
+
+/// What an agent knows of its host.
+#[derive(Clone, Debug, Default)]
+pub struct Agent {
+    processes: BTreeMap<ProcessId, Held>,
+    hosts_master: bool,
+    master: Way,
+    /// What the master is to hear as soon as there is a way to it.
+    untold: Vec<FromAgent>,
+    is_alone: bool,
+    is_done: bool,
+    actions: VecDeque<Action>,
+}
+
+/// How far a process is whose memory is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// It is connected.
+    Here,
+    /// It has closed its connection; whether it has ended is not known.
+    Gone,
+    /// It has ended.
+    Ended,
+}
+
+/// The way to the master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    #[default]
+    Unknown,
+    Open,
+    Closed,
+}
+
+impl Agent {
+    /// An agent that knows nobody yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in an event.
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Hailed(process) => self.hail(process),
+            Event::HungUp(process) => {
+                if let Some(held @ Held::Here) = self.processes.get_mut(&process) {
+                    *held = Held::Gone;
+                }
+            }
+            Event::Ended(process, ending) => self.end(process, ending),
+            Event::MasterFound => {
+                self.master = Way::Open;
+                self.actions.push_back(Action::Tell(FromAgent::Join));
+                self.actions.extend(self.untold.drain(..).map(Action::Tell));
+            }
+            Event::Master(message) => self.hear(message),
+            Event::MasterLost => self.lose_master(),
+            Event::Alone => self.is_alone = self.processes.is_empty(),
+        }
+        self.finish();
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Whether the memory of `process` is held.
+    pub fn holds(&self, process: ProcessId) -> bool {
+        self.processes.contains_key(&process)
+    }
+
+    fn hail(&mut self, process: ProcessId) {
+        let is_taken = matches!(self.processes.get(&process), Some(Held::Here));
+        if is_taken || self.is_done {
+            return self.actions.push_back(Action::Refuse(process));
+        }
+        if process.rank == FIRST_RANK && !self.hosts_master {
+            self.hosts_master = true;
+            self.actions.push_back(Action::HostMaster);
+        }
+        self.processes.insert(process, Held::Here);
+        self.actions.push_back(Action::Welcome(process));
+    }
+
+    fn end(&mut self, process: ProcessId, ending: Ending) {
+        let Some(held) = self.processes.get_mut(&process).filter(|held| **held != Held::Ended) else {
+            return;
+        };
+        *held = Held::Ended;
+        let ended = FromAgent::Ended { process, ending };
+        match self.master {
+            Way::Unknown => self.untold.push(ended),
+            Way::Open => self.actions.push_back(Action::Tell(ended)),
+            Way::Closed => {}
+        }
+    }
+
+    fn hear(&mut self, message: ToAgent) {
+        match message {
+            ToAgent::Ping { number } => self.actions.push_back(Action::Tell(FromAgent::Pong { number })),
+            ToAgent::Forget { process } => {
+                if self.processes.get(&process).is_some_and(|held| *held != Held::Here) {
+                    self.release(process);
+                }
+            }
+            ToAgent::Farewell => self.lose_master(),
+        }
+    }
+
+    /// Nobody reads the memory of the dead any more.
+    fn lose_master(&mut self) {
+        self.master = Way::Closed;
+        let gone = self.processes.iter().filter(|(_, held)| **held != Held::Here);
+        let gone: Vec<ProcessId> = gone.map(|(process, _)| *process).collect();
+        gone.into_iter().for_each(|process| self.release(process));
+    }
+
+    fn release(&mut self, process: ProcessId) {
+        self.processes.remove(&process);
+        self.actions.push_back(Action::Release(process));
+    }
+
+    /// An agent is needed while a process is connected, and while others may read what a process has left.
+    fn finish(&mut self) {
+        let is_over = match self.master {
+            Way::Closed => !self.processes.values().any(|held| *held == Held::Here),
+            // Nobody has found a master who could say when the memory of the dead may go.
+            Way::Unknown => self.is_alone || self.have_all_ended(),
+            Way::Open => false,
+        };
+        if is_over && !self.is_done {
+            self.is_done = true;
+            self.actions.push_back(Action::Done);
+        }
+    }
+
+    fn have_all_ended(&self) -> bool {
+        !self.processes.is_empty() && self.processes.values().all(|held| *held == Held::Ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
+    const ZERO: ProcessId = ProcessId { rank: Rank(0), incarnation: everfold_protocol::Incarnation(0) };
+
+    fn after(agent: &mut Agent, event: Event) -> Vec<Action> {
+        agent.handle(event);
+        core::iter::from_fn(|| agent.poll_action()).collect()
+    }
+
+    #[test]
+    fn the_agent_of_rank_0_hosts_the_master_once() {
+        let mut agent = Agent::new();
+        assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Welcome(ONE)]);
+        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster, Action::Welcome(ZERO)]);
+        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Refuse(ZERO)], "its place is taken");
+        assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Code(1))), []);
+        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Welcome(ZERO)], "it has come back");
+    }
+
+    #[test]
+    fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
+        let mut agent = Agent::new();
+        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(ZERO));
+        let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9))), [], "there is no master yet");
+        let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
+        assert_eq!(after(&mut agent, Event::MasterFound), told);
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "it ends once");
+        assert!(agent.holds(ONE));
+        let forget = |process| Event::Master(ToAgent::Forget { process });
+        assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE)]);
+        assert_eq!(after(&mut agent, forget(ZERO)), [], "it is connected, and may be read");
+        assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
+        assert_eq!(after(&mut agent, Event::HungUp(ZERO)), [Action::Done]);
+        assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Refuse(ONE)]);
+    }
+
+    #[test]
+    fn an_agent_that_nobody_needs_ends() {
+        let mut agent = Agent::new();
+        assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+        let mut agent = Agent::new();
+        after(&mut agent, Event::Hailed(ONE));
+        assert_eq!(after(&mut agent, Event::Alone), [], "somebody has come");
+        assert_eq!(after(&mut agent, Event::HungUp(ONE)), [], "it may live on");
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [Action::Done], "all have ended");
+    }
+}

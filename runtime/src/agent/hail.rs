@@ -1,0 +1,106 @@
+//! How a rank finds the agent of its host, and hands its memory over.
+
+use std::{io, net::IpAddr, os::fd::OwnedFd};
+
+use everfold_master::Policy;
+use everfold_protocol::{
+    AgentId, JobId, ProcessId,
+    message::{AgentRef, RegionRef},
+};
+use tokio::{net::UnixStream, time::Instant};
+
+use super::{
+    line::{Answer, Hail, Line, NoAgent, Serve, Serving},
+    start,
+};
+use crate::{
+    launch::Environment,
+    memory::region::Region,
+    transport::handshake::{self, HandshakeError, Key, Purpose},
+};
+
+/// Why a rank has no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum HailError {
+    /// There is none, and none can be started.
+    #[error("no agent: {0}")]
+    NotFound(io::Error),
+    /// The process that listens there does not belong to the job, or the connection broke.
+    #[error("the agent of this host refuses this process: {0}")]
+    Handshake(#[from] HandshakeError),
+    /// It takes this process not in.
+    #[error("the agent of this host does not take this process in: {0}")]
+    Refused(#[from] NoAgent),
+}
+
+impl From<io::Error> for HailError {
+    fn from(error: io::Error) -> Self {
+        Self::Handshake(error.into())
+    }
+}
+
+/// The agent of this process's host. The agent holds the memory of this process as long as it is needed; when
+/// this is dropped, the agent knows that the process has left.
+#[derive(Debug)]
+pub(crate) struct OwnAgent {
+    line: Line,
+    id: AgentId,
+}
+
+/// What a rank tells its agent of itself.
+pub(crate) struct About<'a> {
+    pub key: &'a Key,
+    pub job: JobId,
+    pub process: ProcessId,
+    pub size: u32,
+    pub policy: Policy,
+    pub region: Option<&'a Region>,
+    /// Whether the job may have a board.
+    pub board: bool,
+}
+
+/// Finds the agent of this host, or starts one, and hands it this process's memory. Returns the board, too,
+/// if this process is to show it to the others.
+///
+/// # Errors
+/// See [`HailError`].
+pub(crate) async fn hail(
+    environment: &Environment,
+    about: About<'_>,
+    deadline: Instant,
+) -> Result<(OwnAgent, Option<OwnedFd>), HailError> {
+    let About { key, job, process, size, policy, region, board } = about;
+    let mut stream = start::find(environment, deadline).await.map_err(HailError::NotFound)?;
+    let seals = handshake::connect(&mut stream, key, job, process, Purpose::Hail).await?;
+    let mut line = Line::new(stream, seals);
+    let handle: Option<RegionRef> = region.map(Region::handle);
+    line.tell(&Hail { size, region: handle, policy, board }).await?;
+    if let Some(region) = region {
+        line.hand_over(region.file()).await?;
+    }
+    let welcome = line.hear::<Answer>().await??;
+    let board = if welcome.board { Some(line.take().await?) } else { None };
+    Ok((OwnAgent { line, id: welcome.id }, board))
+}
+
+impl OwnAgent {
+    /// Lets the agent serve this host's memory to others, to whom this host has that address.
+    ///
+    /// # Errors
+    /// It cannot listen there, or is gone.
+    pub async fn serve(&mut self, ip: IpAddr) -> Result<AgentRef, HailError> {
+        self.line.tell(&Serve { ip }).await?;
+        let Serving { address } = self.line.hear().await?;
+        let address = address.map_err(|reason| HailError::NotFound(io::Error::other(reason)))?;
+        Ok(AgentRef { id: self.id, address })
+    }
+}
+
+/// Whether a process of this user is at the other end.
+pub(super) fn is_own(stream: &UnixStream) -> io::Result<()> {
+    let user = stream.peer_cred()?.uid();
+    match user == nix::unistd::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("it belongs to user {user}"))),
+    }
+}

@@ -1,0 +1,462 @@
+//! The thread of a host's agent: lets its machine act on sockets, memory and processes.
+
+use std::{
+    fs, io,
+    net::{IpAddr, SocketAddr},
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
+    },
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use everfold_agent::{Action, Agent, Event};
+use everfold_protocol::{
+    AgentId, Epoch, JobId, ProcessId,
+    message::{Ending, FromAgent, Header, MASTER, RegionRef, ToAgent},
+    spec::Limits,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::{UnixListener, UnixStream},
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    hail::is_own,
+    line::{Answer, Hail, Line, NoAgent, Serve, Serving, Welcome},
+    remains::Remains,
+};
+use crate::{
+    descriptors::{self, patiently},
+    master::{MasterConfig, MasterThread},
+    memory::{board::OwnBoard, peer_region::PeerRegion},
+    transport::{
+        control::{Address, Listener, connect, connect_until},
+        handshake::{self, HandshakeError, Key, Purpose},
+        line::{Inlet, Outlet, register},
+        lobby::{self, Lobby},
+        tcp,
+    },
+};
+
+/// How long an agent that ranks have started waits for the first of them, and looks for the master.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Processes of one host for which connections wait that have proved nothing yet.
+const RANKS_EXPECTED: u32 = 1024;
+
+/// What an agent must know of its job.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Where it listens: a name in the abstract namespace of Unix sockets.
+    pub name: String,
+    /// Which job.
+    pub job: JobId,
+    /// Its secret.
+    pub key: Key,
+    /// Where the master listens, or is to listen if rank 0 comes to this agent.
+    pub rendezvous: Address,
+    /// Whether its process has started the ranks, and [tells](AgentThread::ended) how they end.
+    pub is_parent: bool,
+}
+
+/// An agent and the thread on which it lives.
+#[derive(Debug)]
+pub struct AgentThread {
+    input: mpsc::UnboundedSender<Input>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentThread {
+    /// Listens for the ranks of this host.
+    ///
+    /// # Errors
+    /// The name is taken, or what the system says.
+    pub fn start(config: AgentConfig) -> io::Result<Self> {
+        let listener = StdUnixListener::bind_addr(&UnixAddr::from_abstract_name(&config.name)?)?;
+        listener.set_nonblocking(true)?;
+        let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
+        let (input, inputs) = mpsc::unbounded_channel();
+        let from_others = input.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                let host = Host::new(id, config, from_others);
+                match UnixListener::from_std(listener) {
+                    Ok(listener) => host.run(listener, inputs).await,
+                    Err(error) => tracing::error!(%error, "the agent cannot listen"),
+                }
+            });
+        })?;
+        Ok(Self { input, thread: Some(thread) })
+    }
+
+    /// Takes in how a process has ended that this process has started.
+    pub fn ended(&self, process: ProcessId, ending: Ending) {
+        let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
+    }
+
+    /// Ends the agent, and the master if it is here: no process of the job is left.
+    pub fn finish(&self) {
+        let _ = self.input.send(Input::Finish);
+    }
+}
+
+impl Drop for AgentThread {
+    /// Waits until nobody needs the agent.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the system end other processes first if memory is short, where that is allowed.
+pub(super) fn be_hard_to_kill() {
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-900") {
+        tracing::debug!(%error, "the system may end the agent if memory is short");
+    }
+}
+
+/// Something that the agent's thread is told.
+enum Input {
+    Hailed(Box<Caller>),
+    Serve(IpAddr, oneshot::Sender<Serving>),
+    MasterFound(Outlet<FromAgent>),
+    Event(Event),
+    Finish,
+}
+
+/// A process that wants to be taken in.
+struct Caller {
+    process: ProcessId,
+    hail: Hail,
+    region: Option<(OwnedFd, RegionRef)>,
+    /// Tells when it has ended.
+    end: Option<OwnedFd>,
+    answer: oneshot::Sender<(Answer, Option<Arc<OwnBoard>>)>,
+}
+
+struct Host {
+    id: AgentId,
+    config: Arc<AgentConfig>,
+    machine: Agent,
+    remains: Arc<Remains>,
+    input: mpsc::UnboundedSender<Input>,
+    /// The process that is being taken in.
+    caller: Option<Box<Caller>>,
+    /// Where the memory of this host is served, once somebody has asked for it.
+    address: Option<SocketAddr>,
+    to_master: Option<Outlet<FromAgent>>,
+    master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    /// Why the master cannot be here.
+    no_master: Option<NoAgent>,
+}
+
+impl Host {
+    fn new(id: AgentId, config: AgentConfig, input: mpsc::UnboundedSender<Input>) -> Self {
+        Self {
+            id,
+            config: Arc::new(config),
+            machine: Agent::new(),
+            remains: Arc::default(),
+            input,
+            caller: None,
+            address: None,
+            to_master: None,
+            master: None,
+            no_master: None,
+        }
+    }
+
+    async fn run(mut self, listener: UnixListener, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        let accepting = tokio::spawn(accept(listener, self.config.clone(), self.input.clone()));
+        let alone = tokio::time::sleep(PATIENCE);
+        let mut alone = std::pin::pin!(alone);
+        let mut waits = !self.config.is_parent;
+        while !self.machine.is_done() {
+            let input = tokio::select! {
+                input = inputs.recv() => input,
+                () = &mut alone, if waits => {
+                    waits = false;
+                    Some(Input::Event(Event::Alone))
+                }
+            };
+            match input {
+                None | Some(Input::Finish) => break,
+                Some(input) => self.take(input).await,
+            }
+        }
+        accepting.abort();
+        if let Some((master, _)) = self.master.take() {
+            master.abandon();
+        }
+    }
+
+    async fn take(&mut self, input: Input) {
+        match input {
+            Input::Hailed(caller) => {
+                let process = caller.process;
+                self.caller = Some(caller);
+                self.handle(Event::Hailed(process));
+            }
+            Input::Serve(ip, answer) => {
+                let address = self.serve(ip).await;
+                let address = address.map(|port| SocketAddr::from((ip, port)).to_string());
+                let _ = answer.send(Serving { address: address.map_err(|error| error.to_string()) });
+            }
+            Input::MasterFound(outlet) => {
+                self.to_master = Some(outlet);
+                self.handle(Event::MasterFound);
+            }
+            Input::Event(event) => self.handle(event),
+            Input::Finish => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.machine.handle(event);
+        while let Some(action) = self.machine.poll_action() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::HostMaster => self.host_master(),
+            Action::Welcome(process) => self.welcome(process),
+            Action::Refuse(_) => {
+                if let Some(caller) = self.caller.take() {
+                    let _ = caller.answer.send((Err(NoAgent::PlaceTaken), None));
+                }
+            }
+            Action::Tell(message) => self.tell(message),
+            Action::Release(process) => self.remains.release(process),
+            Action::Done => {}
+        }
+    }
+
+    /// Runs the master here, as the process that is being taken in has it.
+    fn host_master(&mut self) {
+        let Some(Caller { hail: Hail { size, policy, board, .. }, .. }) = self.caller.as_deref() else {
+            return;
+        };
+        let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
+        let AgentConfig { job, key, rendezvous, .. } = &*self.config;
+        let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
+        let config =
+            MasterConfig { job, key, size: *size, rendezvous, policy: *policy, board: board.clone() };
+        match MasterThread::start(config) {
+            Ok(master) => self.master = Some((master, board)),
+            Err(error) => {
+                let (reason, code) = (error.to_string(), error.raw_os_error());
+                self.no_master = Some(NoAgent::CannotListen { reason, code });
+            }
+        }
+    }
+
+    fn welcome(&mut self, process: ProcessId) {
+        let Some(caller) = self.caller.take() else { return };
+        let Caller { region, end, answer, .. } = *caller;
+        let is_first = process.rank == everfold_agent::FIRST_RANK;
+        if let Some(refusal) = self.no_master.clone().filter(|_| is_first) {
+            let _ = answer.send((Err(refusal), None));
+            return;
+        }
+        if let Some((file, region)) = region {
+            match PeerRegion::adopt(file, &region) {
+                Ok(region) => self.remains.hold(process, region),
+                Err(error) => tracing::warn!(%process, %error, "cannot hold its memory"),
+            }
+        }
+        if let Some(end) = end {
+            tokio::spawn(watch(process, end, self.input.clone()));
+        }
+        let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
+        let _ = answer.send((Ok(Welcome { id: self.id, board: board.is_some() }), board));
+    }
+
+    fn tell(&mut self, message: FromAgent) {
+        let Some(outlet) = &mut self.to_master else { return };
+        outlet.push(message);
+        let header = Header { job: self.config.job, epoch: Epoch(0), sender: MASTER };
+        if let Err(error) = outlet.send(&header, Limits::default().frame_bytes_max) {
+            tracing::error!(%error, "cannot tell the master");
+        }
+    }
+
+    /// Serves the memory of this host at that address, and looks for the master, from the first time on.
+    /// Returns the port.
+    async fn serve(&mut self, ip: IpAddr) -> io::Result<u16> {
+        if let Some(address) = self.address {
+            return Ok(address.port());
+        }
+        let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
+        let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        self.address = Some(address);
+        tokio::spawn(serve(listener, self.config.clone(), self.remains.clone()));
+        tokio::spawn(attend_master(self.id, self.config.clone(), self.input.clone()));
+        Ok(address.port())
+    }
+}
+
+/// Waits until a process has ended.
+async fn watch(process: ProcessId, end: OwnedFd, input: mpsc::UnboundedSender<Input>) {
+    let end = Arc::new(end);
+    let watched = patiently(|| register(&end, Interest::READABLE)).await;
+    match watched {
+        Ok(watched) => {
+            let ended: io::Result<_> = AsyncFd::readable(&watched).await.map(drop);
+            if ended.is_ok() {
+                let _ = input.send(Input::Event(Event::Ended(process, Ending::Unknown)));
+            }
+        }
+        Err(error) => tracing::warn!(%process, %error, "cannot see its end"),
+    }
+}
+
+/// What becomes readable when the process at the other end of `stream` has ended.
+fn end_of(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let pid = stream.peer_cred()?.pid().ok_or(io::ErrorKind::NotFound)?;
+    // SAFETY: this call takes plain integers.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+    match descriptor {
+        // SAFETY: the system has just opened it for this process, and nobody else knows of it.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+async fn accept(listener: UnixListener, config: Arc<AgentConfig>, input: mpsc::UnboundedSender<Input>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (config, input) = (config.clone(), input.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = attend(stream, &config, &input).await {
+                        tracing::debug!(%error, "dropped a connection");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(descriptors::PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one process of this host until it hangs up.
+async fn attend(
+    mut stream: UnixStream,
+    config: &AgentConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) -> Result<(), HandshakeError> {
+    is_own(&stream)?;
+    let (hello, seals) = handshake::accept(&mut stream, &config.key, config.job).await?;
+    let process = hello.process;
+    if hello.purpose != Purpose::Hail {
+        return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
+    }
+    let end = if config.is_parent { None } else { Some(end_of(&stream)?) };
+    let mut line = Line::new(stream, seals);
+    let hail: Hail = line.hear().await?;
+    let region = match hail.region {
+        Some(region) => Some((line.take().await?, region)),
+        None => None,
+    };
+    let (answer, answered) = oneshot::channel();
+    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
+    let Ok((answer, board)) = answered.await else { return Ok(()) };
+    line.tell(&answer).await?;
+    if answer.is_err() {
+        return Ok(());
+    }
+    if let Some(board) = board {
+        line.hand_over(board.file()).await?;
+    }
+    while let Ok(Serve { ip }) = line.hear().await {
+        let (answer, answered) = oneshot::channel();
+        let _ = input.send(Input::Serve(ip, answer));
+        if let Ok(serving) = answered.await {
+            line.tell(&serving).await?;
+        }
+    }
+    let _ = input.send(Input::Event(Event::HungUp(process)));
+    Ok(())
+}
+
+/// Serves what processes of this host have left.
+async fn serve(listener: Listener, config: Arc<AgentConfig>, remains: Arc<Remains>) {
+    let lobby = Lobby::for_job(RANKS_EXPECTED);
+    loop {
+        let (mut stream, guest) = lobby.next(&listener).await;
+        let (config, remains) = (config.clone(), remains.clone());
+        tokio::spawn(async move {
+            let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
+                Ok(proved) => proved,
+                Err(error) => return tracing::debug!(%error, "dropped a connection"),
+            };
+            let left = match hello.purpose {
+                Purpose::Remains(process) => remains.of(process),
+                _ => None,
+            };
+            let Some(left) = left else {
+                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "nothing is left here");
+            };
+            if let Err(error) = tcp::serve(stream, seals, left).await {
+                tracing::debug!(%error, "dropped a connection");
+            }
+        });
+    }
+}
+
+/// Finds the master, and hears it until it says nothing more.
+async fn attend_master(id: AgentId, config: Arc<AgentConfig>, input: mpsc::UnboundedSender<Input>) {
+    if let Err(error) = hear_master(id, &config, &input).await {
+        tracing::debug!(%error, "no connection to the master");
+    }
+    let _ = input.send(Input::Event(Event::MasterLost));
+}
+
+async fn hear_master(
+    id: AgentId,
+    config: &AgentConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) -> Result<(), HandshakeError> {
+    let AgentConfig { rendezvous, key, job, .. } = config;
+    let first = connect_until(rendezvous, Instant::now() + PATIENCE).await?;
+    let first = Mutex::new(Some(first));
+    let knock = || {
+        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        async move {
+            match first {
+                Some(first) => Ok(first),
+                None => connect(rendezvous).await,
+            }
+        }
+    };
+    let (stream, seals) = lobby::knock(knock, key, *job, MASTER, Purpose::Agent(id)).await?;
+    let socket = Arc::new(stream.into_socket()?);
+    let inlet = Inlet::new(socket.clone(), seals.inward);
+    let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward)));
+    let line = patiently(|| inlet.register()).await?;
+    loop {
+        let mut ready = line.readable().await?;
+        let frame = |_: Header, messages: Vec<ToAgent>| {
+            for message in messages {
+                let _ = input.send(Input::Event(Event::Master(message)));
+            }
+        };
+        match inlet.hear(Limits::default().frame_bytes_max, frame) {
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => ready.clear_ready(),
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The agent of a host: what holds the memory of the host's processes, hears how they end, and on one host
+//! runs the master.
+//!
+//! The agent's process is the one that starts the ranks, or one that the first rank on a host
+//! [starts](start) for all of them. Its machine is [`everfold_agent::Agent`].
+//!
+//! | module | holds |
+//! |---|---|
+//! | `host` | the agent's thread |
+//! | `hail` | how a rank finds its agent and hands its memory over |
+//! | `line` | what the two say to each other |
+//! | `remains` | the memory that processes have handed over, served to other hosts |
+//! | [`start`] | how a rank starts an agent where there is none |
+
+mod hail;
+mod host;
+mod line;
+mod remains;
+pub mod start;
+
+pub(crate) use self::hail::{About, OwnAgent, hail};
+pub use self::{
+    hail::HailError,
+    host::{AgentConfig, AgentThread},
+    line::NoAgent,
+};

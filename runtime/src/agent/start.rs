@@ -1,0 +1,172 @@
+//! How a rank finds the agent of its host, and starts one where there is none.
+//!
+//! A rank whose launcher is everfold's is told where its agent listens. Others look at a name in the abstract
+//! namespace of Unix sockets that only this job has: it is made of the job and its secret. The first rank
+//! that finds nobody there starts an agent for all ranks of its host, which outlives it.
+//!
+//! Such an agent is this program once more. It becomes the agent before `main` begins, so that nothing of the
+//! program runs: neither does it read the program's arguments, nor does it call MPI once more under the
+//! rank's name.
+
+use std::{
+    io::{self, Read, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            net::{SocketAddr, UnixDatagram, UnixStream as StdUnixStream},
+            process::CommandExt,
+        },
+    },
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nix::unistd::setsid;
+use tokio::{net::UnixStream, time::Instant};
+
+use super::{
+    hail::is_own,
+    host::{AgentConfig, AgentThread},
+};
+use crate::{
+    launch::{Environment, environment},
+    transport::{control::Address, handshake::Key, shm},
+};
+
+/// Set in a process that is to become an agent: the name of its socket.
+const BECOME_AGENT: &str = "EVERFOLD_BECOME_AGENT";
+
+/// How long a rank waits before it looks again for an agent that another one is starting.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The name at which the ranks of a host find an agent that one of them has started.
+fn common_name(environment: &Environment) -> String {
+    let Environment { job, secret, rendezvous, .. } = environment;
+    // Ranks that cannot open each other's memory, such as those of other containers, have other agents.
+    let host = shm::host_id().unwrap_or_default();
+    let place = format!("{rendezvous} {} {host:x}", job.0);
+    format!("everfold-agent-{}", &blake3::keyed_hash(secret.bytes(), place.as_bytes()).to_hex()[..32])
+}
+
+/// Connects to the agent of this host, if need be after starting it.
+///
+/// # Errors
+/// It cannot be started, or does not answer until `deadline`.
+pub(super) async fn find(environment: &Environment, deadline: Instant) -> io::Result<UnixStream> {
+    let told = environment.agent.as_deref();
+    let name = told.map_or_else(|| common_name(environment), str::to_owned);
+    loop {
+        let error = match connect(&name) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if told.is_some() => return Err(error),
+            Err(error) => error,
+        };
+        // Only one rank of a host starts it.
+        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("{name}-start"))?) {
+            Ok(_starting) => {
+                if connect(&name).is_err() {
+                    let (environment, name) = (environment.clone(), name.clone());
+                    let started = tokio::task::spawn_blocking(move || start(&environment, &name));
+                    started.await.map_err(io::Error::other)??;
+                }
+            }
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            Err(_) => return Err(error),
+        }
+    }
+}
+
+fn connect(name: &str) -> io::Result<UnixStream> {
+    let stream = StdUnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
+    is_own(&stream)?;
+    Ok(stream)
+}
+
+/// Starts an agent, and waits until it listens.
+fn start(environment: &Environment, name: &str) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("everfold-agent")
+        .envs(environment.variables())
+        .env(BECOME_AGENT, name)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    // SAFETY: between fork and exec this makes one system call and allocates nothing.
+    unsafe {
+        // Signals to the ranks' group, as from a terminal, are not meant for it.
+        command.pre_exec(|| setsid().map(drop).map_err(io::Error::from));
+    }
+    let mut agent = command.spawn()?;
+    let mut ready = [0];
+    let heard = agent.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut ready))?;
+    match heard {
+        0 => {
+            let status = agent.wait()?;
+            Err(io::Error::other(format!("an agent was started and ended at once ({status})")))
+        }
+        _ => {
+            // It outlives this process; should it end before, nobody has to ask how.
+            std::thread::Builder::new().name("everfold-wait".to_owned()).stack_size(64 << 10).spawn(
+                move || {
+                    let _ = agent.wait();
+                },
+            )?;
+            Ok(())
+        }
+    }
+}
+
+/// Looks whether this process is to be an agent. The system calls it before `main`.
+extern "C" fn before_main() {
+    // Not through `std`, which is not set up yet in the other processes, where nothing is to be done.
+    // SAFETY: the name ends with a zero, and no other thread runs yet.
+    let is_meant = !unsafe { libc::getenv(c"EVERFOLD_BECOME_AGENT".as_ptr()) }.is_null();
+    if is_meant {
+        let code = match run() {
+            Ok(()) => 0,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "everfold: the agent of this host cannot run: {error}");
+                1
+            }
+        };
+        std::process::exit(code);
+    }
+}
+
+// SAFETY: the system calls what is listed here once, without arguments that matter, when all that it needs of
+// the C library is set up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+/// Is the agent, until nobody needs it.
+fn run() -> io::Result<()> {
+    // What `std` does before `main`: writing to a peer that is gone is an error, and no signal.
+    // SAFETY: no other thread runs yet.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let name = std::env::var(BECOME_AGENT).map_err(io::Error::other)?;
+    let found = environment::detect(|variable| std::env::var(variable).ok()).map_err(io::Error::other)?;
+    let environment = found.ok_or_else(|| io::Error::other("its environment describes no job"))?;
+    let rendezvous: Address = environment.rendezvous.parse().map_err(io::Error::other)?;
+    let key = Key(*environment.secret.bytes());
+    crate::descriptors::raise_limit();
+    super::host::be_hard_to_kill();
+    let config = AgentConfig { name, job: environment.job, key, rendezvous, is_parent: false };
+    let agent = AgentThread::start(config)?;
+    say_ready()?;
+    drop(agent);
+    Ok(())
+}
+
+/// Tells the rank that has started this agent, and keeps nobody waiting for the end of this output.
+fn say_ready() -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(b"!")?;
+    stdout.flush()?;
+    let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdout(&nowhere)?;
+    Ok(())
+}
