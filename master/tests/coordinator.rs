@@ -34,7 +34,17 @@ fn job() -> (Arc<Board<Words>>, Coordinator<Words>) {
     for rank in 0..RANKS {
         let process = ProcessId::first(Rank(rank));
         let (address, domain, board) = (String::new(), None, (rank == 0).then_some(1));
-        let peer = Peer { process, host: 1, pid: 0, region: None, bell: Some(1), board, address, domain };
+        let peer = Peer {
+            process,
+            host: 1,
+            pid: 0,
+            region: None,
+            bell: Some(1),
+            board,
+            address,
+            domain,
+            agent: None,
+        };
         tell(&mut coordinator, rank, ToMaster::Join { peer, size: RANKS });
     }
     assert!(coordinator.has_board());

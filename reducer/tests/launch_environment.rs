@@ -50,6 +50,7 @@ fn our_own_variables_describe_a_job() {
         secret: Secret::from_hex(HEX).unwrap(),
         rendezvous: "unix:@there".to_owned(),
         transport: Transport::Shm,
+        agent: None,
     };
     assert_eq!(environment, expected);
 }
@@ -65,6 +66,7 @@ fn what_is_written_is_read_back() {
             secret: Secret::generate().unwrap(),
             rendezvous: "tcp:[::1]:9".to_owned(),
             transport,
+            agent: Some("everfold-agent-7".to_owned()),
         };
         let variables = environment.variables();
         let found =

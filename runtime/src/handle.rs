@@ -87,7 +87,8 @@ impl Handle {
         let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
-        let shared = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, tried);
+        let shared =
+            Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, (self.apart, tried));
         let is_closed = |shared: &Result<_, ShareError>| match shared {
             // Who has left shows nothing any more.
             Err(ShareError::NoWindow(_)) => self.driver.gone(),

@@ -100,18 +100,23 @@ impl AgentThread {
         let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
     }
 
-    /// Ends the agent, and the master if it is here: no process of the job is left.
-    pub fn finish(&self) {
-        let _ = self.input.send(Input::Finish);
+    /// Waits until nobody needs the agent.
+    pub fn outlast(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
 impl Drop for AgentThread {
-    /// Waits until nobody needs the agent.
+    /// Ends the agent, and the master if it is here: no process of the job is left.
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.input.send(Input::Finish);
+        self.join();
     }
 }
 

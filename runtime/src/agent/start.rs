@@ -157,7 +157,7 @@ fn run() -> io::Result<()> {
     let config = AgentConfig { name, job: environment.job, key, rendezvous, is_parent: false };
     let agent = AgentThread::start(config)?;
     say_ready()?;
-    drop(agent);
+    agent.outlast();
     Ok(())
 }
 

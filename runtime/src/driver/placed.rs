@@ -99,7 +99,7 @@ impl Driver {
             body,
             &self.windows,
             &limits,
-            false,
+            (false, false),
         ) {
             Err(error) => {
                 answer(to, Err(error.into()));

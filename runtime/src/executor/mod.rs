@@ -37,7 +37,7 @@ use crate::{
     keeper::{self, Keeper},
     kernel::Accumulate,
     memory::{
-        buffer::{Buffer, Memory, Unavailable},
+        buffer::{Buffer, Memory, Sheltered, Unavailable},
         window::{Content, Windows},
     },
 };
@@ -87,7 +87,18 @@ impl Shown {
         if bytes.len() as u64 <= self.inline_bytes_max {
             Ok(Data::Inline(bytes.into()))
         } else {
-            self.publish(Content::Encoded(bytes.into()))
+            self.publish(Content::Encoded(self.sheltered(bytes)))
+        }
+    }
+
+    /// Puts encoded bytes where they outlive this process, if there is room.
+    fn sheltered(&self, bytes: Vec<u8>) -> Bytes {
+        match self.windows.region().and_then(|region| region.allocate(bytes.len())) {
+            Some(mut block) => {
+                block.bytes_mut().copy_from_slice(&bytes);
+                Bytes::from_owner(block)
+            }
+            None => bytes.into(),
         }
     }
 
@@ -188,7 +199,8 @@ pub enum ShareError {
 
 impl Share {
     /// Makes `body` this rank's original: readable for peers unless this rank is the root. `may_come_back`:
-    /// it may have to be [renewed](Self::renew).
+    /// it may have to be [renewed](Self::renew). `apart`: others read it from other hosts, so that it costs
+    /// little beside that to copy it where it outlives this process.
     ///
     /// # Errors
     /// The body cannot be encoded, or no window is free.
@@ -198,7 +210,7 @@ impl Share {
         body: Body,
         windows: &Arc<Windows>,
         limits: &Limits,
-        may_come_back: bool,
+        (apart, may_come_back): (bool, bool),
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
         let inline_bytes_max = limits.inline_bytes_max;
@@ -210,6 +222,12 @@ impl Share {
                 let in_place = private || inline;
                 let saves = (inline && !private) || (private && may_come_back);
                 saved = saves.then(|| Bytes::copy_from_slice(memory.bytes()));
+                let memory = match windows.region() {
+                    Some(region) if apart && !in_place && memory.region_offset().is_none() => {
+                        Sheltered::new(memory, region).map_or_else(|memory| memory, |it| Box::new(it) as _)
+                    }
+                    _ => memory,
+                };
                 let original = Buffer::new(memory);
                 let data = match &saved {
                     Some(bytes) if !private => Data::Inline(bytes.clone()),
@@ -323,7 +341,7 @@ impl Share {
     ) -> Result<Arc<Buffer>, ExecutionError> {
         self.shown.release(|window| self.shown.windows.shows(window, &result));
         result.idle().await;
-        if result.region_offset().is_some() && original.region_offset().is_some() {
+        if result.is_block() && original.is_block() {
             return Ok(result);
         }
         let copy = move || {

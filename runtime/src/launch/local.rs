@@ -195,8 +195,6 @@ impl Local {
             while let Some(ended) = ranks.join_next().await {
                 ended.expect("attending to a rank neither panics nor is aborted");
             }
-            // Nobody is left whom it could serve.
-            agent.finish();
             if output.finish().await {
                 // After all failures of processes, which count first.
                 let _ = first_failure.set(OUTPUT_LOST);

@@ -15,7 +15,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::region::Block;
+use super::region::{Block, Region};
 
 /// Memory that holds the elements of an array, allocated by the application or by everfold.
 pub trait Memory: Any + Send + Sync {
@@ -26,6 +26,10 @@ pub trait Memory: Any + Send + Sync {
     /// Where it lies in this process's region of shared memory, if it does.
     fn region_offset(&self) -> Option<u64> {
         None
+    }
+    /// Whether any other block of the region does as well.
+    fn is_block(&self) -> bool {
+        false
     }
     /// The owner under its own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
@@ -58,8 +62,52 @@ impl Memory for Block {
         Some(self.offset())
     }
 
+    fn is_block(&self) -> bool {
+        true
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+/// Memory of the application that is copied into a block, so that it outlives this process. It gets back what
+/// the block holds in the end.
+pub(crate) struct Sheltered {
+    block: Block,
+    owner: Box<dyn Memory>,
+}
+
+impl Sheltered {
+    /// Copies `owner` into the region, if there is room.
+    pub fn new(owner: Box<dyn Memory>, region: &Arc<Region>) -> Result<Self, Box<dyn Memory>> {
+        match region.allocate(owner.bytes().len()) {
+            Some(mut block) => {
+                block.bytes_mut().copy_from_slice(owner.bytes());
+                Ok(Self { block, owner })
+            }
+            None => Err(owner),
+        }
+    }
+}
+
+impl Memory for Sheltered {
+    fn bytes(&self) -> &[u8] {
+        self.block.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.block.bytes_mut()
+    }
+
+    fn region_offset(&self) -> Option<u64> {
+        Some(self.block.offset())
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        let Self { block, mut owner } = *self;
+        owner.bytes_mut().copy_from_slice(block.bytes());
+        owner.into_any()
     }
 }
 
@@ -123,6 +171,11 @@ impl Buffer {
     /// Where it lies in this process's region, if it does.
     pub fn region_offset(&self) -> Option<u64> {
         self.region_offset
+    }
+
+    /// Whether its owner takes any other block as well.
+    pub fn is_block(&self) -> bool {
+        self.owner.is_block()
     }
 
     /// Address of the first byte in this process.

@@ -128,6 +128,12 @@ impl Region {
         })
     }
 
+    /// Where `bytes` lie in this region, if they do.
+    pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+        let offset = (bytes.as_ptr() as usize).checked_sub(self.mapping.at(0).as_ptr() as usize)?;
+        (offset < self.mapping.len()).then_some(offset as u64)
+    }
+
     /// The generation counter `slot`.
     pub fn generation(&self, slot: usize) -> &AtomicU64 {
         self.mapping.generation(slot)
@@ -220,6 +226,12 @@ impl Block {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 

@@ -139,8 +139,10 @@ impl Windows {
                 (buffer.len() as u64, None, place)
             }
             Content::Encoded(bytes) => {
-                let address = bytes.as_ptr() as u64;
-                let place = self.region.as_ref().map_or(Place::Served, |_| Place::Memory(address));
+                let place = self.region.as_ref().map_or(Place::Served, |region| {
+                    let offset = region.offset_of(bytes).map(RegionOffset);
+                    offset.map_or(Place::Memory(bytes.as_ptr() as u64), Place::Region)
+                });
                 (bytes.len() as u64, Some(xxh3_64(bytes)), place)
             }
             Content::Kept(kept) => (kept.bytes, None, Place::Served),

@@ -499,7 +499,11 @@ async fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{buffer::Buffer, window::Content};
+
+    use crate::memory::{
+        buffer::Buffer,
+        window::{Content, Windows},
+    };
 
     #[test]
     fn what_brings_nothing_is_given_up_only_if_somebody_waits() {
@@ -540,7 +544,7 @@ mod tests {
             for start in 0..RANGES {
                 let range = ByteRange { start, len: 1 };
                 let (window, generation) = (window.window, window.generation);
-                let request = Request { number: start, window, generation, range };
+                let request = Request { number: start, window, generation, range, at: None };
                 let mut bytes = Vec::new();
                 frame::encode_into(&request, FRAME_BYTES_MAX, &mut seal, &mut bytes).unwrap();
                 reader.write_all(&bytes).await.unwrap();
