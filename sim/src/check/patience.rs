@@ -63,7 +63,9 @@ impl Suspects<'_> {
     fn detection(&self) -> Duration {
         let interval = self.world.settings().policy.limits.ping_interval;
         let hinders = |fault: &&Fault| {
-            matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
+            let of_agent = matches!(fault.what, Trouble::FreezeAgent(_) | Trouble::StarveAgent { .. });
+            let of_rank = matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. });
+            of_agent || of_rank || matches!(fault.what, Trouble::Cut { .. })
         };
         let hindered_us = self.schedule.faults.iter().filter(hinders).map(|fault| fault.lasts_us).sum();
         let silence = interval * 3 + Duration::from_micros(hindered_us) * 2;

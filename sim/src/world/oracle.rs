@@ -110,12 +110,14 @@ impl World {
         self.facts.failed.contains_key(&rank)
     }
 
-    /// Whether the memory of `rank`, which has failed, is there for all of a group that is on its host.
+    /// Whether the memory of `rank`, which has failed, is there: for everybody, if its agent holds it, or for
+    /// all of a group that is on its host.
     fn has_remains(&self, rank: Rank, reduction: ReductionId) -> bool {
         let group = self.process(rank).shares.get(&reduction).map(|share| &share.spec.group);
         let host = self.settings.host(rank);
         let is_here = |group: &Path| group.iter().all(|other| self.settings.host(other) == host);
-        self.facts.has_hung_up(rank) && group.is_some_and(is_here)
+        let is_mapped = || !self.facts.hosts_lost.contains_key(&host) && group.is_some_and(is_here);
+        self.facts.has_left_memory(rank) && (self.facts.is_held(host, rank) || is_mapped())
     }
 
     /// Whether the contribution of `rank`, which has failed, can be read in what it has left.
