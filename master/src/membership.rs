@@ -167,8 +167,7 @@ impl Membership {
 
     /// Declares those of `processes` failed that take part, and starts a new epoch with each. Returns which.
     pub fn fail(&mut self, processes: &[ProcessId], evidence: Evidence) -> Vec<ProcessId> {
-        let takes_part =
-            |it: &ProcessId| self.alive(it.rank).is_some_and(|peer| peer.process == *it);
+        let takes_part = |it: &ProcessId| self.alive(it.rank).is_some_and(|peer| peer.process == *it);
         let failed: Vec<ProcessId> = processes.iter().copied().filter(takes_part).collect();
         for process in &failed {
             self.change(process.rank, State::Failed(evidence));

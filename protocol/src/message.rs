@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::id::ByteRange;
 use crate::{
     id::{
-        AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
-        SegmentIndex, TaskId, WindowId,
+        AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
+        SegmentId, SegmentIndex, TaskId, WindowId,
     },
     path::Path,
     report::{Refusal, Report},

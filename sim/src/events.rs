@@ -170,10 +170,7 @@ impl Happening {
 
     /// Whether the master hears it.
     pub fn is_for_master(&self) -> bool {
-        matches!(
-            self,
-            Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_)
-        )
+        matches!(self, Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_))
     }
 
     /// Whether it comes from the process's own clock.

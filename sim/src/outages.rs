@@ -27,7 +27,13 @@ impl Outages {
     /// A network that carries everything.
     pub fn new(settings: &Settings) -> Self {
         let hosts = (0..settings.ranks).map(|rank| settings.host(Rank(rank))).collect();
-        Self { hosts, master: settings.master_host(), cuts: Vec::new(), gaps: Vec::new(), held_back: Vec::new() }
+        Self {
+            hosts,
+            master: settings.master_host(),
+            cuts: Vec::new(),
+            gaps: Vec::new(),
+            held_back: Vec::new(),
+        }
     }
 
     /// Begins a cut.

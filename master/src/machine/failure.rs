@@ -93,8 +93,9 @@ impl Master {
     /// Repairs all reductions that the `dead` took part in, or ends them; also those that were to read what
     /// the `robbed` had left.
     fn bereave(&mut self, dead: &[ProcessId], robbed: &[ProcessId]) {
+        // All lanes first: what is forgotten then leaves those of the dead as they are.
+        dead.iter().for_each(|process| self.scheduler.bury(*process, &self.reductions));
         for process in dead {
-            self.scheduler.bury(*process, &self.reductions);
             self.scheduler.forget_teams_of(process.rank, &mut self.reductions, &self.desk.members);
         }
         let members = &self.desk.members;

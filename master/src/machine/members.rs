@@ -28,7 +28,8 @@ impl Master {
             self.desk.outbox.disconnect(sender);
             return;
         }
-        if self.desk.members.agents().of(sender.rank).is_some_and(|it| self.desk.members.agents().is_lost(it)) {
+        if self.desk.members.agents().of(sender.rank).is_some_and(|it| self.desk.members.agents().is_lost(it))
+        {
             // It comes from a host that was lost meanwhile.
             self.fail(sender, Evidence::HostLost);
         }

@@ -30,8 +30,17 @@ impl Job {
             let process = ProcessId::first(Rank(rank));
             let (address, domain) = (String::new(), None);
             let (region, bell, board) = (None, None, None);
-            let peer =
-                Peer { process, host: rank.into(), pid: 0, region, bell, board, address, domain, agent: None };
+            let peer = Peer {
+                process,
+                host: rank.into(),
+                pid: 0,
+                region,
+                bell,
+                board,
+                address,
+                domain,
+                agent: None,
+            };
             job.tell(rank, ToMaster::Join { peer, size: ranks });
         }
         job

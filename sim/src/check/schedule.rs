@@ -310,9 +310,7 @@ impl Schedule {
                 Trouble::FreezeAgent(host) | Trouble::StarveAgent { host, .. } => Some(*host),
                 _ => None,
             };
-            agent.is_some_and(|host| {
-                host != self.hosts[0] && !(self.agents && self.hosts.contains(&host))
-            })
+            agent.is_some_and(|host| host != self.hosts[0] && !(self.agents && self.hosts.contains(&host)))
         };
         match () {
             () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),
@@ -324,9 +322,10 @@ impl Schedule {
                 Some("keep_failures_percent or damage_percent is over 100".to_owned())
             }
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
-            () if self.faults.iter().any(of_nobody) => {
-                Some("an agent that does not run has to be there: agents is false, or its host has no rank".to_owned())
-            }
+            () if self.faults.iter().any(of_nobody) => Some(
+                "an agent that does not run has to be there: agents is false, or its host has no rank"
+                    .to_owned(),
+            ),
             () if self.faults.iter().any(too_late) => Some(
                 "whose messages are late by more than half of ping_interval_us may seem silent".to_owned(),
             ),
@@ -414,6 +413,12 @@ impl Trouble {
             | Self::Late { rank, .. } => Some(*rank),
             _ => None,
         }
+    }
+
+    /// Whether somebody does not run meanwhile, or messages do not arrive.
+    pub(crate) fn halts(&self) -> bool {
+        let of_agent = matches!(self, Self::FreezeAgent(_) | Self::StarveAgent { .. });
+        of_agent || matches!(self, Self::Freeze(_) | Self::Starve { .. } | Self::Cut { .. })
     }
 
     /// Which host it hits, if it is one.

@@ -74,8 +74,7 @@ impl Suspects<'_> {
                 }
                 Evidence::HostLost => {
                     let host = settings.host(rank);
-                    by(facts.hosts_ended.get(&host), at)
-                        || facts.was_silent(settings, Place::Agent(host), at)
+                    by(facts.hosts_ended.get(&host), at) || facts.was_silent(settings, Place::Agent(host), at)
                 }
             };
             if !has_reason {
@@ -85,10 +84,7 @@ impl Suspects<'_> {
         for (&rank, &at) in &facts.deserted {
             tally.judge(DESERTED);
             let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
-            if !is_fenced
-                && !facts.master_had_died(at)
-                && !facts.was_left_alone(settings, rank, at)
-            {
+            if !is_fenced && !facts.master_had_died(at) && !facts.was_left_alone(settings, rank, at) {
                 return Err(Violation::new(DESERTED, format!("rank {rank}")));
             }
         }

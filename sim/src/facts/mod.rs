@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, Timestamp, message::Evidence,
-};
+use everfold_protocol::{Path, Rank, ReductionId, SegmentId, Timestamp, message::Evidence};
 
 use crate::{events::Place, faults::Cut};
 

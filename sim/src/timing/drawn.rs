@@ -48,13 +48,7 @@ impl Drawn {
         self.limps.insert(rank, limp);
     }
 
-    pub fn message(
-        &mut self,
-        now: Timestamp,
-        random: &mut ChaCha8Rng,
-        from: Place,
-        to: Place,
-    ) -> Timestamp {
+    pub fn message(&mut self, now: Timestamp, random: &mut ChaCha8Rng, from: Place, to: Place) -> Timestamp {
         let late = |place: &Place| match place {
             Place::Rank(rank) => self.limps.get(rank).and_then(|limp| limp.message_time),
             Place::Agent(_) | Place::Master => None,

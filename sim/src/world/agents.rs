@@ -17,7 +17,8 @@ const KILLED: Ending = Ending::Signal(9);
 impl World {
     /// Lets all agents join.
     pub(super) fn join_agents(&mut self) {
-        let hosts: Vec<u64> = if self.settings.agents { self.agents.keys().copied().collect() } else { vec![] };
+        let hosts: Vec<u64> =
+            if self.settings.agents { self.agents.keys().copied().collect() } else { vec![] };
         hosts.into_iter().for_each(|host| self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join));
     }
 

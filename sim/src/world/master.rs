@@ -13,7 +13,8 @@ impl World {
     /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives
     /// back what it takes in at once: everything else, and answers to pings while nothing waits.
     pub(super) fn put_off(&mut self, what: Happening) -> Option<Happening> {
-        if self.settings.batch.is_zero() || !what.is_for_master() || (self.inbox.is_empty() && what.is_idle()) {
+        if self.settings.batch.is_zero() || !what.is_for_master() || (self.inbox.is_empty() && what.is_idle())
+        {
             return Some(what);
         }
         if self.inbox.is_empty() {

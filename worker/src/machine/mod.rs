@@ -15,8 +15,8 @@ use alloc::{
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Task,
-        TaskCounters, TaskFailed, ToMaster, ToWorker,
+        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Task, TaskCounters,
+        TaskFailed, ToMaster, ToWorker,
     },
     report::Report,
     spec::{Delivery, Limits, ReductionSpec},
@@ -292,7 +292,8 @@ impl Worker {
                 let apart = peers.iter().any(|peer| peer.host != peers[0].host);
                 self.peers = apart.then(|| peers.clone());
                 let interval = limits.ping_interval;
-                self.watch = (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
+                self.watch =
+                    (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
                 self.actions.push_back(Action::Meet { peers, limits });
             }
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
@@ -473,7 +474,9 @@ impl Worker {
             Ok(Collected::Part { error, .. }) if announce && local.has_no_room(&error, self.process) => {
                 End::ResultLost(error)
             }
-            Ok(Collected::Part { body, error: ExecutionError { culprit, fault, reason, .. } }) if announce => {
+            Ok(Collected::Part { body, error: ExecutionError { culprit, fault, reason, .. } })
+                if announce =>
+            {
                 local.state = State::Running;
                 local.lends |= body.is_some();
                 let part = NotCollected { reduction, culprit, fault, reason, body };

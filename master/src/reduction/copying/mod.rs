@@ -23,9 +23,7 @@ use core::time::Duration;
 use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Data, spec::Protection};
 
 use super::Reduction;
-use crate::{
-    keepers::Keepers, membership::Membership, policy::COPY_WAIT, queue::Ready, tries::RETRY_PAUSE,
-};
+use crate::{keepers::Keepers, membership::Membership, policy::COPY_WAIT, queue::Ready, tries::RETRY_PAUSE};
 
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
