@@ -95,7 +95,7 @@ impl Deputy {
     pub fn depart(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
         self.desk.now = now;
         self.meet(&Path::single(process.rank));
-        if self.desk.members.fail(process, evidence) {
+        if !self.desk.members.fail(&[process], evidence).is_empty() {
             self.scheduler.bury(process, &self.reductions);
             self.scheduler.forget_teams_of(process.rank, &mut self.reductions, &self.desk.members);
         }

@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     Path, Rank, Timestamp,
-    message::{News, ToWorker},
+    message::{News, ToAgent, ToWorker},
 };
 
 use crate::{event::Notice, membership::Membership, outbox::Outbox, policy::Policy, timers::Timers};
@@ -37,6 +37,11 @@ impl Desk {
     /// Tells everyone who takes part the same.
     pub fn send_all(&mut self, message: &ToWorker) {
         self.outbox.send_each(self.members.processes(), message);
+    }
+
+    /// Tells all agents that are here the same.
+    pub fn send_agents(&mut self, message: ToAgent) {
+        self.members.agents().here().for_each(|agent| self.outbox.send_agent(agent, message));
     }
 
     /// Tells the group of a reduction, and the watchers.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`machine`] | which event means what, and what follows for the job |
 //! | [`deputy`] | the master of a team |
+//! | `agents` | which agents are here, and whose memory they hold |
 //! | [`coordinator`] | the master and the clerk of the board, in the order in which the master hears of both |
 //! | [`intake`] | how much is taken in before a look at the timers |
 //! | `desk` | what all rules of a job work with |
@@ -41,6 +42,7 @@
 #[macro_use]
 extern crate alloc;
 
+mod agents;
 mod apart;
 pub mod coordinator;
 mod crowd;

@@ -4,18 +4,25 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
-    Rank, Timestamp,
-    message::MASTER_RANK,
+    AgentId, Rank, Timestamp,
     watch::{Alarm, Watch},
 };
 
 /// How often in a ping interval silence and late tasks are looked for.
 const LOOKS_PER_PING: u32 = 4;
 
-/// Signs of life of those who take part, from when all are here.
+/// Who is watched. Agents come first: the loss of a host explains the silence of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watched {
+    Agent(AgentId),
+    Rank(Rank),
+}
+
+/// Signs of life of those who take part, from when all ranks are here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Liveness {
-    watches: BTreeMap<Rank, Watch>,
+    watches: BTreeMap<Watched, Watch>,
+    ping_interval: Duration,
     alarm: Option<Alarm>,
     rings: u64,
 }
@@ -28,33 +35,41 @@ pub(crate) struct Ring {
     /// The number of the ping that everyone is sent.
     pub ping: Option<u64>,
     /// Who is silent, and for how long.
-    pub silent: Vec<(Rank, Duration)>,
+    pub silent: Vec<(Watched, Duration)>,
 }
 
 impl Liveness {
-    /// Begins to watch `ranks`, but for the one that hosts the master. Returns when the alarm rings first.
+    /// Begins to watch these. Returns when the alarm rings first.
     pub fn begin(
         &mut self,
         now: Timestamp,
         ping_interval: Duration,
-        ranks: impl Iterator<Item = Rank>,
+        all: impl Iterator<Item = Watched>,
     ) -> Timestamp {
-        let watch = Watch::new(now, ping_interval);
-        let others = ranks.filter(|rank| *rank != MASTER_RANK);
-        self.watches = others.map(|rank| (rank, watch.clone())).collect();
-        self.alarm.insert(Alarm::new(now, ping_interval / LOOKS_PER_PING)).due()
+        self.ping_interval = ping_interval;
+        let alarm = Alarm::new(now, ping_interval / LOOKS_PER_PING);
+        self.alarm = Some(alarm);
+        all.for_each(|who| self.watch(now, who));
+        alarm.due()
+    }
+
+    /// Watches somebody else, too, if it has begun.
+    pub fn watch(&mut self, now: Timestamp, who: Watched) {
+        if self.alarm.is_some() {
+            self.watches.insert(who, Watch::new(now, self.ping_interval));
+        }
     }
 
     /// Takes in a sign of life.
-    pub fn hear(&mut self, now: Timestamp, rank: Rank) {
-        if let Some(watch) = self.watches.get_mut(&rank) {
+    pub fn hear(&mut self, now: Timestamp, who: Watched) {
+        if let Some(watch) = self.watches.get_mut(&who) {
             watch.hear(now);
         }
     }
 
-    /// Watches `rank` no longer.
-    pub fn forget(&mut self, rank: Rank) {
-        self.watches.remove(&rank);
+    /// Watches somebody no longer.
+    pub fn forget(&mut self, who: Watched) {
+        self.watches.remove(&who);
     }
 
     /// Takes in that the alarm rings. What the master slept through is forgiven to everyone.
@@ -67,7 +82,7 @@ impl Liveness {
         let ping = self.rings.is_multiple_of(looks).then_some(self.rings / looks);
         self.rings += 1;
         let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
-        let silent = silent.map(|(rank, watch)| (*rank, watch.silence(now))).collect();
+        let silent = silent.map(|(who, watch)| (*who, watch.silence(now))).collect();
         Some(Ring { next, ping, silent })
     }
 }
@@ -80,27 +95,31 @@ mod tests {
 
     /// Rings on time for ten ping intervals, in which only rank 2 is heard. Tells the pings and who is silent
     /// at the end.
-    fn ten_intervals(liveness: &mut Liveness, mut next: Timestamp) -> (Vec<u64>, Vec<Rank>) {
+    fn ten_intervals(liveness: &mut Liveness, mut next: Timestamp) -> (Vec<u64>, Vec<Watched>) {
         let (end, mut pings) = (next + PING * 10, Vec::new());
         loop {
-            liveness.hear(next, Rank(2));
+            liveness.hear(next, Watched::Rank(Rank(2)));
             let ring = liveness.ring(next).expect("it has begun");
             pings.extend(ring.ping);
             if ring.next > end {
-                return (pings, ring.silent.into_iter().map(|(rank, _)| rank).collect());
+                return (pings, ring.silent.into_iter().map(|(who, _)| who).collect());
             }
             next = ring.next;
         }
     }
 
     #[test]
-    fn who_is_not_heard_is_silent_but_for_the_rank_of_the_master() {
+    fn who_is_not_heard_is_silent_agents_first() {
         let mut liveness = Liveness::default();
         assert!(liveness.ring(Timestamp::ZERO).is_none(), "not everyone is here");
-        let first = liveness.begin(Timestamp::ZERO, PING, (0..4).map(Rank));
-        liveness.forget(Rank(3));
+        let [early, late] = [AgentId(1), AgentId(2)].map(Watched::Agent);
+        liveness.watch(Timestamp::ZERO, early);
+        let ranks = || (0..4).map(Rank).map(Watched::Rank);
+        let first = liveness.begin(Timestamp::ZERO, PING, ranks());
+        liveness.watch(Timestamp::ZERO, late);
+        liveness.forget(Watched::Rank(Rank(3)));
         let (pings, silent) = ten_intervals(&mut liveness, first);
-        assert_eq!(silent, [Rank(1)]);
+        assert_eq!(silent, [late, Watched::Rank(Rank(0)), Watched::Rank(Rank(1))]);
         assert_eq!(pings, (0..=10).collect::<Vec<_>>(), "one for each interval");
     }
 }

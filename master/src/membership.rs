@@ -3,12 +3,13 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
-    Epoch, JobId, Path, ProcessId, Rank,
+    AgentId, Epoch, JobId, Path, ProcessId, Rank,
     message::{Data, Evidence, Header, Peer},
     report::Refusal,
 };
 
 use crate::{
+    agents::{Agents, Custody},
     placement::{Member, Placement},
     queue::Ready,
 };
@@ -49,6 +50,8 @@ pub struct Membership {
     states: BTreeMap<Rank, State>,
     /// Where their processes run or ran.
     hosts: BTreeMap<Rank, u64>,
+    /// Who holds their memory.
+    agents: Agents,
     /// How many are in [`State::Alive`].
     open: u32,
     /// Who is in [`State::Failed`].
@@ -76,6 +79,7 @@ impl Membership {
             size,
             states: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            agents: Agents::default(),
             open: 0,
             failed: Path::empty(),
             leaving: Path::empty(),
@@ -138,6 +142,7 @@ impl Membership {
         let rank = peer.process.rank;
         if matches!(self.states.get(&rank), None | Some(State::Expected)) {
             self.hosts.insert(rank, peer.host);
+            peer.agent.iter().for_each(|agent| self.agents.assign(rank, agent.id));
             self.states.insert(rank, State::Alive(peer));
             self.open += 1;
         }
@@ -160,17 +165,55 @@ impl Membership {
         first.is_some() && hosts.all(|host| host == first)
     }
 
-    /// Declares `process` failed and starts a new epoch. Returns false if it was not taking part.
-    pub fn fail(&mut self, process: ProcessId, evidence: Evidence) -> bool {
-        let taking_part = self.alive(process.rank).is_some_and(|peer| peer.process == process);
-        if taking_part {
+    /// Declares those of `processes` failed that take part, and starts a new epoch with each. Returns which.
+    pub fn fail(&mut self, processes: &[ProcessId], evidence: Evidence) -> Vec<ProcessId> {
+        let takes_part = |it: &ProcessId| self.alive(it.rank).is_some_and(|peer| peer.process == *it);
+        let failed: Vec<ProcessId> = processes.iter().copied().filter(takes_part).collect();
+        for process in &failed {
             self.change(process.rank, State::Failed(evidence));
             self.epoch = self.epoch.next();
-            if self.is_joining && self.lost.is_empty() {
-                self.lost = Path::single(process.rank);
+        }
+        if self.is_joining && self.lost.is_empty() {
+            self.lost = failed.iter().map(|process| process.rank).collect();
+        }
+        failed
+    }
+
+    /// Agents, and whose memory they hold.
+    pub(crate) fn agents(&self) -> &Agents {
+        &self.agents
+    }
+
+    /// Takes in that an agent joins. Returns false if it is here already, or was lost before.
+    pub(crate) fn take_in_agent(&mut self, agent: AgentId) -> bool {
+        self.agents.join(agent)
+    }
+
+    /// Takes in that an agent is gone. Returns the processes that lived on its host, and those that had died
+    /// there and had left their memory; nothing if that is known.
+    pub(crate) fn lose_agent(&mut self, agent: AgentId) -> Option<(Vec<ProcessId>, Vec<ProcessId>)> {
+        if !self.agents.lose(agent) {
+            return None;
+        }
+        let (mut living, mut dead) = (Vec::new(), Vec::new());
+        for rank in self.agents.ranks(agent) {
+            match self.states.get(&rank) {
+                Some(State::Alive(peer) | State::Closing(peer)) => living.push(peer.process),
+                Some(State::Failed(evidence)) if evidence.leaves_memory() => {
+                    dead.push(ProcessId::first(rank));
+                }
+                _ => {}
             }
         }
-        taking_part
+        Some((living, dead))
+    }
+
+    /// What spoke for the death of `rank`, if it was declared failed.
+    pub(crate) fn evidence(&self, rank: Rank) -> Option<Evidence> {
+        match self.states.get(&rank) {
+            Some(State::Failed(evidence)) => Some(*evidence),
+            _ => None,
+        }
     }
 
     /// Expects no more calls of `rank`.
@@ -264,19 +307,39 @@ impl Membership {
 
     /// Whether the bytes of `ready` can be read.
     ///
-    /// Shared memory stays mapped at the peers when its process has died; what is in it does not change any
-    /// more. Of a process that was only silent nothing is read (I2): it may wake up and go on writing.
+    /// What a process that has died has left in its region does not change any more. Its agent holds it for
+    /// everybody; without an agent it stays mapped at the peers of its host. Of a process that was only
+    /// silent nothing is read (I2): it may wake up and go on writing.
     pub fn readable(&self, ready: &Ready, share_memory: bool) -> bool {
+        let rank = ready.process.rank;
         match &ready.data {
             Data::Inline(_) => true,
-            _ if self.alive(ready.process.rank).is_some_and(|peer| peer.process == ready.process) => true,
+            _ if self.lives(ready.process) => true,
             Data::Window(window) => {
-                let state = self.states.get(&ready.process.rank);
-                let died = matches!(state, Some(State::Failed(Evidence::Disconnected)));
-                share_memory && died && window.place.outlives_its_process()
+                let is_held = match self.agents.custody(rank) {
+                    Custody::Agent => true,
+                    Custody::Gone => false,
+                    Custody::Nobody => share_memory,
+                };
+                is_held && self.has_left_memory(rank) && window.place.outlives_its_process()
             }
             Data::Private => false,
         }
+    }
+
+    /// Whether somebody answers for what lies in the region of `process`: itself, or its agent. Then a read
+    /// that fails does not prove that it is gone.
+    pub(crate) fn is_answered_for(&self, process: ProcessId) -> bool {
+        let is_held = || self.agents.custody(process.rank) == Custody::Agent;
+        self.lives(process) || (self.has_left_memory(process.rank) && is_held())
+    }
+
+    fn lives(&self, process: ProcessId) -> bool {
+        self.alive(process.rank).is_some_and(|peer| peer.process == process)
+    }
+
+    fn has_left_memory(&self, rank: Rank) -> bool {
+        self.evidence(rank).is_some_and(Evidence::leaves_memory)
     }
 
     /// Who keeps the replicas of whose originals, among the living of `group`.

@@ -3,8 +3,8 @@
 use alloc::{boxed::Box, collections::VecDeque, vec};
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId,
-    message::{Effort, Opened, Part, ToMaster, ToWorker},
+    AgentId, Path, ProcessId, ReductionId,
+    message::{Effort, Opened, Part, ToAgent, ToMaster, ToWorker},
 };
 
 use crate::event::{Action, Notice};
@@ -27,6 +27,16 @@ impl Outbox {
     /// Closes the connection to a process.
     pub fn disconnect(&mut self, process: ProcessId) {
         self.0.push_back(Action::Disconnect(process));
+    }
+
+    /// Tells an agent.
+    pub fn send_agent(&mut self, to: AgentId, message: ToAgent) {
+        self.0.push_back(Action::SendAgent { to, message });
+    }
+
+    /// Closes the connection to an agent.
+    pub fn disconnect_agent(&mut self, agent: AgentId) {
+        self.0.push_back(Action::DisconnectAgent(agent));
     }
 
     /// Tells the watchers.

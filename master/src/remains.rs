@@ -1,12 +1,15 @@
-//! Memory of dead processes that reductions may still read: it stays mapped on its host until they have
-//! ended.
+//! Memory of dead processes that reductions may still read: it stays mapped on its host, and its agent holds
+//! it, until they have ended.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };
 
-use everfold_protocol::{ProcessId, ReductionId, message::ToWorker};
+use everfold_protocol::{
+    ProcessId, ReductionId,
+    message::{ToAgent, ToWorker},
+};
 
 use crate::{desk::Desk, reduction::Reductions};
 
@@ -64,11 +67,21 @@ impl Remains {
     }
 }
 
-/// Tells those who have mapped it that nobody needs the memory of a process any more.
+/// Tells those who have mapped it, and the agent who holds it, that nobody needs the memory of a process any
+/// more.
 pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
     let host = desk.members.host(process.rank);
     let here = desk.members.peers().filter(|peer| Some(peer.host) == host);
     desk.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
+    let_agent_forget(process, desk);
+}
+
+/// Tells the agent who holds it that nobody reads the memory of a process any more. Workers know by
+/// themselves.
+pub(crate) fn let_agent_forget(process: ProcessId, desk: &mut Desk) {
+    if let Some(agent) = desk.members.agents().holder(process.rank) {
+        desk.outbox.send_agent(agent, ToAgent::Forget { process });
+    }
 }
 
 #[cfg(test)]

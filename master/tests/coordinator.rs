@@ -33,18 +33,9 @@ fn job() -> (Arc<Board<Words>>, Coordinator<Words>) {
     let mut coordinator = Coordinator::new(JOB, master, Some(Clerk::new(board.clone())));
     for rank in 0..RANKS {
         let process = ProcessId::first(Rank(rank));
-        let (address, domain, board) = (String::new(), None, (rank == 0).then_some(1));
-        let peer = Peer {
-            process,
-            host: 1,
-            pid: 0,
-            region: None,
-            bell: Some(1),
-            board,
-            address,
-            domain,
-            agent: None,
-        };
+        let (address, domain, agent) = (String::new(), None, None);
+        let (region, bell, board) = (None, Some(1), (rank == 0).then_some(1));
+        let peer = Peer { process, host: 1, pid: 0, region, bell, board, address, domain, agent };
         tell(&mut coordinator, rank, ToMaster::Join { peer, size: RANKS });
     }
     assert!(coordinator.has_board());

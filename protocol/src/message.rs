@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::id::ByteRange;
 use crate::{
     id::{
-        AgentId, Epoch, Generation, JobId, ProcessId, Rank, ReductionId, RegionOffset, SegmentId,
-        SegmentIndex, TaskId, WindowId,
+        AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
+        SegmentId, SegmentIndex, TaskId, WindowId,
     },
     path::Path,
     report::{Refusal, Report},
@@ -288,6 +288,8 @@ pub struct NotCollected {
     pub reduction: ReductionId,
     /// Who could not be reached.
     pub culprit: ProcessId,
+    /// What kind of failure it is.
+    pub fault: Fault,
     /// What went wrong, for people.
     pub reason: String,
     /// What the sender has instead, if it is an array.
@@ -358,6 +360,8 @@ pub struct TaskFailed {
 pub enum Fault {
     /// The culprit could not be reached: another attempt may succeed, or its death explains it.
     Unreachable,
+    /// Who holds the culprit's memory, which is the culprit or its agent, says that this is there no more.
+    Gone,
     /// The culprit's copy is damaged; another one may do.
     Damaged,
     /// Bytes changed while they were folded, and spoilt the executor's own partial: it is to be put together
@@ -436,6 +440,12 @@ pub enum ToWorker {
         /// Which.
         process: ProcessId,
     },
+    /// An agent is gone, and with it the memory of all processes of its host, also of those that had failed
+    /// before. Those that lived are declared failed, each by itself.
+    AgentLost {
+        /// Which.
+        agent: AgentId,
+    },
     /// The sender may disconnect.
     Farewell,
 }
@@ -460,7 +470,7 @@ pub enum FromAgent {
 }
 
 /// What the master says to an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Are you there?
     Ping {
@@ -526,6 +536,14 @@ pub enum Evidence {
     HostLost,
 }
 
+impl Evidence {
+    /// Whether what the process has in its region stays as it is from then on. Of one that was only silent
+    /// that is not known, and with its host all is gone.
+    pub fn leaves_memory(self) -> bool {
+        matches!(self, Self::Disconnected | Self::Ended(_))
+    }
+}
+
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -547,6 +565,13 @@ pub enum News {
         rank: Rank,
         /// What spoke for it.
         evidence: Evidence,
+    },
+    /// It is known how a process has ended that was declared failed before.
+    Ended {
+        /// Which rank.
+        rank: Rank,
+        /// How.
+        ending: Ending,
     },
     /// A reduction ended well although processes died that had contributed to it.
     Recovered {
@@ -580,6 +605,7 @@ impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { rank, evidence } => write!(f, "rank {rank} failed: {evidence}"),
+            Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Recovered { name, ranks, redone } => {
                 write!(f, "reduction {name:?} survived the death of ranks {ranks}; {redone} folds redone")
             }
@@ -672,8 +698,4 @@ pub struct Piece {
 }
 
 /// Whom the master's messages name as their sender: it is no rank's process.
-pub const MASTER: ProcessId =
-    ProcessId { rank: Rank(u32::MAX), incarnation: crate::id::Incarnation(u32::MAX) };
-
-/// Rank of the process that hosts the master.
-pub const MASTER_RANK: Rank = Rank(0);
+pub const MASTER: ProcessId = ProcessId { rank: Rank(u32::MAX), incarnation: Incarnation(u32::MAX) };

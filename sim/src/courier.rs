@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     ProcessId, Rank,
-    message::{Header, Task, ToMaster, ToWorker},
+    message::{FromAgent, Header, Task, ToAgent, ToMaster, ToWorker},
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,6 +46,24 @@ impl Courier {
     pub fn tell_worker(&mut self, agenda: &mut Agenda, to: ProcessId, header: &Header, message: ToWorker) {
         let at = self.timing.tell_worker(agenda.now(), &mut self.random, to, header, &message);
         agenda.schedule(at, Happening::ToWorker(to, header.epoch, Box::new(message)));
+    }
+
+    /// The agent of a host sends a message to the master.
+    pub fn agent_tells(&mut self, agenda: &mut Agenda, host: u64, said: FromAgent) {
+        let at = self.timing.agent_tells(agenda.now(), &mut self.random, host);
+        agenda.schedule(at, Happening::FromAgent(host, said));
+    }
+
+    /// The master sends a message to the agent of a host.
+    pub fn tell_agent(&mut self, agenda: &mut Agenda, host: u64, said: ToAgent) {
+        let at = self.timing.tell_agent(agenda.now(), &mut self.random, host);
+        agenda.schedule(at, Happening::ToAgent(host, said));
+    }
+
+    /// The master loses its connection to the agent of a host.
+    pub fn lose_agent(&mut self, agenda: &mut Agenda, host: u64) {
+        let at = self.timing.agent_tells(agenda.now(), &mut self.random, host);
+        agenda.schedule(at, Happening::AgentLost(host));
     }
 
     /// A process sends a message to a deputy.

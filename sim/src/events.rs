@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, ReductionSpec,
-    message::{MASTER_RANK, Task, ToMaster, ToWorker},
+    message::{FromAgent, Task, ToAgent, ToMaster, ToWorker},
 };
 use serde::Serialize;
 
@@ -10,6 +10,17 @@ use crate::{
     faults::{Cut, Disk, Gap, Limp},
     work::{Spent, Work},
 };
+
+/// Where something happens, comes from or goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum Place {
+    /// At this rank.
+    Rank(Rank),
+    /// At the agent of this host.
+    Agent(u64),
+    /// At the master, which is in the agent of its host.
+    Master,
+}
 
 /// A rank's call of a reduction.
 #[derive(Clone, Debug, Serialize)]
@@ -66,8 +77,18 @@ pub(crate) enum Happening {
     Abandon(ProcessId),
     /// A host goes without a word: no connection of its processes breaks.
     LoseHost(u64),
-    Freeze(Rank),
-    Thaw(Rank),
+    /// The agent of a host dies, and the ranks there with it.
+    EndHost(u64),
+    Freeze(Place),
+    Thaw(Place),
+    /// What the agent of this host says reaches the master.
+    FromAgent(u64, FromAgent),
+    /// What the master says reaches the agent of this host.
+    ToAgent(u64, ToAgent),
+    /// The agent of a host sees that a process there has ended.
+    SeeEnd(ProcessId, u64),
+    /// The master sees its connection to the agent of this host break.
+    AgentLost(u64),
     Cut(Box<Cut>),
     Heal(Box<Cut>),
     /// Two hosts do not reach each other's memory any more.
@@ -104,40 +125,52 @@ impl Happening {
             Self::Timeout | Self::WorkerTimeout(_) | Self::DeputyTimeout(_) | Self::Look => true,
             Self::ToMaster(.., message) => matches!(**message, ToMaster::Pong { .. }),
             Self::ToWorker(.., message) => matches!(**message, ToWorker::Ping { .. }),
+            Self::FromAgent(_, said) => matches!(said, FromAgent::Pong { .. }),
+            Self::ToAgent(_, said) => matches!(said, ToAgent::Ping { .. }),
             _ => false,
         }
     }
 
-    /// Whose process it happens in; frozen processes do nothing.
-    pub fn place(&self) -> Option<Rank> {
+    /// In whose process it happens; frozen processes do nothing.
+    pub fn place(&self) -> Option<Place> {
+        let at = |rank: &Rank| Some(Place::Rank(*rank));
         match self {
-            Self::Call(call) => Some(call.rank),
+            Self::Call(call) => at(&call.rank),
             Self::ToWorker(process, ..) | Self::Done(process, _) | Self::MasterLost(process) => {
-                Some(process.rank)
+                at(&process.rank)
             }
-            Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => Some(*rank),
-            Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => Some(*rank),
-            Self::Renew(process, _) | Self::Abandon(process) => Some(process.rank),
-            Self::Ring(rank, _) | Self::Bell(rank) => Some(*rank),
-            // The master and its worker share a process.
-            Self::ToMaster(..) | Self::Disconnected(_) | Self::Timeout | Self::Look | Self::Turn => {
-                Some(MASTER_RANK)
+            Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => at(rank),
+            Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => at(rank),
+            Self::Renew(process, _) | Self::Abandon(process) => at(&process.rank),
+            Self::Ring(rank, _) | Self::Bell(rank) => at(rank),
+            Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_) => {
+                Some(Place::Master)
             }
+            Self::Timeout | Self::Look | Self::Turn => Some(Place::Master),
+            Self::ToAgent(host, _) | Self::SeeEnd(_, host) => Some(Place::Agent(*host)),
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
-            Self::LoseHost(_) | Self::Freeze(_) => None,
+            Self::LoseHost(_) | Self::EndHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
         }
     }
 
-    /// Whose process it comes from and whose it goes to, if it travels over a network.
-    pub fn way(&self) -> Option<(Rank, Rank)> {
+    /// Where it comes from and where it goes, if it travels over a network.
+    pub fn way(&self) -> Option<(Place, Place)> {
+        let at = Place::Rank;
         match self {
-            Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((from.rank, MASTER_RANK)),
-            Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((MASTER_RANK, to.rank)),
-            Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => Some((from.rank, *to)),
+            Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((at(from.rank), Place::Master)),
+            Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((Place::Master, at(to.rank))),
+            Self::FromAgent(host, _) | Self::AgentLost(host) => Some((Place::Agent(*host), Place::Master)),
+            Self::ToAgent(host, _) => Some((Place::Master, Place::Agent(*host))),
+            Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => Some((at(from.rank), at(*to))),
             _ => None,
         }
+    }
+
+    /// Whether the master hears it.
+    pub fn is_for_master(&self) -> bool {
+        matches!(self, Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_))
     }
 
     /// Whether it comes from the process's own clock.

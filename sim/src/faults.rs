@@ -15,6 +15,8 @@ pub(crate) enum Reach {
     Now,
     Later,
     Never,
+    /// Who has the memory says that this is there no more.
+    Gone,
 }
 
 /// Hosts whose messages do not get through to others. Connections do not break: what is under way arrives
@@ -65,6 +67,14 @@ pub(crate) struct Limp {
 pub(crate) enum Disk {
     Free,
     Full,
+}
+
+/// What becomes of work that could not read what lies at `culprit`.
+pub(crate) fn unread(culprit: ProcessId, reach: Reach) -> ExecutionError {
+    match reach {
+        Reach::Gone => failure(culprit, Fault::Gone, "its window is closed"),
+        _ => failure(culprit, Fault::Unreachable, "it does not answer"),
+    }
 }
 
 /// What becomes of work that fails because of `culprit`.

@@ -24,6 +24,7 @@
 //! | `driver` | the master in its process: when it is woken up, and how long it takes |
 //! | `inbox` | what waits for a master that takes messages in batches |
 //! | `board` | what ranks of one host share |
+//! | `agent` | one host's agent, which holds the memory of its ranks |
 //! | `process` | one process: its machine and the data behind it, and what it lends of that |
 //! | [`evidence`] | what bodies are made of |
 //! | `facts` | what happened to processes, when, and for how long they could not be heard |
@@ -40,6 +41,7 @@
 //! No module but `check` and [`experiment`] knows the world.
 
 mod agenda;
+mod agent;
 mod board;
 pub mod check;
 pub mod collective;

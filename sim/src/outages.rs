@@ -3,7 +3,7 @@
 use everfold_protocol::Rank;
 
 use crate::{
-    events::Happening,
+    events::{Happening, Place},
     faults::{Cut, Gap},
     settings::Settings,
 };
@@ -13,6 +13,8 @@ use crate::{
 pub(crate) struct Outages {
     /// By rank.
     hosts: Vec<u64>,
+    /// That of the master.
+    master: u64,
     /// Where the network is cut.
     cuts: Vec<Cut>,
     /// Hosts that do not reach each other's memory.
@@ -25,7 +27,13 @@ impl Outages {
     /// A network that carries everything.
     pub fn new(settings: &Settings) -> Self {
         let hosts = (0..settings.ranks).map(|rank| settings.host(Rank(rank))).collect();
-        Self { hosts, cuts: Vec::new(), gaps: Vec::new(), held_back: Vec::new() }
+        Self {
+            hosts,
+            master: settings.master_host(),
+            cuts: Vec::new(),
+            gaps: Vec::new(),
+            held_back: Vec::new(),
+        }
     }
 
     /// Begins a cut.
@@ -58,7 +66,13 @@ impl Outages {
 
     /// Whether something does not get through to where it goes.
     pub fn stops(&self, what: &Happening) -> bool {
-        what.way().is_some_and(|(from, to)| self.severs(from, to))
+        let host = |place| match place {
+            Place::Rank(rank) => self.hosts[rank.index()],
+            Place::Agent(host) => host,
+            Place::Master => self.master,
+        };
+        let severs = |(from, to)| self.cuts.iter().any(|cut| cut.severs(host(from), host(to)));
+        what.way().is_some_and(severs)
     }
 
     /// Keeps what does not get through.
@@ -67,7 +81,7 @@ impl Outages {
     }
 
     /// Whether messages from one rank's host to another's are held back.
-    pub fn severs(&self, from: Rank, to: Rank) -> bool {
+    fn severs(&self, from: Rank, to: Rank) -> bool {
         let [from, to] = [from, to].map(|rank| self.hosts[rank.index()]);
         self.cuts.iter().any(|cut| cut.severs(from, to))
     }

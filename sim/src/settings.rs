@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master as master;
 use everfold_protocol::{
-    Incarnation, JobId, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex,
-    message::{ByteRange, MASTER_RANK},
+    AgentId, JobId, Rank, ReductionId, ReductionSpec, SegmentIndex,
+    message::{AgentRef, ByteRange},
     spec::Limits,
 };
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,6 @@ use crate::model::Cluster;
 
 /// The job of every world.
 pub(crate) const JOB: JobId = JobId(1);
-/// The process of its master.
-pub(crate) const MASTER: ProcessId = ProcessId { rank: MASTER_RANK, incarnation: Incarnation(0) };
 
 /// What a process does first when it runs again after a time in which it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +33,11 @@ pub enum Wakes {
 pub struct Settings {
     /// Number of ranks.
     pub ranks: u32,
-    /// Host of each rank; ranks of one host share memory. Empty: each its own.
+    /// Host of each rank; ranks of one host share memory. Empty: each its own. The master is on that of rank
+    /// 0.
     pub hosts: Vec<u64>,
+    /// Whether each host has an agent that holds the memory of its ranks.
+    pub agents: bool,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
     /// Ranks that cannot map the board.
@@ -94,6 +95,7 @@ impl Settings {
         Self {
             ranks,
             hosts: Vec::new(),
+            agents: false,
             board: false,
             boardless: Vec::new(),
             private: Vec::new(),
@@ -124,6 +126,21 @@ impl Settings {
 
     pub(crate) fn host(&self, rank: Rank) -> u64 {
         self.hosts.get(rank.index()).copied().unwrap_or(u64::from(rank) | 1 << 63)
+    }
+
+    /// The host of the master.
+    pub(crate) fn master_host(&self) -> u64 {
+        self.host(Rank(0))
+    }
+
+    /// The ranks on a host.
+    pub(crate) fn ranks_on(&self, host: u64) -> impl Iterator<Item = Rank> {
+        (0..self.ranks).map(Rank).filter(move |rank| self.host(*rank) == host)
+    }
+
+    /// The agent that holds the memory of `rank`, if there are agents.
+    pub(crate) fn agent_of(&self, rank: Rank) -> Option<AgentRef> {
+        self.agents.then(|| AgentRef { id: AgentId(self.host(rank)), address: String::new() })
     }
 
     /// The segments of a body, and where they lie.

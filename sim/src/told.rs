@@ -5,11 +5,16 @@ use std::{collections::BTreeMap, fmt};
 use everfold_master::Notice;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
-    message::{Data, Fault, Task, ToMaster, ToWorker},
+    message::{Data, Fault, FromAgent, Task, ToAgent, ToMaster, ToWorker},
 };
 use everfold_worker::machine::End;
 
-use crate::{events::Happening, faults::Disk, process::shows_copy, work::Work};
+use crate::{
+    events::{Happening, Place},
+    faults::Disk,
+    process::shows_copy,
+    work::Work,
+};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,8 +163,19 @@ impl Teller {
             Happening::Abandon(process) => (of(process.rank), "LEAVES WITHOUT A WORD".to_owned()),
             Happening::LetGo(process) => (of(process.rank), "DIES AND LETS GO OF ITS LIFELINE".to_owned()),
             Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),
-            Happening::Freeze(rank) => (of(*rank), "STOPS".to_owned()),
-            Happening::Thaw(rank) => (of(*rank), "RUNS AGAIN".to_owned()),
+            Happening::EndHost(host) => (agent(*host), "DIES, AND ITS RANKS WITH IT".to_owned()),
+            Happening::Freeze(place) => (at(*place), "STOPS".to_owned()),
+            Happening::Thaw(place) => (at(*place), "RUNS AGAIN".to_owned()),
+            Happening::FromAgent(host, said) => {
+                (MASTER.to_owned(), format!("hears agent {host}: {}", from_agent(said)))
+            }
+            Happening::ToAgent(host, said) => (agent(*host), format!("hears: {}", to_agent(*said))),
+            Happening::SeeEnd(process, host) => {
+                (agent(*host), format!("sees the process of rank {} end", process.rank))
+            }
+            Happening::AgentLost(host) => {
+                (MASTER.to_owned(), format!("sees the connection of agent {host} break"))
+            }
             Happening::Cut(cut) => {
                 let arrow = if cut.both_ways { "<->" } else { "->" };
                 (NETWORK.to_owned(), format!("CUT: hosts {:?} {arrow} {:?}", cut.from, cut.to))
@@ -222,6 +238,7 @@ impl Teller {
                 failed.reason,
                 match failed.fault {
                     Fault::Unreachable => "unreachable",
+                    Fault::Gone => "gone",
                     Fault::Damaged => "damaged",
                     Fault::Torn => "torn",
                     Fault::Unfit => "unfit",
@@ -278,6 +295,7 @@ impl Teller {
             ToWorker::Dissolved { reduction } => format!("{} is dissolved", self.name(*reduction)),
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
             ToWorker::Forget { process } => format!("forget rank {}'s memory", process.rank),
+            ToWorker::AgentLost { agent } => format!("agent {} is gone", agent.0),
             ToWorker::Farewell => "farewell".to_owned(),
         }
     }
@@ -306,6 +324,34 @@ const NETWORK: &str = "network";
 
 fn of(rank: Rank) -> String {
     format!("rank {rank}")
+}
+
+fn agent(host: u64) -> String {
+    format!("agent {host}")
+}
+
+fn at(place: Place) -> String {
+    match place {
+        Place::Rank(rank) => of(rank),
+        Place::Agent(host) => agent(host),
+        Place::Master => MASTER.to_owned(),
+    }
+}
+
+fn from_agent(said: &FromAgent) -> String {
+    match said {
+        FromAgent::Join => "joins".to_owned(),
+        FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
+        FromAgent::Pong { number } => format!("pong {number}"),
+    }
+}
+
+fn to_agent(said: ToAgent) -> String {
+    match said {
+        ToAgent::Ping { number } => format!("ping {number}"),
+        ToAgent::Forget { process } => format!("forget rank {}'s memory", process.rank),
+        ToAgent::Farewell => "farewell".to_owned(),
+    }
 }
 
 /// A partial to read, and where.

@@ -1,6 +1,6 @@
 //! Every event of a small reduction is a moment at which each rank may die, freeze for a while, or be frozen
-//! until it is fenced. After every event the invariants hold; at the end every future has ended, and what
-//! counts counts once.
+//! until it is fenced, its host may be lost, or the master freeze. After every event the invariants hold; at
+//! the end every future has ended, and what counts counts once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,6 +17,8 @@ use everfold_worker::machine::End;
 
 const RANKS: u32 = 4;
 const PING: Duration = Duration::from_millis(10);
+/// The host of the master.
+const MASTERS: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -25,6 +27,12 @@ enum Fault {
     Pause,
     /// Until long after the fence.
     Fence,
+    /// Of its host, with all that is there.
+    Loss,
+    /// A pause of the master.
+    MasterPause,
+    /// Of the master, until long after all have left it.
+    Desertion,
 }
 
 const FAULTS: [Fault; 3] = [Fault::Death, Fault::Pause, Fault::Fence];
@@ -63,6 +71,11 @@ fn specs() -> Vec<(ReductionSpec, bool)> {
     specs
 }
 
+/// The host of a rank.
+fn host(rank: Rank, shares_memory: bool) -> u64 {
+    if shares_memory { MASTERS } else { MASTERS + u64::from(rank.0) }
+}
+
 /// A world in which all ranks are about to call.
 fn world(spec: &ReductionSpec, shares_memory: bool) -> World {
     let mut settings = Settings::new(RANKS, 7);
@@ -70,9 +83,8 @@ fn world(spec: &ReductionSpec, shares_memory: bool) -> World {
     settings.policy.limits = Limits { ping_interval: PING, ..Limits::default() };
     settings.policy.segment_bytes = 1 << 16;
     settings.policy.segment_bytes_min = 1 << 16;
-    if shares_memory {
-        settings.hosts = vec![1; RANKS as usize];
-    }
+    settings.hosts = (0..RANKS).map(|rank| host(Rank(rank), shares_memory)).collect();
+    settings.agents = true;
     let mut world = World::new(settings);
     while world.met().len() < RANKS as usize {
         assert!(world.step());
@@ -102,6 +114,9 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
                 Fault::Death => world.kill(Duration::ZERO, rank),
                 Fault::Pause => world.freeze(Duration::ZERO, rank, PING * 2),
                 Fault::Fence => world.freeze(Duration::ZERO, rank, PING * 60),
+                Fault::Loss => world.end_agent_of(Duration::ZERO, host(rank, shares_memory)),
+                Fault::MasterPause => world.freeze_agent(Duration::ZERO, MASTERS, PING * 2),
+                Fault::Desertion => world.freeze_agent(Duration::ZERO, MASTERS, PING * 60),
             }
             fault = next.next();
         }
@@ -110,8 +125,8 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
         }
         events += 1;
     }
-    let dead: Path =
-        faults.iter().filter(|(.., fault)| *fault == Fault::Death).map(|(_, rank, _)| *rank).collect();
+    let is_death = |fault: &Fault| matches!(fault, Fault::Death | Fault::Loss);
+    let dead: Path = faults.iter().filter(|(.., fault)| is_death(fault)).map(|(_, rank, _)| *rank).collect();
     assert!(
         all_ended(&world, &dead),
         "{spec:?} {faults:?}: {:?} {:?}",
@@ -119,8 +134,8 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
         world.master().reductions().collect::<Vec<_>>()
     );
     let hit: Path = faults.iter().map(|(_, rank, _)| *rank).collect();
-    // If the master was silent for too long, all others have left it.
-    let left = faults.iter().any(|(_, rank, fault)| *rank == 0 && *fault == Fault::Fence);
+    // If the master was silent for too long, all have left it.
+    let left = faults.iter().any(|(.., fault)| *fault == Fault::Desertion);
     let hit = if left { Path::range(0, RANKS) } else { hit };
     let mut results = 0;
     let living = RANKS - dead.len() as u32;
@@ -146,11 +161,14 @@ fn run(spec: &ReductionSpec, shares_memory: bool, faults: &[(usize, Rank, Fault)
             }
             End::Refused(Refusal::ContributionLost { ranks } | Refusal::ResultLost { ranks }) => {
                 assert!(ranks.is_subset(&hit), "{spec:?} {faults:?}: {ranks}");
-                let only_pauses = faults.iter().all(|(.., fault)| *fault == Fault::Pause);
-                assert!(!only_pauses, "{spec:?} {faults:?}: a pause lost something");
+                // What a process leaves its agent holds.
+                let harmless =
+                    |fault: &Fault| matches!(fault, Fault::Pause | Fault::MasterPause | Fault::Death);
+                let is_harmless = faults.iter().all(|(.., fault)| harmless(fault));
+                assert!(!is_harmless, "{spec:?} {faults:?}: a pause or a death lost something");
             }
             End::Refused(Refusal::ProcessFailed { .. }) => {}
-            End::Fenced | End::MasterLost if hit.contains(rank) || hit.contains(Rank(0)) => {}
+            End::Fenced | End::MasterLost if hit.contains(rank) => {}
             other => panic!("{spec:?} {faults:?}, rank {rank}: {other:?}"),
         }
     }
@@ -182,13 +200,20 @@ fn one_fault_at_every_event() {
     for (spec, shares_memory) in specs() {
         for at in 0..=length(&spec, shares_memory) {
             for rank in (0..RANKS).map(Rank) {
-                // A master that dies takes its job along: see the tests of real processes.
-                for fault in FAULTS.into_iter().filter(|fault| rank != 0 || *fault != Fault::Death) {
+                // With the host of the master the job ends: see the tests of real processes.
+                let others: &[Fault] = if rank == 0 {
+                    &[Fault::MasterPause, Fault::Desertion]
+                } else if shares_memory {
+                    &[]
+                } else {
+                    &[Fault::Loss]
+                };
+                for fault in FAULTS.iter().chain(others).copied() {
                     let results = run(&spec, shares_memory, &[(at, rank, fault)]);
                     runs += 1;
                     with_result += usize::from(results > 0);
                     assert!(
-                        fault != Fault::Pause || results > 0,
+                        !matches!(fault, Fault::Pause | Fault::MasterPause) || results > 0,
                         "{spec:?}: a pause of {rank} at {at} cost the result"
                     );
                 }

@@ -4,12 +4,17 @@ use alloc::vec::Vec;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
-    message::{Evidence, News, ToWorker},
+    message::{Evidence, News, ToAgent, ToWorker},
     report::Refusal,
 };
 
 use super::Master;
-use crate::{event::Notice, liveness::Ring, timers::Timer};
+use crate::{
+    event::Notice,
+    liveness::{Ring, Watched},
+    remains,
+    timers::Timer,
+};
 
 impl Master {
     /// Pings, and looks for silence and late tasks.
@@ -18,10 +23,16 @@ impl Master {
         self.desk.timers.set(next, Timer::Alarm);
         if let Some(number) = ping {
             self.desk.send_all(&ToWorker::Ping { number });
+            self.desk.send_agents(ToAgent::Ping { number });
         }
-        for (rank, silence) in silent {
-            if let Some(process) = self.desk.members.alive(rank).map(|peer| peer.process) {
-                self.fail(process, Evidence::Silent(silence));
+        for (who, silence) in silent {
+            match who {
+                Watched::Agent(agent) => self.lose_agent(agent),
+                Watched::Rank(rank) => {
+                    if let Some(process) = self.desk.members.alive(rank).map(|peer| peer.process) {
+                        self.fail(process, Evidence::Silent(silence));
+                    }
+                }
             }
         }
         self.overtake();
@@ -37,55 +48,73 @@ impl Master {
 
     /// Declares a process failed, tells everyone, and repairs what it took part in.
     pub(super) fn fail(&mut self, process: ProcessId, evidence: Evidence) {
-        if !self.desk.members.fail(process, evidence) {
+        self.fail_all(&[process], evidence, &[]);
+    }
+
+    /// The same of several processes at once. `robbed` had died before; what they had left is gone, too.
+    pub(super) fn fail_all(&mut self, processes: &[ProcessId], evidence: Evidence, robbed: &[ProcessId]) {
+        let failed = self.desk.members.fail(processes, evidence);
+        if failed.is_empty() && robbed.is_empty() {
             return;
         }
-        self.liveness.forget(process.rank);
-        self.refusals.depart(process.rank);
-        self.desk.outbox.notice(Notice::Failed { process, evidence });
-        if matches!(evidence, Evidence::Silent(_)) {
-            // If it lives, this is the last thing it hears.
-            self.desk.outbox.send(process, ToWorker::Fenced);
-            self.desk.outbox.disconnect(process);
+        for &process in &failed {
+            self.liveness.forget(Watched::Rank(process.rank));
+            self.refusals.depart(process.rank);
+            self.desk.outbox.notice(Notice::Failed { process, evidence });
+            if !evidence.leaves_memory() {
+                // If it lives, this is the last thing it hears.
+                self.desk.outbox.send(process, ToWorker::Fenced);
+                self.desk.outbox.disconnect(process);
+            }
         }
         if self.desk.members.is_joining() {
             // Those who come later hear it when they join.
-            let lost = Path::single(process.rank);
+            let lost: Path = failed.iter().map(|process| process.rank).collect();
             if *self.desk.members.lost() == lost {
                 self.call_off(&lost);
             }
             return;
         }
-        self.desk.send_all(&ToWorker::Departed { process, evidence });
-        self.bereave(process);
+        for &process in &failed {
+            self.desk.send_all(&ToWorker::Departed { process, evidence });
+        }
+        self.bereave(&failed, robbed);
         self.end_what_cannot_complete();
-        // What was only silent is not read any more at once.
-        if evidence == Evidence::Disconnected {
-            self.remains.keep(process, &self.reductions, &mut self.desk);
+        for process in failed {
+            match evidence.leaves_memory() {
+                true => self.remains.keep(process, &self.reductions, &mut self.desk),
+                // What was only silent is not read any more at once.
+                false => remains::let_agent_forget(process, &mut self.desk),
+            }
         }
         self.end_if_empty();
     }
 
-    /// Repairs all reductions that `dead` took part in, or ends them.
-    fn bereave(&mut self, dead: ProcessId) {
-        self.scheduler.bury(dead, &self.reductions);
-        self.scheduler.forget_teams_of(dead.rank, &mut self.reductions, &self.desk.members);
+    /// Repairs all reductions that the `dead` took part in, or ends them; also those that were to read what
+    /// the `robbed` had left.
+    fn bereave(&mut self, dead: &[ProcessId], robbed: &[ProcessId]) {
+        // All lanes first: what is forgotten then leaves those of the dead as they are.
+        dead.iter().for_each(|process| self.scheduler.bury(*process, &self.reductions));
+        for process in dead {
+            self.scheduler.forget_teams_of(process.rank, &mut self.reductions, &self.desk.members);
+        }
         let members = &self.desk.members;
         let (mut repaired, mut hopeless, mut collecting) = (Vec::new(), Vec::new(), Vec::new());
         for (&id, reduction) in &mut self.reductions {
-            let counts = reduction.group().contains(dead.rank);
-            reduction.lose_keeper(dead);
-            if reduction.lose_collector(dead.rank, members) {
-                if counts {
-                    reduction.mourn(self.desk.now, dead);
-                }
+            let of_group = |those: &[ProcessId]| -> Vec<ProcessId> {
+                those.iter().copied().filter(|it| reduction.group().contains(it.rank)).collect()
+            };
+            let (lost, is_robbed) = (of_group(dead), !of_group(robbed).is_empty());
+            dead.iter().chain(robbed).for_each(|process| reduction.lose_keeper(*process, members));
+            if reduction.lose_collectors(dead, members) {
+                lost.into_iter().for_each(|process| reduction.mourn(self.desk.now, process));
                 collecting.push(id);
                 continue;
             }
-            if !counts {
+            if lost.is_empty() && !is_robbed {
                 continue;
             }
-            match reduction.bereave(self.desk.now, dead, members) {
+            match reduction.bereave(self.desk.now, &lost, members) {
                 Ok(()) => repaired.push(id),
                 Err(refusal) => hopeless.push((id, refusal)),
             }

@@ -4,11 +4,11 @@ use alloc::sync::Arc;
 
 use everfold_protocol::{
     Path, ProcessId,
-    message::{MASTER_RANK, Peer, ToWorker},
+    message::{Evidence, Peer, ToAgent, ToWorker},
 };
 
 use super::Master;
-use crate::{event::Notice, membership::State, remains, timers::Timer};
+use crate::{event::Notice, liveness::Watched, membership::State, remains, timers::Timer};
 
 impl Master {
     /// Takes a process in. Once everyone is here, the job begins.
@@ -16,7 +16,7 @@ impl Master {
         let expected = self.desk.members.size();
         if size != expected {
             let reason = format!(
-                "it was started for a job of {size}, and rank 0 for one of {expected}; give all processes the same \
+                "it was started for a job of {size}, and the master for one of {expected}; give all processes the same \
                  EVERFOLD_SIZE, or start as many by the same launcher"
             );
             self.desk.outbox.send(sender, ToWorker::Unwelcome { reason });
@@ -27,6 +27,11 @@ impl Master {
             self.desk.outbox.stale(sender, "join of a rank that is not expected");
             self.desk.outbox.disconnect(sender);
             return;
+        }
+        if self.desk.members.agents().of(sender.rank).is_some_and(|it| self.desk.members.agents().is_lost(it))
+        {
+            // It comes from a host that was lost meanwhile.
+            self.fail(sender, Evidence::HostLost);
         }
         if !self.desk.members.lost().is_empty() {
             let missing = self.desk.members.lost().clone();
@@ -48,8 +53,10 @@ impl Master {
     fn start_watching(&mut self) {
         let interval = self.desk.policy.limits.ping_interval;
         if !interval.is_zero() {
-            let ranks = self.desk.members.processes().map(|process| process.rank);
-            let first = self.liveness.begin(self.desk.now, interval, ranks);
+            let members = &self.desk.members;
+            let ranks = members.processes().map(|process| Watched::Rank(process.rank));
+            let agents = members.agents().here().map(Watched::Agent);
+            let first = self.liveness.begin(self.desk.now, interval, ranks.chain(agents));
             self.desk.timers.set(first, Timer::Alarm);
         }
     }
@@ -60,7 +67,7 @@ impl Master {
         if self.desk.members.lost().is_empty() {
             self.call_off(&self.desk.members.ranks(|state| *state == State::Expected));
         }
-        self.desk.outbox.done();
+        self.end_job();
     }
 
     /// Tells everyone who has joined that there will be no job.
@@ -84,11 +91,9 @@ impl Master {
         }
         self.desk.members.leave(sender.rank);
         self.refusals.depart(sender.rank);
-        self.liveness.forget(sender.rank);
+        self.liveness.forget(Watched::Rank(sender.rank));
         self.desk.outbox.notice(Notice::Left(sender));
-        if sender.rank != MASTER_RANK {
-            self.desk.outbox.send(sender, ToWorker::Farewell);
-        }
+        self.desk.outbox.send(sender, ToWorker::Farewell);
         self.end_what_cannot_complete();
         // What it had to do with has ended.
         remains::forget(sender, &mut self.desk);
@@ -97,13 +102,14 @@ impl Master {
 
     /// Ends, if nobody is left and nobody is to come.
     pub(super) fn end_if_empty(&mut self) {
-        let others = self.desk.members.peers().count();
         let expected = self.desk.members.ranks(|state| *state == State::Expected);
-        if others == 0 && expected.is_empty() {
-            if self.desk.members.ranks(|state| *state == State::Left).contains(MASTER_RANK) {
-                self.desk.outbox.send(ProcessId::first(MASTER_RANK), ToWorker::Farewell);
-            }
-            self.desk.outbox.done();
+        if self.desk.members.peers().next().is_none() && expected.is_empty() {
+            self.end_job();
         }
+    }
+
+    fn end_job(&mut self) {
+        self.desk.send_agents(ToAgent::Farewell);
+        self.desk.outbox.done();
     }
 }

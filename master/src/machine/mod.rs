@@ -8,12 +8,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `admission` | whether a contribution may take part |
+//! | `agents` | what agents say, and what follows when one is lost |
 //! | `ending` | how a reduction ends: well, or refused |
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | `members` | who joins the job, and who leaves it in good order |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
 mod admission;
+mod agents;
 mod ending;
 mod failure;
 mod members;
@@ -32,7 +34,7 @@ use crate::{
     desk::Desk,
     dissolved::Dissolved,
     event::{Action, Event},
-    liveness::Liveness,
+    liveness::{Liveness, Watched},
     membership::{Freshness, Membership},
     policy::Policy,
     reduction::{Called, Reduction, Reductions},
@@ -114,7 +116,7 @@ impl Master {
         match event {
             Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
-                    self.liveness.hear(now, header.sender.rank);
+                    self.liveness.hear(now, Watched::Rank(header.sender.rank));
                     self.handle_message(header.sender, message);
                 }
                 Freshness::Stale => {
@@ -126,7 +128,8 @@ impl Master {
                 }
             },
             Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
-            Event::Agent(..) | Event::AgentLost(_) => {}
+            Event::Agent(agent, said) => self.hear_agent(agent, said),
+            Event::AgentLost(agent) => self.lose_agent(agent),
         }
     }
 

@@ -5,8 +5,8 @@
 //!
 //! 1. partials that can still be read because a process that died or was slow had only read them; the largest
 //!    first, so that as few folds as possible are done again;
-//! 2. originals: at their owners, in shared memory that outlived its process, or in the master's hands where
-//!    they came inlined;
+//! 2. originals: at their owners, in memory that outlived its process, or in the master's hands where they
+//!    came inlined;
 //! 3. replicas of originals (DR-9).
 //!
 //! Paths of partials form a forest: of two that share ranks one contains the other. Hence taking the largest
@@ -36,21 +36,34 @@ use crate::{
 };
 
 impl Reduction {
-    /// Takes in that `dead` died.
+    /// Takes in that the `dead` died, all at once.
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
-    pub fn bereave(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) -> Result<(), Refusal> {
+    pub fn bereave(
+        &mut self,
+        now: Timestamp,
+        dead: &[ProcessId],
+        members: &Membership,
+    ) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
-        self.apart.forget(dead.rank);
-        let uncommitted = self.copying.held(dead.rank);
-        let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
-        if gone || !self.arrived.contains(dead.rank) {
-            return Err(Refusal::ProcessFailed { ranks: Path::single(dead.rank) });
+        let mut absent = Path::empty();
+        for &process in dead {
+            let rank = process.rank;
+            self.apart.forget(rank);
+            let uncommitted = self.copying.held(rank);
+            let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
+            if gone || !self.arrived.contains(rank) {
+                absent.insert(rank).expect("a process dies once");
+            } else {
+                // What outlived its process is as safe from its death as a copy.
+                self.commit(rank);
+                self.mourn(now, process);
+            }
         }
-        // What outlived its process in shared memory is as safe as a copy.
-        self.commit(dead.rank);
-        self.mourn(now, dead);
+        if !absent.is_empty() {
+            return Err(Refusal::ProcessFailed { ranks: absent });
+        }
         self.repair_all(members)
     }
 
@@ -205,8 +218,12 @@ impl Reduction {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, suspects, fault, reason, .. } = failed;
         let (executor, members) = (running.executor.rank, &desk.members);
         match fault {
-            Fault::Unreachable => self.unreachable(index, running, culprit, reason, desk),
-            Fault::Damaged => self.damaged(index, &running, culprit, members).map(|()| false),
+            Fault::Gone if !desk.is_alive(culprit.rank) => {
+                self.damaged(index, &running, (culprit, fault), members).map(|()| false)
+            }
+            // Most likely the death of a process that shows nothing any more is about to be noticed.
+            Fault::Unreachable | Fault::Gone => self.unreachable(index, running, culprit, reason, desk),
+            Fault::Damaged => self.damaged(index, &running, (culprit, fault), members).map(|()| false),
             Fault::Torn if self.spec.delivery.root() != Some(executor) => {
                 self.torn(index, &running, members).map(|()| false)
             }
@@ -229,7 +246,7 @@ impl Reduction {
     ) -> Result<bool, Refusal> {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
         self.segments[index].spoil(running.executor.rank);
-        let is_apart = fault == Fault::Unreachable && desk.is_alive(culprit.rank);
+        let is_apart = fault == Fault::Unreachable && desk.members.is_answered_for(culprit);
         let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
         match is_over && self.stands_still(index) {
             true => Err(running.not_folded(culprit, reason)),
@@ -238,8 +255,8 @@ impl Reduction {
     }
 
     /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process
-    /// lives, its partials are left alone for a while: most likely its death is about to be noticed.
-    /// Otherwise others are to read them. Returns whether something begins to wait.
+    /// lives, or its agent does, its partials are left alone for a while: most likely a death is about to be
+    /// noticed. Otherwise others are to read them. Returns whether something begins to wait.
     ///
     /// # Errors
     /// A contribution is lost, or it was tried for too long.
@@ -252,9 +269,9 @@ impl Reduction {
         desk: &Desk,
     ) -> Result<bool, Refusal> {
         let members = &desk.members;
-        if members.alive(culprit.rank).is_none() {
+        if !members.is_answered_for(culprit) || self.has_lost_to(index, &running, culprit, members) {
             // Its memory is not there any more: it did not just die.
-            return self.damaged(index, &running, culprit, members).map(|()| false);
+            return self.damaged(index, &running, (culprit, Fault::Unreachable), members).map(|()| false);
         }
         if self.did_not_reach(index, running.executor, culprit, desk) {
             return Err(running.not_folded(culprit, reason));
@@ -271,9 +288,9 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. What a living process holds is read again a few
-    /// times: the damage may have come on the way. Then replicas are suspected first, which may lie on a
-    /// disk: if it was something else, the next try tells.
+    /// It is told who has it, not which of its data it is. What a process holds that lives, or whose agent
+    /// does, is read again a few times, unless it is gone: the damage may have come on the way. Then replicas
+    /// are suspected first, which may lie on a disk: if it was something else, the next try tells.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -281,18 +298,18 @@ impl Reduction {
         &mut self,
         index: SegmentIndex,
         running: &Running,
-        culprit: ProcessId,
+        (culprit, fault): (ProcessId, Fault),
         members: &Membership,
     ) -> Result<(), Refusal> {
         if self.has_lost_to(index, running, culprit, members) {
             return self.repair(index, Some(running), members);
         }
         let segment = &mut self.segments[index];
-        let lives = members.alive(culprit.rank).is_some();
+        let may_pass = fault != Fault::Gone && members.is_answered_for(culprit);
         let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
         // All of them are counted: none of them is above suspicion.
         let damaged: Vec<&Path> =
-            there.filter(|path| !(lives && segment.reads_again(culprit.rank, path))).collect();
+            there.filter(|path| !(may_pass && segment.reads_again(culprit.rank, path))).collect();
         let is_damaged = |copy: &Arc<Ready>| copy.process == culprit && damaged.contains(&&copy.path);
         if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();

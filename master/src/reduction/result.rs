@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Data, Finished, HalfBody, NotCollected, Piece, ToWorker},
+    message::{Data, Fault, Finished, HalfBody, NotCollected, Piece, ToWorker},
     report::{Refusal, Report},
     spec::Delivery,
 };
@@ -54,8 +54,8 @@ pub(crate) enum Course {
 }
 
 impl Reduction {
-    /// Whether those who have copied the result lend it: where pieces of it go with their processes, and
-    /// where another result may take its place until all have it.
+    /// Whether those who have copied the result lend it: where pieces of it go with their processes, or with
+    /// a host that is not everybody's, and where another result may take its place until all have it.
     pub(crate) fn lends(&self, pieces: &[Piece]) -> bool {
         let outlives = |piece: &Piece| match &piece.data {
             Data::Window(window) => self.share_memory && window.place.outlives_its_process(),
@@ -254,11 +254,12 @@ impl Reduction {
         part: NotCollected,
         desk: &Desk,
     ) -> Result<Option<Duration>, Refusal> {
-        let NotCollected { culprit, body, .. } = part;
+        let NotCollected { culprit, fault, body, .. } = part;
         let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| self.take_back(process, half));
         let lives = desk.is_alive(culprit.rank);
-        if !lives && self.could_be_read(culprit, &desk.members) {
+        let is_there = lives || (fault != Fault::Gone && desk.members.is_answered_for(culprit));
+        if !is_there && self.could_be_read(culprit, &desk.members) {
             // Its memory is not there any more: it did not just die.
             self.handout.lose(culprit.rank);
         }
@@ -268,7 +269,7 @@ impl Reduction {
         if culprit != process || !matches!(self.spec.delivery, Delivery::All) {
             misses.again(desk.now, so_far, desk.policy.limits.read_patience());
         }
-        if lives && culprit != process {
+        if is_there && culprit != process {
             misses.not_reached(culprit.rank);
         }
         if misses.exceed(desk.policy.tries_max()) {
@@ -306,12 +307,14 @@ impl Reduction {
         self.handout.end();
     }
 
-    /// Takes in that `dead` copies nothing any more. Returns false if the result is not handed out.
-    pub(crate) fn lose_collector(&mut self, dead: Rank, members: &Membership) -> bool {
+    /// Takes in that the `dead` copy nothing any more. Returns false if the result is not handed out.
+    pub(crate) fn lose_collectors(&mut self, dead: &[ProcessId], members: &Membership) -> bool {
         if self.all_have_it(members) {
             self.handout.complete();
         }
-        self.handout.stop(dead);
+        for process in dead {
+            self.handout.stop(process.rank);
+        }
         self.is_handed_out()
     }
 

@@ -61,8 +61,7 @@ impl<'a> Reader<'a> {
                 return Access::Never;
             }
         }
-        let host = |rank| self.members.alive(rank).map(|peer| peer.host);
-        match share_memory || ready.is_inline() || host(owner) == self.host {
+        match share_memory || ready.is_inline() || self.members.host(owner) == self.host {
             true => Access::Near,
             false if !self.lane.has_room_for(owner, self.policy) => Access::Later,
             false => {

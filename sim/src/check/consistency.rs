@@ -10,7 +10,7 @@ use everfold_worker::machine::End;
 
 use super::{
     judge::{Case, Judgement, cases},
-    schedule::{Fault, Planned, Receiver, Schedule, Trouble},
+    schedule::{Planned, Receiver, Schedule, Trouble},
     tally::Tally,
     violation::Violation,
 };
@@ -179,10 +179,7 @@ impl Judgement<'_> {
 
     /// Whether nobody stands still, and every message arrives, unless its process or its host is dead.
     fn everybody_runs(&self) -> bool {
-        let stops = |fault: &Fault| {
-            matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
-        };
-        !self.schedule.faults.iter().any(stops)
+        !self.schedule.faults.iter().any(|fault| fault.what.halts())
     }
 
     /// The hosts of those who call.

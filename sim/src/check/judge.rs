@@ -30,14 +30,15 @@ const SAME: &str = "where nobody is hit, all receive the same bits";
 const SAFE: &str = "what was protected before it counted survives one death";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
 const MISSING: &str = "whoever lets contributions be missing receives what those who live have";
+const OUTLIVES: &str = "what a rank has called outlives its process where an agent holds its memory";
 const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
 const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
 const OPEN: &str = "nothing is left open";
 
 /// All rules that judge calls, processes or reductions one by one.
-pub(crate) const RULES: [&str; 12] =
-    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, MISSING, IN_TIME, DEADLINE, LEAVE];
+pub(crate) const RULES: [&str; 13] =
+    [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, MISSING, OUTLIVES, IN_TIME, DEADLINE, LEAVE];
 pub(crate) const RULES_OF_PROCESSES: [&str; 2] = [FENCED, DESERTED];
 
 /// Judges what comes of one schedule.
@@ -223,7 +224,19 @@ impl<'a> Judgement<'a> {
         let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
         let reaches = Reaches::new(self.schedule, &gone);
         reaches.count(tally);
+        let held = self.held_by_agents(case, at).difference(&reaches.spoilt);
+        tally.judge_if(OUTLIVES, far_apart && !held.is_empty());
+        let is_held = |ranks: &Path| !ranks.is_disjoint(&held);
         match &ended.end {
+            End::Finished(report) | End::Received(report) if is_held(&report.missing) => {
+                Err(case.broken(OUTLIVES, format!("{report:?}")))
+            }
+            End::Refused(Refusal::ContributionLost { ranks }) if is_held(ranks) => {
+                Err(case.broken(OUTLIVES, format!("{:?}", ended.end)))
+            }
+            End::Refused(Refusal::ProcessFailed { ranks }) if somebody_receives && is_held(ranks) => {
+                Err(case.broken(OUTLIVES, format!("{:?}", ended.end)))
+            }
             End::Refused(refusal) if reaches.excuses(case.planned, refusal) => Ok(None),
             End::Refused(Refusal::FoldFailed { executor, .. }) if windowless(*executor) => Ok(None),
             // The only one who was to have it has no room for it.
@@ -282,7 +295,10 @@ impl<'a> Judgement<'a> {
             End::ResultLost(_) => reason(windowless(case.rank)),
             End::Fenced => {
                 let failed = facts.failed.get(&case.rank);
-                reason(matches!(failed, Some((since, Evidence::Silent(_))) if *since <= ended.at))
+                let is_fenced = |(since, evidence): &(Timestamp, Evidence)| {
+                    *since <= ended.at && !evidence.leaves_memory()
+                };
+                reason(failed.is_some_and(is_fenced))
             }
             End::MasterLost => reason(facts.deserted.get(&case.rank).is_some_and(|at| *at <= ended.at)),
             End::Closed => {
@@ -292,15 +308,43 @@ impl<'a> Judgement<'a> {
         }
     }
 
+    /// Ranks of the group that had died by `at`, whose contributions the master had taken in, and whose agents
+    /// hold them since: also where a result was copied over them, if all that it was made of is there.
+    fn held_by_agents(&self, case: &Case, at: Timestamp) -> Path {
+        let (facts, settings) = (self.world.facts(), self.world.settings());
+        let id = ReductionId::new(&case.planned.name, case.planned.sequence);
+        let Schedule { private, full, .. } = self.schedule;
+        let is_left = |rank: Rank| {
+            let host = settings.host(rank);
+            let lives = !facts.hosts_ended.contains_key(&host);
+            lives && facts.is_held(host, rank) && !facts.deserted.contains_key(&rank)
+        };
+        let is_whole = |rank: Rank| {
+            let goes = private.contains(&rank.0) || full.contains(&rank.0) || !is_left(rank);
+            !(facts.failed.contains_key(&rank) || facts.ended.contains_key(&rank)) || !goes
+        };
+        let all_there = case.spec.group.iter().all(is_whole);
+        let failed = self.suspects.failed_by(at);
+        let is_held = |rank: &Rank| {
+            let is_overwritten = facts.overwrites.contains(&(*rank, id));
+            is_left(*rank)
+                && !private.contains(&rank.0)
+                && facts.heard(*rank, id).is_some()
+                && (!is_overwritten || all_there)
+        };
+        case.spec.group.intersection(&failed).iter().filter(is_held).collect()
+    }
+
     /// Whether results leave contributions on one host as they are, or where these lie outlives all processes
     /// there: of one that was silent nothing is read, and one that gives the master up closes its windows.
     fn keeps_bodies(&self, case: &Case) -> bool {
         let Schedule { private, full, .. } = self.schedule;
         let facts = self.world.facts();
         let outlives = |rank: Rank| {
-            let is_read = !facts.failed.contains_key(&rank) || facts.has_hung_up(rank);
+            let is_read = !facts.failed.contains_key(&rank) || facts.has_left_memory(rank);
+            let is_lost = facts.hosts_lost.contains_key(&self.world.settings().host(rank));
             let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);
-            is_shared && is_read && !facts.deserted.contains_key(&rank)
+            is_shared && is_read && !is_lost && !facts.deserted.contains_key(&rank)
         };
         case.spec.kind.array_bytes().is_none() || case.spec.group.iter().all(outlives)
     }

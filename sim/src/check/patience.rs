@@ -62,10 +62,8 @@ impl Suspects<'_> {
     /// attempts to reach somebody. A process that was hindered before is given more time.
     fn detection(&self) -> Duration {
         let interval = self.world.settings().policy.limits.ping_interval;
-        let hinders = |fault: &&Fault| {
-            matches!(fault.what, Trouble::Freeze(_) | Trouble::Starve { .. } | Trouble::Cut { .. })
-        };
-        let hindered_us = self.schedule.faults.iter().filter(hinders).map(|fault| fault.lasts_us).sum();
+        let hindrances = self.schedule.faults.iter().filter(|fault| fault.what.halts());
+        let hindered_us = hindrances.map(|fault| fault.lasts_us).sum();
         let silence = interval * 3 + Duration::from_micros(hindered_us) * 2;
         (silence.min(interval * INTERVALS_MOST) + interval) * 2 + PAUSE * PAUSES
     }

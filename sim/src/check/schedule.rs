@@ -19,8 +19,11 @@ use crate::settings::Wakes;
 pub struct Schedule {
     /// What delays and chance mishaps are drawn from.
     pub seed: u64,
-    /// Host of each rank; ranks of one host share memory. Rank 0 hosts the master.
+    /// Host of each rank; ranks of one host share memory. The master is on that of rank 0.
     pub hosts: Vec<u32>,
+    /// Whether each host has an agent that holds the memory of its ranks.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub agents: bool,
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,
@@ -234,12 +237,19 @@ pub enum Trouble {
     LetGo(u32),
     /// A process leaves its job without a word, and lives on: its program has failed.
     Abandon(u32),
-    /// A host goes with all its processes, without a word.
+    /// A host goes with all its processes, without a word; the master, too, if it is on it.
     LoseHost(u32),
+    /// The agent of a host dies, and the ranks there with it; their connections break. The master dies, too,
+    /// if it is on it.
+    EndHost(u32),
     /// A process does not run.
     Freeze(u32),
+    /// The agent of a host does not run, nor does the master, if it is in it.
+    FreezeAgent(u32),
     /// A process runs only for `runs_us` of every `every_us`.
     Starve { rank: u32, every_us: u64, runs_us: u64 },
+    /// The agent of a host does.
+    StarveAgent { host: u32, every_us: u64, runs_us: u64 },
     /// Hosts cannot be heard by others; connections hold.
     Cut { from: Vec<u32>, to: Vec<u32>, both_ways: bool },
     /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run,
@@ -283,19 +293,25 @@ impl Schedule {
         let leaving = leaving.chain(listed.into_iter().flatten().copied());
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
-            let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_));
+            let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_))
+                || matches!(fault.what, Trouble::EndHost(_));
             let is_seen = is_death || matches!(fault.what, Trouble::Crash { .. });
             let is_told =
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
             let is_slow = matches!(fault.what, Trouble::Slow { .. } | Trouble::Late { .. });
             !is_seen && !is_told && !is_slow && !matches!(fault.what, Trouble::Garble { .. })
         };
-        let is_beside_master = |rank: u32| rank > 0 && self.hosts[rank as usize] == self.hosts[0];
+        let is_beside_master = |rank: u32| self.hosts[rank as usize] == self.hosts[0];
         let far = |fault: &&Fault| matches!(fault.what, Trouble::LetGo(rank) if !is_beside_master(rank));
         let alone = |fault: &&Fault| matches!(fault.what, Trouble::Unreachable { a, b, .. } if a == b);
         let too_late = |fault: &Fault| matches!(fault.what, Trouble::Late { by_us, .. } if self.ping_interval_us > 0 && by_us > self.ping_interval_us / 2);
-        let of_master =
-            |fault: &&Fault| matches!(&fault.what, Trouble::LoseHost(host) if *host == self.hosts[0]);
+        let of_nobody = |fault: &Fault| {
+            let agent = match &fault.what {
+                Trouble::FreezeAgent(host) | Trouble::StarveAgent { host, .. } => Some(*host),
+                _ => None,
+            };
+            agent.is_some_and(|host| host != self.hosts[0] && !(self.agents && self.hosts.contains(&host)))
+        };
         match () {
             () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),
             () if self.task_us.len() != self.hosts.len() => {
@@ -306,9 +322,10 @@ impl Schedule {
                 Some("keep_failures_percent or damage_percent is over 100".to_owned())
             }
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
-            () if self.faults.iter().any(|fault| of_master(&fault)) => {
-                Some("the host of rank 0, which hosts the master, cannot be lost".to_owned())
-            }
+            () if self.faults.iter().any(of_nobody) => Some(
+                "an agent that does not run has to be there: agents is false, or its host has no rank"
+                    .to_owned(),
+            ),
             () if self.faults.iter().any(too_late) => Some(
                 "whose messages are late by more than half of ping_interval_us may seem silent".to_owned(),
             ),
@@ -316,7 +333,7 @@ impl Schedule {
                 Some("a host always reaches its own memory: two are to be named".to_owned())
             }
             () if self.faults.iter().any(|fault| far(&fault)) => {
-                Some("only other processes of its host let the master hear of their lifelines".to_owned())
+                Some("only processes of its host let the master hear of their lifelines".to_owned())
             }
             () if self.ping_interval_us == 0 && self.faults.iter().any(|fault| silent(&fault)) => {
                 Some("without pings nobody notices who is silent: ping_interval_us is 0".to_owned())
@@ -394,7 +411,22 @@ impl Trouble {
             | Self::SlowDisk { rank, .. }
             | Self::Garble { rank, .. }
             | Self::Late { rank, .. } => Some(*rank),
-            Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// Whether somebody does not run meanwhile, or messages do not arrive.
+    pub(crate) fn halts(&self) -> bool {
+        let of_agent = matches!(self, Self::FreezeAgent(_) | Self::StarveAgent { .. });
+        of_agent || matches!(self, Self::Freeze(_) | Self::Starve { .. } | Self::Cut { .. })
+    }
+
+    /// Which host it hits, if it is one.
+    pub(crate) fn host(&self) -> Option<u32> {
+        match self {
+            Self::LoseHost(host) | Self::EndHost(host) | Self::FreezeAgent(host) => Some(*host),
+            Self::StarveAgent { host, .. } => Some(*host),
+            _ => None,
         }
     }
 
@@ -408,7 +440,7 @@ impl Trouble {
             | Self::SlowDisk { rank, .. }
             | Self::Garble { rank, .. }
             | Self::Late { rank, .. } => Some(rank),
-            Self::LoseHost(_) | Self::Cut { .. } | Self::Unreachable { .. } => None,
+            _ => None,
         }
     }
 }

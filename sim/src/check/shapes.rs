@@ -58,7 +58,7 @@ fn share_one_host(schedule: &mut Schedule, random: &mut ChaCha8Rng, fair: bool) 
         return;
     }
     for _ in 0..random.random_range(1..=2) {
-        let (at_us, rank) = (random.random_range(0..6000), random.random_range(1..ranks));
+        let (at_us, rank) = (random.random_range(0..6000), random.random_range(0..ranks));
         let what = match random.random_range(0..3) {
             0 => Trouble::Kill(rank),
             1 => Trouble::LetGo(rank),
@@ -158,7 +158,7 @@ fn lose_messages_of_the_dead(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let calls: Vec<CallAt> = calls.copied().collect();
     for fault in &mut schedule.faults {
         let (Trouble::Kill(rank) | Trouble::LetGo(rank)) = fault.what else { continue };
-        if rank == 0 || random.random_bool(0.3) {
+        if random.random_bool(0.3) {
             continue;
         }
         fault.what = Trouble::Crash { rank, arrive: random.random_range(0..=2) };

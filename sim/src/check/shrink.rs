@@ -151,9 +151,8 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
     schedule.task_us.remove(gone as usize);
     if !schedule.hosts.contains(&host) {
         let lost = |what: &Trouble| match what {
-            Trouble::LoseHost(lost) => *lost == host,
             Trouble::Unreachable { a, b, .. } => [*a, *b].contains(&host),
-            _ => false,
+            what => what.host() == Some(host),
         };
         schedule.faults.retain(|fault| !lost(&fault.what));
     }
@@ -225,7 +224,8 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 23] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 24] = [
+    |schedule| schedule.agents = false,
     |schedule| schedule.batch_us = 0,
     |schedule| schedule.private.clear(),
     |schedule| schedule.full.clear(),
@@ -264,6 +264,7 @@ const SIMPLER_FAULTS: [SimplerFault; 5] = [
     |_, at_us, _, _| *at_us = *at_us / 100 * 100,
     |_, _, what, _| match *what {
         Trouble::Starve { rank, .. } => *what = Trouble::Freeze(rank),
+        Trouble::StarveAgent { host, .. } => *what = Trouble::FreezeAgent(host),
         Trouble::Crash { rank, .. } => *what = Trouble::Kill(rank),
         _ => {}
     },

@@ -8,7 +8,7 @@
 use everfold_protocol::{Path, Rank, Timestamp, message::Evidence};
 
 use super::{schedule::Schedule, tally::Tally, violation::Violation};
-use crate::World;
+use crate::{World, events::Place};
 
 pub(crate) const FENCED: &str =
     "whoever is declared failed has ended, or was hindered for as long as a silence lasts";
@@ -57,19 +57,24 @@ impl Suspects<'_> {
 
     /// Whether nothing is left of the master.
     pub fn master_is_dead(&self) -> bool {
-        self.is_dead(Rank(0))
+        self.world.facts().master_ended.is_some()
     }
 
     /// Whether every failure that was declared has its reason.
     pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
-        let facts = self.world.facts();
+        let (facts, settings) = (self.world.facts(), self.world.settings());
         let by = |since: Option<&Timestamp>, at| since.is_some_and(|since| *since <= at);
         for (&rank, &(at, evidence)) in &facts.failed {
             tally.judge(FENCED);
             let has_reason = match evidence {
                 Evidence::Disconnected => by(facts.ended.get(&rank), at) || by(facts.deserted.get(&rank), at),
+                Evidence::Ended(_) => by(facts.ended.get(&rank), at),
                 Evidence::Silent(_) => {
-                    by(facts.ended.get(&rank), at) || facts.was_silent(self.world.settings(), rank, at)
+                    by(facts.ended.get(&rank), at) || facts.was_silent(settings, Place::Rank(rank), at)
+                }
+                Evidence::HostLost => {
+                    let host = settings.host(rank);
+                    by(facts.hosts_ended.get(&host), at) || facts.was_silent(settings, Place::Agent(host), at)
                 }
             };
             if !has_reason {
@@ -79,10 +84,7 @@ impl Suspects<'_> {
         for (&rank, &at) in &facts.deserted {
             tally.judge(DESERTED);
             let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
-            if !is_fenced
-                && !facts.master_had_died(at)
-                && !facts.was_left_alone(self.world.settings(), rank, at)
-            {
+            if !is_fenced && !facts.master_had_died(at) && !facts.was_left_alone(settings, rank, at) {
                 return Err(Violation::new(DESERTED, format!("rank {rank}")));
             }
         }

@@ -32,6 +32,7 @@ impl Tally {
         count("worlds", 1);
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
+        count("worlds with agents", u64::from(schedule.agents));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));
@@ -68,7 +69,16 @@ impl Tally {
         for fault in &schedule.faults {
             count(
                 match &fault.what {
-                    Trouble::Kill(0) => "masters killed",
+                    Trouble::LoseHost(host) | Trouble::EndHost(host) if *host == schedule.hosts[0] => {
+                        "hosts of masters lost"
+                    }
+                    Trouble::FreezeAgent(host) | Trouble::StarveAgent { host, .. }
+                        if *host == schedule.hosts[0] =>
+                    {
+                        "freezes of masters"
+                    }
+                    Trouble::EndHost(_) => "hosts ended",
+                    Trouble::FreezeAgent(_) | Trouble::StarveAgent { .. } => "freezes of agents",
                     Trouble::Kill(_) => "ranks killed",
                     Trouble::Crash { .. } => "deaths that lose messages",
                     Trouble::LetGo(_) => "deaths told by lifelines",

@@ -7,12 +7,9 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, Timestamp,
-    message::{Evidence, MASTER_RANK},
-};
+use everfold_protocol::{Path, Rank, ReductionId, SegmentId, Timestamp, message::Evidence};
 
-use crate::faults::Cut;
+use crate::{events::Place, faults::Cut};
 
 /// Something that lasts, from when on and until when, if it is over.
 type Span = (Timestamp, Option<Timestamp>);
@@ -26,6 +23,14 @@ pub(crate) struct Facts {
     pub deserted: BTreeMap<Rank, Timestamp>,
     /// Whom the master declared failed, and why.
     pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
+    /// When the master heard which agents join, by their hosts.
+    agents: BTreeMap<u64, Timestamp>,
+    /// Hosts whose agents have ended.
+    pub hosts_ended: BTreeMap<u64, Timestamp>,
+    /// Hosts whose agents the master gave up.
+    pub hosts_lost: BTreeMap<u64, Timestamp>,
+    /// When the master's process ended.
+    pub master_ended: Option<Timestamp>,
     /// When a rank was first refused a reduction.
     pub refused: BTreeMap<(ReductionId, Rank), Timestamp>,
     /// Originals of which the master said that they have no replica, by the hash of the reduction's name.
@@ -44,7 +49,7 @@ pub(crate) struct Facts {
     /// Originals of which somebody told the master that it has a copy, or a part of one.
     kept: BTreeSet<(Rank, ReductionId)>,
     /// When processes did not run.
-    stops: BTreeMap<Rank, Vec<Span>>,
+    stops: BTreeMap<Place, Vec<Span>>,
     cuts: Vec<(Cut, Span)>,
     /// By how much a message of a rank, or to it, was late at most.
     late: BTreeMap<Rank, Duration>,
@@ -63,9 +68,37 @@ impl Facts {
         gone.map(|(rank, _)| *rank).chain(self.failed_by(at).iter()).collect()
     }
 
-    /// Whether the connection of `rank` to the master broke, as far as the master knows.
-    pub fn has_hung_up(&self, rank: Rank) -> bool {
-        matches!(self.failed.get(&rank), Some((_, Evidence::Disconnected)))
+    /// Whether `rank` has died, as far as the master knows, and left its memory.
+    pub fn has_left_memory(&self, rank: Rank) -> bool {
+        self.failed.get(&rank).is_some_and(|(_, evidence)| evidence.leaves_memory())
+    }
+
+    /// Whether the agent of `host` holds what `rank` has left there, as far as the master can tell: it had
+    /// joined before the master heard of the death, and was not given up since.
+    pub fn is_held(&self, host: u64, rank: Rank) -> bool {
+        let joined = self.agents.get(&host).zip(self.failed.get(&rank));
+        let in_time = joined.is_some_and(|(joined, (failed, _))| joined <= failed);
+        in_time && self.has_left_memory(rank) && !self.hosts_lost.contains_key(&host)
+    }
+
+    /// Takes in that the master hears an agent join.
+    pub fn take_in_agent(&mut self, at: Timestamp, host: u64) {
+        self.agents.entry(host).or_insert(at);
+    }
+
+    /// Takes in that the agent of a host has ended.
+    pub fn end_host(&mut self, at: Timestamp, host: u64) {
+        self.hosts_ended.entry(host).or_insert(at);
+    }
+
+    /// Takes in that the master gives the agent of a host up.
+    pub fn lose_host(&mut self, at: Timestamp, host: u64) {
+        self.hosts_lost.entry(host).or_insert(at);
+    }
+
+    /// Takes in that the master's process ends.
+    pub fn end_master(&mut self, at: Timestamp) {
+        self.master_ended.get_or_insert(at);
     }
 
     /// Whether a contribution reached the master in time, and if so, whether it came inlined.
@@ -161,17 +194,17 @@ impl Facts {
 
     /// Whether the master's process has ended by `at`.
     pub fn master_had_died(&self, at: Timestamp) -> bool {
-        self.ended.get(&MASTER_RANK).is_some_and(|since| *since <= at)
+        self.master_ended.is_some_and(|since| since <= at)
     }
 
     /// Takes in that a process does not run.
-    pub fn stop(&mut self, at: Timestamp, rank: Rank) {
-        self.stops.entry(rank).or_default().push((at, None));
+    pub fn stop(&mut self, at: Timestamp, place: Place) {
+        self.stops.entry(place).or_default().push((at, None));
     }
 
     /// Takes in that a process runs again.
-    pub fn thaw(&mut self, at: Timestamp, rank: Rank) {
-        end(at, self.stops.get_mut(&rank).and_then(|spans| spans.last_mut()));
+    pub fn thaw(&mut self, at: Timestamp, place: Place) {
+        end(at, self.stops.get_mut(&place).and_then(|spans| spans.last_mut()));
     }
 
     /// Takes in that messages of a rank, and to it, are late by up to `time` from now on.
@@ -191,9 +224,9 @@ impl Facts {
         end(at, same.map(|(_, span)| span));
     }
 
-    /// When `rank` did not run, up to `by`.
-    fn stops(&self, rank: Rank, by: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
-        self.stops.get(&rank).into_iter().flatten().filter_map(move |span| clip(span, by))
+    /// When a process did not run, up to `by`.
+    fn stops(&self, place: Place, by: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        self.stops.get(&place).into_iter().flatten().filter_map(move |span| clip(span, by))
     }
 
     /// When nothing or not everything got through between two hosts, up to `by`.

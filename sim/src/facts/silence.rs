@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use everfold_protocol::{Rank, Timestamp, message::MASTER_RANK};
+use everfold_protocol::{Rank, Timestamp};
 
 use super::Facts;
-use crate::settings::Settings;
+use crate::{events::Place, settings::Settings};
 
 /// How long the spans last from `from` on, together.
 fn covered(spans: impl Iterator<Item = (Timestamp, Timestamp)>, from: Timestamp) -> Duration {
@@ -59,17 +59,17 @@ const INTERVALS: u32 = 3;
 const HINDERED: u32 = 2;
 
 impl Facts {
-    /// Whether the process of `rank` was hindered for long enough before `at` to be given up by the master
-    /// for its silence.
+    /// Whether a process was hindered for long enough before `at` to be given up by the master for its
+    /// silence.
     ///
     /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the
     /// other. While the master did not run it heard nothing either, and forgives most of that.
-    pub fn was_silent(&self, settings: &Settings, rank: Rank, at: Timestamp) -> bool {
-        let asleep = self.asleep(settings, MASTER_RANK, at);
-        let grace = self.grace(settings, rank);
-        let hosts = (settings.host(rank), settings.host(MASTER_RANK));
+    pub fn was_silent(&self, settings: &Settings, place: Place, at: Timestamp) -> bool {
+        let asleep = self.asleep(settings, master(settings), at);
+        let grace = self.grace(settings, place);
+        let hosts = (host(settings, place), settings.master_host());
         let hindrance = |is_stop| move |(since, until)| Hindrance { since, until, is_stop };
-        let stops = self.stops(rank, at).map(hindrance(true));
+        let stops = self.stops(place, at).map(hindrance(true));
         let cuts = self.cuts(hosts, at).map(hindrance(false));
         let silence = longest(stops.chain(cuts), before(at, grace + asleep), grace);
         silence + grace >= hindered(settings, asleep)
@@ -79,22 +79,26 @@ impl Facts {
     ///
     /// Its pings come late one by one if it is stopped again and again.
     pub fn was_left_alone(&self, settings: &Settings, rank: Rank, at: Timestamp) -> bool {
-        let asleep = self.asleep(settings, rank, at);
-        let hosts = (settings.host(rank), settings.host(MASTER_RANK));
-        let spans = self.stops(MASTER_RANK, at).chain(self.cuts(hosts, at));
-        let window = settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace(settings, rank);
-        covered(spans, before(at, window)) + self.grace(settings, rank) >= hindered(settings, asleep)
+        let place = Place::Rank(rank);
+        let asleep = self.asleep(settings, place, at);
+        let hosts = (settings.host(rank), settings.master_host());
+        let spans = self.stops(master(settings), at).chain(self.cuts(hosts, at));
+        let window = settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace(settings, place);
+        covered(spans, before(at, window)) + self.grace(settings, place) >= hindered(settings, asleep)
     }
 
-    /// How long messages are under way between the master and `rank`, there and back, with those that hold
+    /// How long messages are under way between the master and a process, there and back, with those that hold
     /// them up.
-    fn grace(&self, settings: &Settings, rank: Rank) -> Duration {
-        let late = self.late.get(&rank).copied().unwrap_or_default();
+    fn grace(&self, settings: &Settings, place: Place) -> Duration {
+        let late = match place {
+            Place::Rank(rank) => self.late.get(&rank).copied().unwrap_or_default(),
+            Place::Agent(_) | Place::Master => Duration::ZERO,
+        };
         settings.latency.1 * 4 + late * 2 + Duration::from_micros(10)
     }
 
     /// How long an observer did not run while it took somebody for silent.
-    fn asleep(&self, settings: &Settings, observer: Rank, at: Timestamp) -> Duration {
+    fn asleep(&self, settings: &Settings, observer: Place, at: Timestamp) -> Duration {
         let window = settings.policy.limits.ping_interval * INTERVALS;
         let mut asleep = Duration::ZERO;
         loop {
@@ -104,6 +108,19 @@ impl Facts {
             }
             asleep = longer;
         }
+    }
+}
+
+/// The process that hosts the master.
+fn master(settings: &Settings) -> Place {
+    Place::Agent(settings.master_host())
+}
+
+fn host(settings: &Settings, place: Place) -> u64 {
+    match place {
+        Place::Rank(rank) => settings.host(rank),
+        Place::Agent(host) => host,
+        Place::Master => settings.master_host(),
     }
 }
 

@@ -15,7 +15,7 @@ use everfold_master as master;
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId, Timestamp,
     board::{Board, Tickets},
-    message::{Data, Peer, Place, WindowRef},
+    message::{Data, Evidence, Peer, Place, WindowRef},
 };
 use everfold_worker::{
     machine::Worker, participant::Participant, readers::Readers, window_table::WindowTable,
@@ -87,8 +87,10 @@ pub(crate) struct Process {
     pub replicas: Replicas,
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
-    /// Whom it knows to be failed.
-    pub departed: BTreeSet<Rank>,
+    /// Whom it knows to be failed, and what spoke for that.
+    pub departed: BTreeMap<Rank, Evidence>,
+    /// Hosts whose agents it knows to be gone.
+    pub hosts_lost: BTreeSet<u64>,
     /// Whose memory it has unmapped.
     pub forgotten: BTreeSet<Rank>,
     /// What others read of its bodies.
@@ -115,7 +117,7 @@ impl Process {
             board: settings.board.then_some(0),
             address: String::new(),
             domain: None,
-            agent: None,
+            agent: settings.agent_of(rank),
         };
         let mut worker = Participant::new(Worker::new(peer, settings.ranks));
         if let Some(board) = board.filter(|_| !settings.boardless.contains(&rank)) {
@@ -145,7 +147,8 @@ impl Process {
             torn: BTreeSet::new(),
             replicas: Replicas::default(),
             released: BTreeSet::new(),
-            departed: BTreeSet::new(),
+            departed: BTreeMap::new(),
+            hosts_lost: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             readers: Readers::default(),
         }

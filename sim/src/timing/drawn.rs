@@ -10,6 +10,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::{
+    events::Place,
     faults::Limp,
     settings::Settings,
     work::{Spent, Work, folds},
@@ -24,7 +25,7 @@ pub(crate) struct Drawn {
     fold_time: BTreeMap<u64, Duration>,
     collect_time: Duration,
     /// When the last message on a connection arrives: connections keep their order.
-    arrivals: BTreeMap<(ProcessId, ProcessId), Timestamp>,
+    arrivals: BTreeMap<(Place, Place), Timestamp>,
     limps: BTreeMap<Rank, Limp>,
 }
 
@@ -47,14 +48,11 @@ impl Drawn {
         self.limps.insert(rank, limp);
     }
 
-    pub fn message(
-        &mut self,
-        now: Timestamp,
-        random: &mut ChaCha8Rng,
-        from: ProcessId,
-        to: ProcessId,
-    ) -> Timestamp {
-        let late = |process: &ProcessId| self.limps.get(&process.rank).and_then(|limp| limp.message_time);
+    pub fn message(&mut self, now: Timestamp, random: &mut ChaCha8Rng, from: Place, to: Place) -> Timestamp {
+        let late = |place: &Place| match place {
+            Place::Rank(rank) => self.limps.get(rank).and_then(|limp| limp.message_time),
+            Place::Agent(_) | Place::Master => None,
+        };
         let late = [from, to].iter().find_map(late);
         let late = late.map_or(Duration::ZERO, |time| random.random_range(Duration::ZERO..=time));
         let at = now + self.latency(random) + late;

@@ -14,9 +14,9 @@ use serde::Serialize;
 pub use self::modelled::Load;
 use self::{drawn::Drawn, modelled::Modelled};
 use crate::{
-    events::{Happening, Tick},
+    events::{Happening, Place, Tick},
     faults::Limp,
-    settings::{MASTER, Settings},
+    settings::Settings,
     work::Work,
 };
 
@@ -47,7 +47,7 @@ impl Timing {
         message: &ToMaster,
     ) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, header.sender, MASTER),
+            Self::Drawn(drawn) => drawn.message(now, random, at(header.sender), Place::Master),
             Self::Modelled(..) if matches!(message, ToMaster::Join { .. }) => now,
             Self::Modelled(modelled, wire) => {
                 modelled.tell_master(now, header.sender, wire.bytes(header, message))
@@ -65,7 +65,7 @@ impl Timing {
         message: &ToWorker,
     ) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, MASTER, to),
+            Self::Drawn(drawn) => drawn.message(now, random, Place::Master, at(to)),
             // A modelled job is complete when its time begins.
             Self::Modelled(..) if matches!(message, ToWorker::Welcome { .. }) => now,
             Self::Modelled(modelled, wire) => modelled.tell_worker(now, to, wire.bytes(header, message)),
@@ -82,7 +82,7 @@ impl Timing {
         message: &ToMaster,
     ) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, header.sender, deputy),
+            Self::Drawn(drawn) => drawn.message(now, random, at(header.sender), at(deputy)),
             Self::Modelled(modelled, wire) => {
                 modelled.tell(now, deputy.rank, header.sender, wire.bytes(header, message))
             }
@@ -99,7 +99,7 @@ impl Timing {
         message: &ToWorker,
     ) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, header.sender, to),
+            Self::Drawn(drawn) => drawn.message(now, random, at(header.sender), at(to)),
             Self::Modelled(modelled, wire) => {
                 modelled.is_told(now, header.sender.rank, to, wire.bytes(header, message))
             }
@@ -109,7 +109,7 @@ impl Timing {
     /// When a process hears that its connection to the master breaks now, which dies.
     pub fn lose_master(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, MASTER, process),
+            Self::Drawn(drawn) => drawn.message(now, random, Place::Master, at(process)),
             Self::Modelled(modelled, _) => modelled.tell_worker(now, process, 0),
         }
     }
@@ -117,8 +117,24 @@ impl Timing {
     /// When the master hears that the connection of a process breaks now.
     pub fn hang_up(&mut self, now: Timestamp, random: &mut ChaCha8Rng, process: ProcessId) -> Timestamp {
         match self {
-            Self::Drawn(drawn) => drawn.message(now, random, process, MASTER),
+            Self::Drawn(drawn) => drawn.message(now, random, at(process), Place::Master),
             Self::Modelled(modelled, _) => modelled.tell_master(now, process, 0),
+        }
+    }
+
+    /// When a message that the agent of a host sends now reaches the master.
+    pub fn agent_tells(&mut self, now: Timestamp, random: &mut ChaCha8Rng, host: u64) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, Place::Agent(host), Place::Master),
+            Self::Modelled(..) => now,
+        }
+    }
+
+    /// When a message that the master sends now reaches the agent of a host.
+    pub fn tell_agent(&mut self, now: Timestamp, random: &mut ChaCha8Rng, host: u64) -> Timestamp {
+        match self {
+            Self::Drawn(drawn) => drawn.message(now, random, Place::Master, Place::Agent(host)),
+            Self::Modelled(..) => now,
         }
     }
 
@@ -169,6 +185,10 @@ impl Timing {
             Self::Modelled(modelled, _) => modelled.load,
         }
     }
+}
+
+fn at(process: ProcessId) -> Place {
+    Place::Rank(process.rank)
 }
 
 /// Measures messages as they are on the wire.

@@ -11,7 +11,7 @@ use std::{
 
 use everfold_protocol::{
     ProcessId, Rank, Timestamp,
-    message::{ByteRange, Data, KeepAs, MASTER_RANK, Source, Writing},
+    message::{ByteRange, Data, KeepAs, Source, Writing},
 };
 
 use crate::{
@@ -25,6 +25,9 @@ use crate::{
 const PART_BYTES: u64 = 1 << 20;
 /// So many of them, at most, are asked for ahead.
 const PARTS_AHEAD: usize = 16;
+
+/// The rank on whose node the master is.
+const BESIDE_MASTER: Rank = Rank(0);
 
 /// What the master was told and has said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +134,7 @@ impl Modelled {
     pub fn tell_master(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.received += 1;
         self.load.received_bytes += bytes;
-        self.tell(now, MASTER_RANK, process, bytes)
+        self.tell(now, BESIDE_MASTER, process, bytes)
     }
 
     /// When a message of `process` is in the hands of the master or deputy at `desk`, and understood.
@@ -158,7 +161,7 @@ impl Modelled {
     pub fn tell_worker(&mut self, now: Timestamp, process: ProcessId, bytes: u64) -> Timestamp {
         self.load.sent += 1;
         self.load.sent_bytes += bytes;
-        self.is_told(now, MASTER_RANK, process, bytes)
+        self.is_told(now, BESIDE_MASTER, process, bytes)
     }
 
     /// When a message of the master or deputy at `desk` is in `process`'s hands.

@@ -12,7 +12,7 @@ use rand::Rng;
 use super::World;
 use crate::{
     evidence::NONSENSE,
-    faults::{Reach, failure},
+    faults::{Reach, failure, unread},
     process::Shown,
     work::{Spent, Work},
 };
@@ -65,14 +65,15 @@ impl World {
             let piece = piece.expect("each segment has its piece");
             let segment = SegmentId { reduction, index };
             let reach = self.reaches(rank, piece.process, &piece.data, reduction);
-            match self.with_patience(reach, &mut spent) {
+            let reach = self.with_patience(reach, &mut spent);
+            match reach {
                 Reach::Now => spent.unanswered = Duration::ZERO,
                 Reach::Later => return self.try_again(process, Work::Collect(reduction, pieces, how), spent),
-                Reach::Never => {
+                Reach::Never | Reach::Gone => {
                     self.note_given_up(piece.process);
                     let is_array = spec.kind.array_bytes().is_some() && !is_inline;
                     let body = is_array.then(|| self.half_body(rank, segment, (range, at)));
-                    let error = failure(piece.process, Fault::Unreachable, "its window is closed");
+                    let error = unread(piece.process, reach);
                     return self.collected_in_part(rank, reduction, body, error);
                 }
             }

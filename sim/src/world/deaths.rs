@@ -1,20 +1,22 @@
 //! How processes end, stop and go on.
 
-use everfold_protocol::{ProcessId, Rank};
+use everfold_protocol::ProcessId;
 
 use super::World;
-use crate::{events::Happening, settings::MASTER};
+use crate::{
+    agent::Standing,
+    events::{Happening, Place},
+};
 
 impl World {
     /// Lets a process die.
     pub(super) fn die(&mut self, process: ProcessId) {
         self.end_process(process);
         self.hang_up_reads(process);
-        if process == MASTER {
-            self.lose_master();
-        } else {
-            // What it had sent still arrives, and then the end of the connection.
-            self.hang_up(process);
+        // What it had sent still arrives, and then the end of the connection.
+        self.hang_up(process);
+        if !self.process(process.rank).lives_on {
+            self.show_end(process);
         }
     }
 
@@ -46,12 +48,19 @@ impl World {
 
     /// Takes a host away with all its processes.
     pub(super) fn lost_host(&mut self, host: u64) {
-        let ranks = (0..self.settings.ranks).map(Rank);
-        let lost: Vec<Rank> = ranks.filter(|rank| self.settings.host(*rank) == host).collect();
-        assert!(!lost.contains(&MASTER.rank), "the master's host stays");
-        for rank in lost {
+        for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
             self.end_process(ProcessId::first(rank));
             self.process_mut(rank).vanished = true;
+        }
+        self.end_agent(host, Standing::Vanished);
+    }
+
+    /// Lets the agent of a host die, and all ranks there with it.
+    pub(super) fn end_host(&mut self, host: u64) {
+        self.end_agent(host, Standing::Ended);
+        for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
+            self.process_mut(rank).lives_on = false;
+            self.die(ProcessId::first(rank));
         }
     }
 
@@ -64,24 +73,24 @@ impl World {
             self.calls_ended += open;
             self.facts.end(self.agenda.now(), process.rank);
         }
-        drop(self.thaw(process.rank));
+        drop(self.thaw(Place::Rank(process.rank)));
         self.end_deputy(process);
     }
 
     /// Begins a freeze.
-    pub(super) fn stop(&mut self, rank: Rank) {
-        let process = self.process_mut(rank);
-        if process.frozen.is_none() {
-            process.frozen = Some(Vec::new());
+    pub(super) fn stop(&mut self, place: Place) {
+        let waiting = self.frozen_at(place);
+        if waiting.is_none() {
+            *waiting = Some(Vec::new());
             self.frozen += 1;
-            self.facts.stop(self.agenda.now(), rank);
+            self.facts.stop(self.agenda.now(), place);
         }
     }
 
     /// Ends a freeze; tells what waited for it.
-    pub(super) fn thaw(&mut self, rank: Rank) -> Vec<Happening> {
-        let waiting = self.process_mut(rank).frozen.take();
-        self.facts.thaw(self.agenda.now(), rank);
+    pub(super) fn thaw(&mut self, place: Place) -> Vec<Happening> {
+        let waiting = self.frozen_at(place).take();
+        self.facts.thaw(self.agenda.now(), place);
         self.frozen -= usize::from(waiting.is_some());
         waiting.unwrap_or_default()
     }

@@ -3,7 +3,7 @@
 use everfold_master as master;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
-    message::{Evidence, Header, ToMaster, ToWorker},
+    message::{Header, ToMaster, ToWorker},
 };
 use everfold_worker::machine::Event;
 
@@ -32,8 +32,8 @@ impl World {
         let departed = &process.departed;
         let deputy = process.deputy.get_or_insert_with(|| {
             let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy);
-            for failed in departed {
-                machine.depart(now, ProcessId::first(*failed), Evidence::Disconnected);
+            for (failed, evidence) in departed {
+                machine.depart(now, ProcessId::first(*failed), *evidence);
             }
             Deputy { machine, due: None }
         });

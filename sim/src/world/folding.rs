@@ -14,7 +14,7 @@ use super::World;
 use crate::{
     events::Happening,
     evidence::{self, NONSENSE, inlined},
-    faults::{RETRY, Reach, failure},
+    faults::{RETRY, Reach, failure, unread},
     process::Shown,
     work::{Spent, Work, folds},
 };
@@ -86,10 +86,10 @@ impl World {
                 let result = Err(failure(culprit, Fault::Unfit, "the attempt is over"));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
-            Some((Reach::Never, culprit)) => {
+            Some((reach @ (Reach::Never | Reach::Gone), culprit)) => {
                 self.note_given_up(culprit);
                 self.process_mut(rank).end_task(id);
-                let result = Err(failure(culprit, Fault::Unreachable, "it does not answer"));
+                let result = Err(unread(culprit, reach));
                 return self.tell_worker(rank, Event::Executed { task: task.task, result });
             }
             Some((Reach::Later, _)) => return self.try_again(process, Work::Execute(task), spent),

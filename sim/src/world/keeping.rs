@@ -31,7 +31,7 @@ impl World {
         }
         let result = match reach {
             Reach::Later => return self.try_again(process, Work::Keep(keep), spent),
-            Reach::Never => Err(NotKept::Unreachable),
+            Reach::Never | Reach::Gone => Err(NotKept::Unreachable),
             Reach::Now if fails => Err(NotKept::Impossible("the disk is full".to_owned())),
             Reach::Now => {
                 let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };

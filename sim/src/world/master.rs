@@ -2,22 +2,19 @@
 
 use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
-    ProcessId, Rank,
-    message::{Header, MASTER_RANK},
+    AgentId, ProcessId, Rank,
+    message::{FromAgent, Header, MASTER},
 };
 
 use super::World;
-use crate::{
-    events::Happening,
-    settings::{JOB, MASTER},
-};
+use crate::{events::Happening, settings::JOB};
 
 impl World {
     /// Puts what comes to the master behind what waits for it already, if it takes messages in batches. Gives
     /// back what it takes in at once: everything else, and answers to pings while nothing waits.
     pub(super) fn put_off(&mut self, what: Happening) -> Option<Happening> {
-        let is_for_master = matches!(what, Happening::ToMaster(..) | Happening::Disconnected(_));
-        if self.settings.batch.is_zero() || !is_for_master || (self.inbox.is_empty() && what.is_idle()) {
+        if self.settings.batch.is_zero() || !what.is_for_master() || (self.inbox.is_empty() && what.is_idle())
+        {
             return Some(what);
         }
         if self.inbox.is_empty() {
@@ -47,6 +44,19 @@ impl World {
                 self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
+            Happening::FromAgent(host, said) if !self.driver.is_done() => {
+                if said == FromAgent::Join {
+                    self.facts.take_in_agent(self.agenda.now(), host);
+                }
+                self.driver.hear(master::Event::Agent(AgentId(host), said));
+                self.run_coordinator();
+            }
+            Happening::AgentLost(host) if !self.driver.is_done() => {
+                self.driver.hear(master::Event::AgentLost(AgentId(host)));
+                self.run_coordinator();
+            }
+            // Nobody is there any more.
+            Happening::FromAgent(..) | Happening::AgentLost(_) => {}
             other => unreachable!("it does not come to the master: {other:?}"),
         }
     }
@@ -81,6 +91,11 @@ impl World {
                     let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
                     self.courier.tell_worker(&mut self.agenda, to, &header, message);
                 }
+                master::Action::SendAgent { to, message } => {
+                    self.courier.tell_agent(&mut self.agenda, to.0, message);
+                }
+                // It is given up.
+                master::Action::DisconnectAgent(agent) => self.facts.lose_host(self.agenda.now(), agent.0),
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
@@ -97,8 +112,7 @@ impl World {
 
     /// Breaks everyone's connection to the master, which is no more.
     pub(super) fn lose_master(&mut self) {
-        self.driver.die();
-        for rank in (0..self.settings.ranks).map(Rank).filter(|rank| *rank != MASTER_RANK) {
+        for rank in (0..self.settings.ranks).map(Rank) {
             self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
         }
     }

@@ -9,6 +9,7 @@
 //! | `views` | what a world shows to tests and judges |
 //! | `master` | what the master hears, and what it does |
 //! | `workers` | what workers hear, and what they do |
+//! | `agents` | what agents hear, see and say |
 //! | `deputies` | what deputies of the master do, and what comes of attempts in teams |
 //! | `board` | what ranks and the master do at the board |
 //! | `folding` | how ranks read and fold |
@@ -21,6 +22,7 @@
 //! | `notes` | what is noted about replicas |
 //! | `oracle` | what has to hold at each event |
 
+mod agents;
 mod board;
 mod collecting;
 mod deaths;
@@ -43,24 +45,25 @@ use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank, ReductionId, Timestamp,
     board::PATIENCE,
-    message::{Header, Peer},
+    message::{Header, MASTER, Peer},
     watch::INTERVALS_MOST,
 };
 use everfold_worker::machine::Event;
 
 use crate::{
     agenda::Agenda,
+    agent::Agent,
     board::Shared,
     copies::Notes,
     courier::Courier,
     driver::MasterDriver,
-    events::Happening,
+    events::{Happening, Place},
     facts::Facts,
     faults::Disk,
     inbox::Inbox,
     outages::Outages,
     process::Process,
-    settings::{JOB, MASTER, Settings, Wakes},
+    settings::{JOB, Settings, Wakes},
     thrift::Copies,
     told::{Line, Teller},
     trace::Trace,
@@ -82,6 +85,8 @@ pub struct World {
     shared: Option<Shared>,
     /// By rank.
     processes: Vec<Process>,
+    /// By host: where there are no agents, only what the master is in.
+    agents: BTreeMap<u64, Agent>,
     /// Processes that are frozen.
     frozen: usize,
     /// What the network does not carry.
@@ -128,6 +133,8 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
         let ranks = (0..settings.ranks).map(Rank);
+        let with_agent = ranks.clone().filter(|rank| settings.agents || rank.0 == 0);
+        let hosts = with_agent.map(|rank| settings.host(rank));
         let (shared, board) = Shared::new(&settings).unzip();
         let mut world = Self {
             agenda: Agenda::new(quiet),
@@ -135,6 +142,7 @@ impl World {
             driver: MasterDriver::new(Timestamp::ZERO, &settings, board.clone()),
             shared,
             processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
+            agents: hosts.map(|host| (host, Agent::new())).collect(),
             frozen: 0,
             outages: Outages::new(&settings),
             inbox: Inbox::default(),
@@ -157,6 +165,7 @@ impl World {
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
+        world.join_agents();
         world.look_later();
         world
     }
@@ -190,7 +199,7 @@ impl World {
     /// Lets something happen and everyone act upon it, or keeps it for a process that does not run.
     fn take(&mut self, what: Happening) {
         let place = what.place();
-        match place.and_then(|rank| self.process_mut(rank).frozen.as_mut()) {
+        match place.and_then(|place| self.frozen_at(place).as_mut()) {
             Some(waiting) => waiting.push(what),
             None => {
                 self.happen(what);
@@ -199,10 +208,20 @@ impl World {
         }
     }
 
+    /// What waits for a process, if that is frozen. The master and the agent of its host are one.
+    fn frozen_at(&mut self, place: Place) -> &mut Option<Vec<Happening>> {
+        let host = match place {
+            Place::Rank(rank) => return &mut self.process_mut(rank).frozen,
+            Place::Agent(host) => host,
+            Place::Master => self.settings.master_host(),
+        };
+        &mut self.agents.get_mut(&host).expect("only hosts that have one have something happen there").frozen
+    }
+
     /// Lets the master and the worker at `place` act upon what has happened.
-    fn act_upon(&mut self, place: Option<Rank>) {
+    fn act_upon(&mut self, place: Option<Place>) {
         self.run_master();
-        if let Some(rank) = place {
+        if let Some(Place::Rank(rank)) = place {
             self.run_worker(rank);
             self.run_deputy(rank);
         }
@@ -212,14 +231,14 @@ impl World {
     }
 
     /// Lets a process take in what came while it did not run.
-    fn wake(&mut self, rank: Rank) {
-        let mut waiting = self.thaw(rank);
+    fn wake(&mut self, place: Place) {
+        let mut waiting = self.thaw(place);
         match self.settings.wakes {
             Wakes::InOrder => {}
             Wakes::ByItsClock => waiting.sort_by_key(|what| !what.is_alarm()),
             Wakes::InOneGo => {
                 waiting.into_iter().for_each(|what| self.happen(what));
-                return self.act_upon(Some(rank));
+                return self.act_upon(Some(place));
             }
         }
         waiting.into_iter().for_each(|what| self.take(what));
@@ -248,9 +267,9 @@ impl World {
         }
         match what {
             Happening::Call(call) => self.happen_call(*call),
-            Happening::ToMaster(..) | Happening::Disconnected(_) if self.driver.is_lost() => {}
+            what if what.is_for_master() && self.driver.is_lost() => {}
             Happening::Timeout | Happening::Look | Happening::Turn if self.driver.is_lost() => {}
-            what @ (Happening::ToMaster(..) | Happening::Disconnected(_)) => {
+            what if what.is_for_master() => {
                 if let Some(what) = self.put_off(what) {
                     self.hear(what);
                 }
@@ -276,9 +295,12 @@ impl World {
             Happening::Crash(process, arrive) => self.crash(process, arrive),
             Happening::LetGo(process) => self.let_go(process),
             Happening::Abandon(process) => self.abandon(process),
-            Happening::Freeze(rank) => self.stop(rank),
-            Happening::Thaw(rank) => self.wake(rank),
+            Happening::Freeze(place) => self.stop(place),
+            Happening::Thaw(place) => self.wake(place),
             Happening::LoseHost(host) => self.lost_host(host),
+            Happening::EndHost(host) => self.end_host(host),
+            Happening::ToAgent(host, said) => self.tell_agent(host, said),
+            Happening::SeeEnd(process, host) => self.see_end(host, process),
             Happening::Cut(cut) => {
                 self.facts.cut(self.agenda.now(), (*cut).clone());
                 self.outages.cut(*cut);
@@ -321,6 +343,8 @@ impl World {
                     self.run_coordinator();
                 }
             }
+            Happening::ToMaster(..) | Happening::Disconnected(_) => unreachable!("the master hears it"),
+            Happening::FromAgent(..) | Happening::AgentLost(_) => unreachable!("the master hears it"),
             Happening::WorkerTimeout(rank) => {
                 self.process_mut(rank).due = None;
                 self.take_part(rank, |now, worker, publish| ((), worker.let_time_pass(now, publish)));

@@ -195,7 +195,8 @@ impl World {
         let holds = |process: &&Process, id: SegmentId| {
             let folded = process.partials.get(&id).is_some_and(|held| held.contains(&rank));
             let failed = self.copying.failed(process.id.rank);
-            let outlives = share_memory && failed == Some(Evidence::Disconnected);
+            let is_held = self.facts.is_held(self.settings.host(process.id.rank), process.id.rank);
+            let outlives = failed.is_some_and(Evidence::leaves_memory) && (share_memory || is_held);
             let copied = process.replicas.has(rank, id) && failed.is_none();
             let folded = folded && !process.torn.contains(&id) && (failed.is_none() || outlives);
             process.id.rank != rank && (copied || folded)

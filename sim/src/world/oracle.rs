@@ -79,8 +79,9 @@ impl World {
         let spec = &share.spec;
         // Nobody else has the contribution of a root.
         let tells = spec.delivery.root() != Some(rank);
+        let is_for_somebody = spec.group.iter().any(|rank| !self.is_gone(rank));
         assert!(
-            !(tells && self.has_placed(rank, reduction)),
+            !(tells && is_for_somebody && self.has_placed(rank, reduction)),
             "what {} contributed lies on the board",
             process.id
         );
@@ -110,12 +111,14 @@ impl World {
         self.facts.failed.contains_key(&rank)
     }
 
-    /// Whether the memory of `rank`, which has failed, is there for all of a group that is on its host.
+    /// Whether the memory of `rank`, which has failed, is there: for everybody, if its agent holds it, or for
+    /// all of a group that is on its host.
     fn has_remains(&self, rank: Rank, reduction: ReductionId) -> bool {
         let group = self.process(rank).shares.get(&reduction).map(|share| &share.spec.group);
         let host = self.settings.host(rank);
         let is_here = |group: &Path| group.iter().all(|other| self.settings.host(other) == host);
-        self.facts.has_hung_up(rank) && group.is_some_and(is_here)
+        let is_mapped = || !self.facts.hosts_lost.contains_key(&host) && group.is_some_and(is_here);
+        self.facts.has_left_memory(rank) && (self.facts.is_held(host, rank) || is_mapped())
     }
 
     /// Whether the contribution of `rank`, which has failed, can be read in what it has left.

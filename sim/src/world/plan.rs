@@ -6,7 +6,7 @@ use everfold_protocol::{ProcessId, Rank};
 
 use super::World;
 use crate::{
-    events::{Call, Happening},
+    events::{Call, Happening, Place},
     faults::{Cut, Disk, Gap, Limp},
 };
 
@@ -21,7 +21,7 @@ impl World {
         self.schedule(self.now() + after, Happening::Close(rank));
     }
 
-    /// Kills a process `after` now; its connections break. The master dies with rank 0.
+    /// Kills a process `after` now; its connections break.
     pub fn kill(&mut self, after: Duration, rank: Rank) {
         self.schedule(self.now() + after, Happening::Die(ProcessId::first(rank)));
     }
@@ -46,14 +46,30 @@ impl World {
 
     /// Stops a process `after` now, for `time`; messages to it wait.
     pub fn freeze(&mut self, after: Duration, rank: Rank, time: Duration) {
-        self.schedule(self.now() + after, Happening::Freeze(rank));
-        self.schedule(self.now() + after + time, Happening::Thaw(rank));
+        self.halt(after, Place::Rank(rank), time);
     }
 
-    /// Takes a host and all its processes away `after` now. Nobody hears of it: it is silent. The master is
-    /// not to be on it.
+    /// Stops the agent of a host `after` now, for `time`; the ranks there go on. On the host of rank 0 the
+    /// master is in it. Where there are no agents, only the master stops.
+    pub fn freeze_agent(&mut self, after: Duration, host: u64, time: Duration) {
+        self.halt(after, Place::Agent(host), time);
+    }
+
+    fn halt(&mut self, after: Duration, place: Place, time: Duration) {
+        self.schedule(self.now() + after, Happening::Freeze(place));
+        self.schedule(self.now() + after + time, Happening::Thaw(place));
+    }
+
+    /// Takes a host and all its processes away `after` now. Nobody hears of it: it is silent. With the host
+    /// of rank 0 the master is gone.
     pub fn lose_host(&mut self, after: Duration, host: u64) {
         self.schedule(self.now() + after, Happening::LoseHost(host));
+    }
+
+    /// Kills the agent of a host `after` now, and with it all ranks there; their connections break. With the
+    /// host of rank 0 the master is gone.
+    pub fn end_agent_of(&mut self, after: Duration, host: u64) {
+        self.schedule(self.now() + after, Happening::EndHost(host));
     }
 
     /// Cuts the network `after` now, for `time`.
@@ -79,9 +95,31 @@ impl World {
     /// Gives a process so little of its processor `after` now, for `time`, that it runs only once in `every`
     /// and only for `runs` of it.
     pub fn starve(&mut self, after: Duration, rank: Rank, time: Duration, every: Duration, runs: Duration) {
+        self.halt_often(after, Place::Rank(rank), time, (every, runs));
+    }
+
+    /// The same of the agent of a host.
+    pub fn starve_agent(
+        &mut self,
+        after: Duration,
+        host: u64,
+        time: Duration,
+        every: Duration,
+        runs: Duration,
+    ) {
+        self.halt_often(after, Place::Agent(host), time, (every, runs));
+    }
+
+    fn halt_often(
+        &mut self,
+        after: Duration,
+        place: Place,
+        time: Duration,
+        (every, runs): (Duration, Duration),
+    ) {
         let mut at = Duration::ZERO;
         while at < time {
-            self.freeze(after + at, rank, every.saturating_sub(runs));
+            self.halt(after + at, place, every.saturating_sub(runs));
             at += every.max(Duration::from_micros(1));
         }
     }

@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, ReductionSpec,
-    message::{Data, Fault, Source, Task},
+    message::{Data, Fault, Source, Task, WindowRef},
 };
 use everfold_worker::machine::ExecutionError;
 use rand::Rng;
@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl World {
-    /// Whether `reader` gets at data of `owner`: it lives, or it died and shares memory.
+    /// Whether `reader` gets at data of `owner`: it lives, or what it has left can be read, mapped on its host
+    /// or at its agent.
     pub(super) fn reaches(
         &self,
         reader: Rank,
@@ -26,20 +27,31 @@ impl World {
         let Data::Window(window) = data else { return Reach::Now };
         let process = self.process(owner.rank);
         let is_copy = shows_copy(window);
-        let shares = self.settings.host(reader) == self.settings.host(owner.rank) && !is_copy;
+        let is_closed = [reduction, reduction.called()].iter().any(|id| process.released.contains(id))
+            || (!is_copy && process.windows.find(window.window, window.generation).is_none());
+        match self.reaches_memory(reader, owner, window) {
+            Reach::Now if is_closed => Reach::Gone,
+            reach => reach,
+        }
+    }
+
+    /// Whether `reader` gets at the memory of `owner` in which a window is, or was.
+    fn reaches_memory(&self, reader: Rank, owner: ProcessId, window: &WindowRef) -> Reach {
+        let (process, host) = (self.process(owner.rank), self.settings.host(owner.rank));
+        let (is_copy, knows) = (shows_copy(window), self.process(reader));
+        let shares = self.settings.host(reader) == host && !is_copy;
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()
             || process.lives_on
-            || (is_in_region(window) && !self.process(reader).forgotten.contains(&owner.rank));
+            || (is_in_region(window) && !knows.forgotten.contains(&owner.rank));
+        // Whoever knows that it has died, and has left its memory, reads that from its agent.
+        let departed = knows.departed.get(&owner.rank);
+        let is_left = departed.is_some_and(|evidence| evidence.leaves_memory());
+        let of_agent = self.settings.agents && is_left && is_in_region(window) && !is_copy;
         match () {
-            () if [reduction, reduction.called()].iter().any(|id| process.released.contains(id)) => {
-                Reach::Never
-            }
-            () if !is_copy && process.windows.find(window.window, window.generation).is_none() => {
-                Reach::Never
-            }
             () if shares && is_there => Reach::Now,
-            () if self.process(reader).departed.contains(&owner.rank) => Reach::Never,
+            () if departed.is_some() && !of_agent => Reach::Never,
+            () if of_agent && knows.hosts_lost.contains(&host) => Reach::Never,
             () if self.outages.separates(reader, owner.rank) => Reach::Later,
             () if let Some(gap) = self.outages.gap(reader, owner.rank) => {
                 if gap.at_once {
@@ -48,6 +60,7 @@ impl World {
                     Reach::Later
                 }
             }
+            () if of_agent => self.agents[&host].shows(owner),
             // Whether it is only slow to answer shows when it is declared failed.
             () if process.vanished => Reach::Later,
             () if process.worker.is_none() => Reach::Never,

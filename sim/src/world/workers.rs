@@ -130,8 +130,10 @@ impl World {
                 self.closed.push(rank);
                 self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);
-                if gone != Gone::Left {
-                    self.hang_up(id);
+                match gone {
+                    // It has nothing more to do.
+                    Gone::Left => self.show_end(id),
+                    Gone::MasterLost | Gone::Fenced => self.hang_up(id),
                 }
             }
             Action::Meet { peers, .. } => {
@@ -140,7 +142,7 @@ impl World {
             }
             Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
             Action::Departed { process: failed, evidence } => {
-                process.departed.insert(failed.rank);
+                process.departed.insert(failed.rank, evidence);
                 if let Some(deputy) = &mut process.deputy {
                     deputy.machine.depart(now, failed, evidence);
                 }
@@ -148,6 +150,7 @@ impl World {
             }
             Action::Release(reduction) => process.release(reduction),
             Action::Forget(dead) => drop(process.forgotten.insert(dead.rank)),
+            Action::AgentLost(agent) => drop(process.hosts_lost.insert(agent.0)),
             Action::News(_) | Action::Unwelcome(_) => {}
         }
     }

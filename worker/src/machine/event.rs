@@ -7,7 +7,7 @@ use alloc::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, TaskId,
+    AgentId, Path, ProcessId, ReductionId, TaskId,
     message::{
         Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
         TaskCounters, ToMaster, ToWorker,
@@ -78,10 +78,10 @@ pub struct ExecutionError {
 }
 
 impl ExecutionError {
-    /// Whether another attempt may succeed: the bytes could not be reached, or were damaged when they were
-    /// read.
+    /// Whether another attempt may succeed: the bytes could not be reached, perhaps at this place only, or
+    /// were damaged when they were read.
     fn may_pass(&self) -> bool {
-        matches!(self.fault, Fault::Unreachable | Fault::Damaged)
+        matches!(self.fault, Fault::Unreachable | Fault::Gone | Fault::Damaged)
     }
 
     /// What comes of the copy of a result that met this: a part of it, of which `body` shows what is here, if
@@ -185,6 +185,8 @@ pub enum Action {
     },
     /// Unmap the memory of this process, which was declared failed: nobody needs it any more.
     Forget(ProcessId),
+    /// Read nothing more of what the processes of this agent's host have left: it is gone.
+    AgentLost(AgentId),
     /// Something that the application may want to know.
     News(News),
     /// This rank takes part no more; [`Worker::gone`](super::Worker::gone) tells why.
@@ -196,7 +198,7 @@ pub enum Action {
 pub enum Gone {
     /// It left in good order.
     Left,
-    /// The process that hosts the master is gone.
+    /// The agent that hosts the master is gone, or was silent for too long.
     MasterLost,
     /// It was declared failed.
     Fenced,
@@ -211,7 +213,7 @@ pub enum End {
     Received(Report),
     /// Refused.
     Refused(Refusal),
-    /// The process that hosts the master is gone.
+    /// The agent that hosts the master is gone, or was silent for too long.
     MasterLost,
     /// This process was declared failed: it was silent for too long.
     Fenced,

@@ -15,8 +15,8 @@ use alloc::{
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Fault, Finished, MASTER_RANK, News, NotCollected, PartialReady, Peer, Task,
-        TaskCounters, TaskFailed, ToMaster, ToWorker,
+        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Task, TaskCounters,
+        TaskFailed, ToMaster, ToWorker,
     },
     report::Report,
     spec::{Delivery, Limits, ReductionSpec},
@@ -292,9 +292,8 @@ impl Worker {
                 let apart = peers.iter().any(|peer| peer.host != peers[0].host);
                 self.peers = apart.then(|| peers.clone());
                 let interval = limits.ping_interval;
-                // The process that hosts the master is not silent alone, and hears no pings once it has left.
-                let watches = !interval.is_zero() && self.process.rank != MASTER_RANK;
-                self.watch = watches.then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
+                self.watch =
+                    (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
                 self.actions.push_back(Action::Meet { peers, limits });
             }
             ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
@@ -329,6 +328,7 @@ impl Worker {
                 let news = News::Failed { rank, evidence };
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
+            ToWorker::AgentLost { agent } => self.actions.push_back(Action::AgentLost(agent)),
             ToWorker::Farewell => {
                 self.phase = Phase::Closed(Gone::Left);
                 self.actions.push_back(Action::Closed);
@@ -474,10 +474,12 @@ impl Worker {
             Ok(Collected::Part { error, .. }) if announce && local.has_no_room(&error, self.process) => {
                 End::ResultLost(error)
             }
-            Ok(Collected::Part { body, error: ExecutionError { culprit, reason, .. } }) if announce => {
+            Ok(Collected::Part { body, error: ExecutionError { culprit, fault, reason, .. } })
+                if announce =>
+            {
                 local.state = State::Running;
                 local.lends |= body.is_some();
-                let part = NotCollected { reduction, culprit, reason, body };
+                let part = NotCollected { reduction, culprit, fault, reason, body };
                 return self.send(ToMaster::NotCollected(part));
             }
             Ok(Collected::Part { error, .. }) | Err(error) => End::ResultLost(error),

@@ -4,8 +4,9 @@
 //! holds it stays where it is, also when others have read it. To copy it would take as long as to fold it. So
 //! copies are made of what folding does not make safe in time: while a reduction waits for late ranks, when
 //! links have nothing else to carry, and while nothing has come of it for long, unless it only waits for its
-//! turn. In its first moments nothing is copied: a short one is over by then. What lies in memory that
-//! outlives its process waits longer; its copy is for the case that the process freezes.
+//! turn. In its first moments nothing is copied: a short one is over by then. Where all ranks are on one
+//! host, what lies in memory that outlives its process waits longer: its copy is for the case that the
+//! process freezes. Between hosts it is also for the case that its host is lost.
 //!
 //! Copies are ordered from each owner's keeper in small portions, the last segments first, as executors begin
 //! with the first. Under [`Protection::CommitFirst`] the orders go out at once, and a contribution counts
@@ -22,7 +23,7 @@ use core::time::Duration;
 use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Data, spec::Protection};
 
 use super::Reduction;
-use crate::{keepers::Keepers, policy::COPY_WAIT, queue::Ready, tries::RETRY_PAUSE};
+use crate::{keepers::Keepers, membership::Membership, policy::COPY_WAIT, queue::Ready, tries::RETRY_PAUSE};
 
 /// How far the copies of one reduction's originals are.
 #[derive(Clone, Debug, Default)]
@@ -139,12 +140,12 @@ impl Reduction {
         self.spec.protection == Protection::CommitFirst
     }
 
-    /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless its memory outlives it.
-    pub(crate) fn lose_keeper(&mut self, dead: ProcessId) {
+    /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless that can still be read.
+    pub(crate) fn lose_keeper(&mut self, dead: ProcessId, members: &Membership) {
         self.copying.keepers.lose(dead);
         for segment in &mut self.segments {
             segment.keep_replicas(|copy| copy.process != dead);
-            let is_gone = |held: &Arc<Ready>| !self.share_memory && !held.is_inline();
+            let is_gone = |held: &Arc<Ready>| !members.readable(held, self.share_memory);
             if segment.held.get(&dead.rank).is_some_and(is_gone) {
                 segment.held.remove(&dead.rank);
             }

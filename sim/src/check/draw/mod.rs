@@ -53,6 +53,7 @@ pub fn draw(seed: u64) -> Schedule {
     let mut schedule = Schedule {
         seed,
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
+        agents: false,
         board: false,
         boardless: Vec::new(),
         private: Vec::new(),
@@ -102,8 +103,7 @@ pub fn draw(seed: u64) -> Schedule {
     match weather {
         Weather::Fair => {}
         Weather::Deaths => {
-            let first = u32::from(random.random_bool(0.98));
-            for rank in first..ranks {
+            for rank in 0..ranks {
                 if random.random_bool((2.0 / f64::from(ranks)).min(1.0)) {
                     let at_us = random.random_range(0..4500);
                     let what = death(&schedule, &mut random, rank);
@@ -169,7 +169,47 @@ pub fn draw(seed: u64) -> Schedule {
     if foul && !schedule.board && schedule.pacing.teams_from == 0 && apart.random_bool(0.3) {
         fail_reads(&mut schedule, &mut apart);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(10);
+    employ_agents(&mut schedule, &mut apart, weather);
     schedule
+}
+
+/// Lets agents hold the memory of their hosts' ranks, mostly, and hit some of them, or the master, instead of
+/// ranks. Without an agent a host has nothing to stop but the master.
+fn employ_agents(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    schedule.agents = random.random_bool(0.85);
+    let masters = schedule.hosts[0];
+    for fault in &mut schedule.faults {
+        let Some(rank) = fault.what.rank() else { continue };
+        let mut host = if random.random_bool(0.5) { masters } else { schedule.hosts[rank as usize] };
+        if !schedule.agents {
+            host = masters;
+        }
+        fault.what = match fault.what {
+            Trouble::Freeze(_) if random.random_bool(0.25) => Trouble::FreezeAgent(host),
+            Trouble::Starve { every_us, runs_us, .. } if random.random_bool(0.4) => {
+                Trouble::StarveAgent { host, every_us, runs_us }
+            }
+            // The end of the master ends everything: it is to be rare.
+            Trouble::Kill(_) if host != masters && random.random_bool(0.15) => Trouble::EndHost(host),
+            _ => continue,
+        };
+    }
+    if weather == Weather::Fair {
+        return;
+    }
+    let host = *schedule.hosts.choose(random).expect("not empty");
+    let is_rare = |random: &mut ChaCha8Rng| host != masters || random.random_bool(0.15);
+    if random.random_bool(0.1) && is_rare(random) {
+        let what = match schedule.ping_interval_us > 0 && random.random_bool(0.4) {
+            true => Trouble::LoseHost(host),
+            false => Trouble::EndHost(host),
+        };
+        let at_us = random.random_range(0..10_000);
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        schedule.faults.sort_by_key(|fault| fault.at_us);
+    }
 }
 
 /// Lets contributions be long and protected, some ranks call late, and, unless nothing goes wrong, copies
@@ -253,10 +293,8 @@ fn hand_out_with_trouble(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     }
     for _ in 0..random.random_range(0..=2) {
         let (at_us, rank) = (random.random_range(500..latest_us), random.random_range(0..ranks));
-        if rank > 0 {
-            let what = death(schedule, random, rank);
-            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
-        }
+        let what = death(schedule, random, rank);
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what });
     }
     let hosts = &schedule.hosts;
     let (one, other) = (*hosts.choose(random).expect("not empty"), *hosts.choose(random).expect("not empty"));
@@ -300,8 +338,8 @@ fn fail_reads(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             schedule.faults.push(Fault { at_us, lasts_us: 0, what });
         }
     }
-    if random.random_bool(0.3) && schedule.ranks() > 1 {
-        let rank = random.random_range(1..schedule.ranks());
+    if random.random_bool(0.3) {
+        let rank = random.random_range(0..schedule.ranks());
         let what = Trouble::Late { rank, by_us: random.random_range(100..=interval / 2) };
         schedule.faults.push(Fault { at_us: 0, lasts_us: random.random_range(0..20 * interval), what });
     }
@@ -452,10 +490,8 @@ fn lose_results(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     for _ in 0..random.random_range(1..=3) {
         let at_us = random.random_range(1000..6000 + 2 * schedule.collect_us);
         let rank = random.random_range(0..schedule.ranks());
-        if rank > 0 {
-            let what = death(schedule, random, rank);
-            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
-        }
+        let what = death(schedule, random, rank);
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what });
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
@@ -552,8 +588,7 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     // Mostly shorter than a silence that counts, sometimes much longer.
     let lasts_us = (interval as f64 * 10f64.powf(random.random_range(-1.3..1.5))) as u64;
     let what = match random.random_range(0..100) {
-        // The master's death ends everything: it is to be rare.
-        0..25 if rank > 0 || random.random_bool(0.1) => death(schedule, random, rank),
+        0..25 => death(schedule, random, rank),
         0..55 => Trouble::Freeze(rank),
         55..63 => Trouble::Starve {
             rank,
@@ -578,7 +613,7 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
 
 /// How `rank` dies.
 fn death(schedule: &Schedule, random: &mut ChaCha8Rng, rank: u32) -> Trouble {
-    let is_beside_the_master = rank > 0 && schedule.hosts[rank as usize] == schedule.hosts[0];
+    let is_beside_the_master = schedule.hosts[rank as usize] == schedule.hosts[0];
     match is_beside_the_master && random.random_bool(0.8) {
         true => Trouble::LetGo(rank),
         false => Trouble::Kill(rank),

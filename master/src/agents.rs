@@ -1,0 +1,116 @@
+//! Which agents are here, and whose memory they hold.
+//!
+//! An agent holds the regions of its host's processes. As long as it lives, what lies there can be read,
+//! whatever becomes of the processes. With it all of them are gone.
+
+use alloc::collections::BTreeMap;
+
+use everfold_protocol::{AgentId, Rank};
+
+/// Agents, and who is on whose host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agents {
+    standings: BTreeMap<AgentId, Standing>,
+    /// The agent of each rank that has one.
+    of: BTreeMap<Rank, AgentId>,
+}
+
+/// Where an agent stands that was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has joined.
+    Here,
+    /// It is gone, and its host with it.
+    Lost,
+}
+
+/// What becomes of the memory of a rank that dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Custody {
+    /// Nobody holds it but processes of its host that have mapped it.
+    Nobody,
+    /// Its agent holds it.
+    Agent,
+    /// It is gone with its host.
+    Gone,
+}
+
+impl Agents {
+    /// Takes in which agent holds the memory of a rank.
+    pub fn assign(&mut self, rank: Rank, agent: AgentId) {
+        self.of.insert(rank, agent);
+    }
+
+    /// Takes in that an agent joins. Returns false if it is here already, or was lost before.
+    pub fn join(&mut self, agent: AgentId) -> bool {
+        let is_new = !self.standings.contains_key(&agent);
+        if is_new {
+            self.standings.insert(agent, Standing::Here);
+        }
+        is_new
+    }
+
+    /// Takes in that an agent is gone. Returns false if that is known.
+    pub fn lose(&mut self, agent: AgentId) -> bool {
+        self.standings.insert(agent, Standing::Lost) != Some(Standing::Lost)
+    }
+
+    /// Whether an agent is gone.
+    pub fn is_lost(&self, agent: AgentId) -> bool {
+        self.standings.get(&agent) == Some(&Standing::Lost)
+    }
+
+    /// Those that are here.
+    pub fn here(&self) -> impl Iterator<Item = AgentId> {
+        self.standings.iter().filter(|(_, standing)| **standing == Standing::Here).map(|(agent, _)| *agent)
+    }
+
+    /// The agent of a rank, if it has one.
+    pub fn of(&self, rank: Rank) -> Option<AgentId> {
+        self.of.get(&rank).copied()
+    }
+
+    /// The agent of a rank, if it is here.
+    pub fn holder(&self, rank: Rank) -> Option<AgentId> {
+        self.of(rank).filter(|agent| self.standings.get(agent) == Some(&Standing::Here))
+    }
+
+    /// The ranks whose memory an agent holds.
+    pub fn ranks(&self, agent: AgentId) -> impl Iterator<Item = Rank> {
+        self.of.iter().filter(move |(_, of)| **of == agent).map(|(rank, _)| *rank)
+    }
+
+    /// What becomes of the memory of a rank that dies.
+    pub fn custody(&self, rank: Rank) -> Custody {
+        match self.of(rank).and_then(|agent| self.standings.get(&agent)) {
+            None => Custody::Nobody,
+            Some(Standing::Here) => Custody::Agent,
+            Some(Standing::Lost) => Custody::Gone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_held_from_when_the_agent_joins_until_it_is_lost() {
+        let mut agents = Agents::default();
+        let agent = AgentId(7);
+        agents.assign(Rank(1), agent);
+        agents.assign(Rank(3), agent);
+        let custody = |agents: &Agents| [1, 2].map(|rank| agents.custody(Rank(rank)));
+        assert_eq!(custody(&agents), [Custody::Nobody; 2], "it has not joined");
+        assert!(agents.join(agent) && !agents.join(agent));
+        assert_eq!(custody(&agents), [Custody::Agent, Custody::Nobody]);
+        assert_eq!(agents.here().collect::<Vec<_>>(), [agent]);
+        assert!(agents.lose(agent) && !agents.lose(agent));
+        assert!(!agents.join(agent), "its host was given up");
+        assert_eq!(custody(&agents), [Custody::Gone, Custody::Nobody]);
+        assert_eq!(agents.ranks(agent).collect::<Vec<_>>(), [Rank(1), Rank(3)]);
+        assert!(agents.here().next().is_none() && agents.holder(Rank(1)).is_none());
+    }
+}

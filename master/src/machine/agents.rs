@@ -1,0 +1,60 @@
+//! What agents say, and what follows when one is lost.
+
+use everfold_protocol::{
+    AgentId, ProcessId,
+    message::{Ending, Evidence, FromAgent, News, ToAgent, ToWorker},
+};
+
+use super::Master;
+use crate::liveness::Watched;
+
+impl Master {
+    /// Takes in what an agent says. One whose host was given up is not heard any more.
+    pub(super) fn hear_agent(&mut self, agent: AgentId, said: FromAgent) {
+        if self.desk.members.agents().is_lost(agent) {
+            return self.desk.outbox.disconnect_agent(agent);
+        }
+        self.liveness.hear(self.desk.now, Watched::Agent(agent));
+        match said {
+            FromAgent::Join => self.take_in_agent(agent),
+            FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
+            FromAgent::Pong { .. } => {}
+        }
+    }
+
+    fn take_in_agent(&mut self, agent: AgentId) {
+        if !self.desk.members.take_in_agent(agent) {
+            return;
+        }
+        self.liveness.watch(self.desk.now, Watched::Agent(agent));
+        if !self.desk.members.is_joining() && self.desk.members.peers().next().is_none() {
+            // The job was over before it came.
+            self.desk.outbox.send_agent(agent, ToAgent::Farewell);
+        }
+    }
+
+    /// Takes in that an agent has seen a process end. Of one that has left in good order that is no news.
+    fn take_in_end(&mut self, agent: AgentId, process: ProcessId, ending: Ending) {
+        let members = &self.desk.members;
+        if members.agents().of(process.rank) != Some(agent) {
+            return self.desk.outbox.stale(process, "end of a process that has not joined from there");
+        }
+        if self.is_member(process) {
+            return self.fail(process, Evidence::Ended(ending));
+        }
+        if members.evidence(process.rank).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
+            let all = members.processes().map(|process| process.rank).collect();
+            self.desk.tell(&all, News::Ended { rank: process.rank, ending });
+        }
+    }
+
+    /// Takes in that an agent is gone: its host is lost, with all processes there, and with all that others
+    /// had left there before.
+    pub(super) fn lose_agent(&mut self, agent: AgentId) {
+        let Some((living, dead)) = self.desk.members.lose_agent(agent) else { return };
+        self.liveness.forget(Watched::Agent(agent));
+        self.desk.outbox.disconnect_agent(agent);
+        self.desk.send_all(&ToWorker::AgentLost { agent });
+        self.fail_all(&living, Evidence::HostLost, &dead);
+    }
+}

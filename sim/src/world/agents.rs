@@ -1,0 +1,71 @@
+//! What the agents of hosts hear, see and say.
+
+use everfold_protocol::{
+    ProcessId,
+    message::{Ending, FromAgent, ToAgent},
+};
+
+use super::World;
+use crate::{
+    agent::Standing,
+    events::{Happening, Place},
+};
+
+/// How the system ends what a schedule kills.
+const KILLED: Ending = Ending::Signal(9);
+
+impl World {
+    /// Lets all agents join.
+    pub(super) fn join_agents(&mut self) {
+        let hosts: Vec<u64> =
+            if self.settings.agents { self.agents.keys().copied().collect() } else { vec![] };
+        hosts.into_iter().for_each(|host| self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join));
+    }
+
+    /// Lets an agent hear what the master says.
+    pub(super) fn tell_agent(&mut self, host: u64, said: ToAgent) {
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        match said {
+            ToAgent::Ping { number } => {
+                self.courier.agent_tells(&mut self.agenda, host, FromAgent::Pong { number });
+            }
+            ToAgent::Forget { process } => agent.forget(process),
+            ToAgent::Farewell => {}
+        }
+    }
+
+    /// Lets the agent of a process see that this has ended, or is about to.
+    pub(super) fn show_end(&mut self, process: ProcessId) {
+        let host = self.settings.host(process.rank);
+        if self.settings.agents {
+            self.schedule(self.now(), Happening::SeeEnd(process, host));
+        }
+    }
+
+    /// Lets an agent tell the master of a process that has ended.
+    pub(super) fn see_end(&mut self, host: u64, process: ProcessId) {
+        if self.agents[&host].lives() {
+            let has_left = self.process(process.rank).worker.is_some();
+            let ending = if has_left { Ending::Code(0) } else { KILLED };
+            self.courier.agent_tells(&mut self.agenda, host, FromAgent::Ended { process, ending });
+        }
+    }
+
+    /// Lets the agent of a host end: as it should, or with its host and without a word.
+    pub(super) fn end_agent(&mut self, host: u64, standing: Standing) {
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        agent.standing = standing;
+        let (now, is_masters) = (self.now(), host == self.settings.master_host());
+        drop(self.thaw(Place::Agent(host)));
+        self.facts.end_host(now, host);
+        if is_masters {
+            self.facts.end_master(now);
+            self.driver.die();
+        }
+        match standing {
+            Standing::Ended if is_masters => self.lose_master(),
+            Standing::Ended if self.settings.agents => self.courier.lose_agent(&mut self.agenda, host),
+            _ => {}
+        }
+    }
+}
