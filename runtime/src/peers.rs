@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use bytes::Bytes;
 use dashmap::DashMap;
 use everfold_protocol::{
-    ProcessId,
+    AgentId, ProcessId,
     message::{ByteRange, Data, Fault, Peer, Place, Source, WindowRef},
     spec::Limits,
 };
@@ -89,6 +89,16 @@ impl Peers {
         self.tcp.forget_left(process);
     }
 
+    /// Reads nothing more of what failed processes have left with this agent, which is gone.
+    pub fn forget_host(&self, agent: AgentId) {
+        let is_there = |known: &Known| {
+            *known.failed.borrow() && known.peer.agent.as_ref().is_some_and(|it| it.id == agent)
+        };
+        let left: Vec<ProcessId> =
+            self.known.iter().filter(|known| is_there(known)).map(|known| *known.key()).collect();
+        left.into_iter().for_each(|process| self.forget_memory(process));
+    }
+
     /// Reads `range` of `data`, or all of it.
     pub(crate) async fn fetch(
         &self,
@@ -105,6 +115,7 @@ impl Peers {
         let fault = |error: ReadError| {
             let fault = match error {
                 ReadError::Checksum | ReadError::Damaged => Fault::Damaged,
+                ReadError::Released => Fault::Gone,
                 _ => Fault::Unreachable,
             };
             ExecutionError { fault, ..ExecutionError::blame(owner, error) }

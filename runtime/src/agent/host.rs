@@ -407,14 +407,10 @@ async fn serve(listener: Listener, config: Arc<AgentConfig>, remains: Arc<Remain
                 Ok(proved) => proved,
                 Err(error) => return tracing::debug!(%error, "dropped a connection"),
             };
-            let left = match hello.purpose {
-                Purpose::Remains(process) => remains.of(process),
-                _ => None,
+            let Purpose::Remains(process) = hello.purpose else {
+                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "a connection was led astray");
             };
-            let Some(left) = left else {
-                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "nothing is left here");
-            };
-            if let Err(error) = tcp::serve(stream, seals, left).await {
+            if let Err(error) = tcp::serve(stream, seals, remains.of(process)).await {
                 tracing::debug!(%error, "dropped a connection");
             }
         });

@@ -32,14 +32,14 @@ impl Remains {
     }
 
     /// What `process` has handed over.
-    pub fn of(&self, process: ProcessId) -> Option<Arc<Left>> {
-        self.0.get(&process).map(|region| Arc::new(Left(region.clone())))
+    pub fn of(&self, process: ProcessId) -> Arc<Left> {
+        Arc::new(Left(self.0.get(&process).map(|region| region.clone())))
     }
 }
 
-/// What one process has left.
+/// What one process has left, if that is still needed.
 #[derive(Debug)]
-pub(super) struct Left(Arc<PeerRegion>);
+pub(super) struct Left(Option<Arc<PeerRegion>>);
 
 impl Shelf for Left {
     async fn read(
@@ -49,13 +49,14 @@ impl Shelf for Left {
         range: ByteRange,
         at: Option<RegionOffset>,
     ) -> Result<Held, WindowError> {
+        let region = self.0.as_ref().ok_or(WindowError::Released)?;
         let refused = || WindowError::Range { start: range.start, end: range.end() };
         let offset = at.and_then(|at| at.0.checked_add(range.start)).ok_or_else(refused)?;
         let slot = usize::try_from(window.0).ok().filter(|slot| *slot < GENERATIONS);
-        let slot = slot.filter(|slot| self.0.is_open(*slot, generation.0)).ok_or(WindowError::Released)?;
-        let view = self.0.view(offset, range.len).map_err(|_| WindowError::Damaged)?.ok_or_else(refused)?;
+        let slot = slot.filter(|slot| region.is_open(*slot, generation.0)).ok_or(WindowError::Released)?;
+        let view = region.view(offset, range.len).map_err(|_| WindowError::Damaged)?.ok_or_else(refused)?;
         let bytes = Bytes::copy_from_slice(view.bytes());
-        match self.0.is_still_open(slot, generation.0) {
+        match region.is_still_open(slot, generation.0) {
             true => Ok(Held::Bytes(bytes)),
             false => Err(WindowError::Released),
         }

@@ -16,7 +16,7 @@ use std::{
 
 use everfold_protocol::{
     Path, ProcessId, ReductionId, Timestamp,
-    message::{Contribution, Evidence, Header, News, Peer, ToMaster, ToWorker},
+    message::{Contribution, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
 };
@@ -523,12 +523,13 @@ impl Driver {
                 self.failed.send_modify(|failed| {
                     *failed = failed.union(&Path::single(process.rank)).unwrap_or_default();
                 });
-                self.peers.forget(process, matches!(evidence, Evidence::Disconnected | Evidence::Ended(_)));
+                self.peers.forget(process, evidence.leaves_memory());
                 self.server.depart(process);
                 let reports = self.deputies.depart(self.now(), process, evidence);
                 reports.into_iter().for_each(|report| inner.outlet.push(report));
             }
             Action::Forget(process) => self.peers.forget_memory(process),
+            Action::AgentLost(agent) => self.peers.forget_host(agent),
             Action::News(news) => {
                 tracing::info!(%news);
                 // The application may not listen.
