@@ -29,8 +29,8 @@ struct Arguments {
     /// sum.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=8))]
     ranks: u32,
-    /// The rank that dies. Rank 0 hosts the master, without which nothing goes on.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..8))]
+    /// The rank that dies.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..8))]
     victim: u32,
     /// When it dies, in milliseconds after it has contributed; if not given, when a replica should be there.
     #[arg(long, value_name = "MS")]

@@ -45,7 +45,14 @@ impl Meeting {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("EVERFOLD_RANK", rank.to_string())
             .env_remove("EVERFOLD_SECRET_FILE")
+            .env_remove("EVERFOLD_AGENT")
             .env_remove("EVERFOLD_INCARNATION");
+    }
+
+    /// Name of the socket of the agent of that host, if we start it ourselves.
+    pub fn agent(&self, host: Host) -> String {
+        let [_, _, (_, job), ..] = &self.variables;
+        format!("everfold-agent-{job}-{}", host.0)
     }
 }
 

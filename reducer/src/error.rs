@@ -69,8 +69,8 @@ pub enum ReduceError {
         /// The level that was asked for.
         protection: Protection,
     },
-    /// The process that hosts the master is gone: what was under way is lost.
-    #[error("the process that hosts the master (rank 0) is gone")]
+    /// The host of the master is lost, and with it what was under way.
+    #[error("the agent that hosts the master, on the host of rank 0, is gone")]
     MasterLost,
     /// This process was declared failed because it was silent for too long: frozen, or cut off. Its
     /// contributions may count or not; the others go on without it.

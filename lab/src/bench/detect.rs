@@ -13,7 +13,7 @@ use nix::{
 
 use crate::{Failure, Transport, clock::now_ns, machine::Machine, size};
 
-/// The process that fails. Not rank 0, which hosts the master.
+/// The process that fails. Not rank 0, which tells how long it took.
 const VICTIM: u32 = 1;
 
 /// Time how long survivors take to hear of a failure.

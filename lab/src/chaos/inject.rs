@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::{
     failing,
     gate::Gate,
-    job::Process,
-    schedule::{Action, Fault},
+    job::{Agent, Process},
+    schedule::{Action, Fault, Layout},
     storage::Storage,
 };
 use crate::{children::hurry, cluster::Cluster};
@@ -39,6 +39,10 @@ pub struct Target<'a> {
     pub window: Duration,
     /// The job, by rank.
     pub processes: &'a [Process],
+    /// Its agents, by host.
+    pub agents: &'a [Agent],
+    /// Where the ranks are.
+    pub layout: Layout,
     /// Its hosts.
     pub cluster: Option<&'a Cluster>,
     /// What it stores.
@@ -63,6 +67,16 @@ impl Target<'_> {
     fn act(self, action: &Action, hit: impl FnOnce()) -> io::Result<Option<String>> {
         match action {
             Action::Kill { rank } => self.signal(*rank, Signal::SIGKILL, hit),
+            Action::Lose { host } => {
+                // All at once, as far as that can be.
+                let ranks = self.layout.ranks_on(*host).map(|rank| &self.processes[rank as usize]);
+                self.agents[host.0 as usize].kill()?;
+                hit();
+                for process in ranks.filter(|process| !process.has_ended()) {
+                    process.signal(Signal::SIGKILL)?;
+                }
+                Ok(None)
+            }
             Action::Fail { rank, way } => self.signal(*rank, failing::signal(*way), hit),
             Action::Stop { rank, seconds } => {
                 let note = self.signal(*rank, Signal::SIGSTOP, hit)?;

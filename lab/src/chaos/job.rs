@@ -20,7 +20,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use everfold::launch::Transport;
+use everfold::launch::{Transport, agent};
 use nix::{
     sys::{
         signal::{Signal, kill, killpg},
@@ -33,7 +33,7 @@ use super::{gate::Gate, said::Said, schedule::Layout};
 use crate::{
     Failure,
     children::{die_with_us, hurry},
-    cluster::Cluster,
+    cluster::{Cluster, Host},
     meeting::Meeting,
 };
 
@@ -69,6 +69,39 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Job {
     processes: Vec<Process>,
+    agents: Vec<Agent>,
+}
+
+/// The agent of a host. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Agent(Child);
+
+impl Agent {
+    /// Starts the agent of `host`, and waits until ranks can hail it.
+    fn start(meeting: &Meeting, spec: &JobSpec, host: Host, log: File) -> io::Result<Self> {
+        let mut command = agent::command(&meeting.agent(host));
+        meeting.join(0, &mut command);
+        command.stderr(log);
+        if let Some(cluster) = &spec.cluster {
+            cluster.enter(host, &mut command);
+        }
+        die_with_us(&mut command);
+        let mut agent = Self(command.spawn()?);
+        agent::wait_until_ready(&mut agent.0)?;
+        Ok(agent)
+    }
+
+    /// Kills it, as a host takes it along that fails.
+    pub fn kill(&self) -> io::Result<()> {
+        Ok(kill(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL)?)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// One process. What it prints is in a file.
@@ -106,7 +139,11 @@ impl Job {
         events: &Sender<Event>,
     ) -> Result<Self, Failure> {
         let meeting = Meeting::new(spec.layout.ranks, spec.transport, spec.cluster.as_ref())?;
-        let mut job = Self { processes: Vec::new() };
+        let mut job = Self { processes: Vec::new(), agents: Vec::new() };
+        for host in (0..spec.layout.hosts).map(Host) {
+            let log = File::options().create(true).append(true).open(folders.output(0))?;
+            job.agents.push(Agent::start(&meeting, spec, host, log)?);
+        }
         for rank in 0..spec.layout.ranks {
             let log = File::options().create(true).append(true).open(folders.output(rank))?;
             let mut command = Command::new(&spec.program);
@@ -118,6 +155,7 @@ impl Job {
                 .stderr(log.try_clone()?)
                 .process_group(0);
             meeting.join(rank, &mut command);
+            command.env("EVERFOLD_AGENT", meeting.agent(spec.layout.host(rank)));
             if let Some(cluster) = &spec.cluster {
                 cluster.enter(spec.layout.host(rank), &mut command);
             }
@@ -129,6 +167,11 @@ impl Job {
             job.processes.push(Process::attend(rank, child, log, gate.clone(), events.clone())?);
         }
         Ok(job)
+    }
+
+    /// The agents, by host.
+    pub fn agents(&self) -> &[Agent] {
+        &self.agents
     }
 
     /// The processes, by rank.

@@ -91,6 +91,10 @@ struct Faults {
     /// root.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     cut: usize,
+    /// Kill N hosts as a whole, each with its agent and all its ranks, but not the host of rank 0, which hosts
+    /// the master; implies --hosts, one for each rank. Needs root.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    lose: usize,
     /// Let N ranks run only 2 to 20 % of the time.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     slow: usize,
@@ -103,8 +107,8 @@ struct Faults {
     /// Take so many of these faults for each trial, such as 2 or 1..3 (one, two or three), instead of all.
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     faults: Option<RangeInclusive<usize>>,
-    /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but rank 0, which hosts the
-    /// master.
+    /// Ranks that may be hit, such as 1,4..7, both ends included. By default all but the one that receives the
+    /// result, if only one does.
     #[arg(long, value_name = "RANKS", value_delimiter = ',', value_parser = parse_range)]
     victims: Option<Vec<RangeInclusive<usize>>>,
 }
@@ -149,10 +153,10 @@ impl Chaos {
             note!("everfold: --disk-full needs root and is skipped");
             kinds.retain(|kind| *kind != Kind::DiskFull);
         }
-        let cluster = match self.setting.cluster(ranks, kinds.contains(&Kind::Cut)) {
+        let cluster = match self.setting.cluster(ranks, kinds.iter().any(is_of_hosts)) {
             Err(error) if error.is_unavailable() && self.setting.hosts.is_none() => {
-                note!("everfold: --cut is skipped: {error}");
-                kinds.retain(|kind| *kind != Kind::Cut);
+                note!("everfold: --cut and --lose are skipped: {error}");
+                kinds.retain(|kind| !is_of_hosts(kind));
                 None
             }
             cluster => cluster?,
@@ -165,7 +169,8 @@ impl Chaos {
             .faults
             .map(|faults| *faults.start().min(&kinds.len())..=*faults.end().min(&kinds.len()));
         let layout = Layout { ranks, hosts: cluster.as_ref().map_or(1, Cluster::len) };
-        let victims = victims(self.faults.victims.as_deref(), ranks)?;
+        let spared = (!self.setting.program.all).then_some(self.setting.program.root);
+        let victims = victims(self.faults.victims.as_deref(), ranks, spared)?;
         let plan = Plan { kinds, faults, victims, layout };
         let spec = self.setting.spec(self.program, layout, cluster)?;
         let seen = self.setting.experiment(spec, plan, self.trials).run()?;
@@ -183,6 +188,7 @@ impl Faults {
             (Kind::Fail, self.fail),
             (Kind::Stop, self.stop),
             (Kind::Cut, self.cut),
+            (Kind::Lose, self.lose),
             (Kind::Slow, self.slow),
             (Kind::DiskFull, usize::from(self.disk_full)),
             (Kind::Corrupt, self.corrupt),
@@ -191,9 +197,18 @@ impl Faults {
     }
 }
 
-fn victims(chosen: Option<&[RangeInclusive<usize>]>, ranks: u32) -> Result<Vec<u32>, Failure> {
+/// Whether it hits a host.
+fn is_of_hosts(kind: &Kind) -> bool {
+    matches!(kind, Kind::Cut | Kind::Lose)
+}
+
+fn victims(
+    chosen: Option<&[RangeInclusive<usize>]>,
+    ranks: u32,
+    spared: Option<u32>,
+) -> Result<Vec<u32>, Failure> {
     let Some(chosen) = chosen else {
-        return Ok((1..ranks).collect());
+        return Ok((0..ranks).filter(|rank| Some(*rank) != spared).collect());
     };
     let chosen = |rank: &u32| chosen.iter().any(|range| range.contains(&(*rank as usize)));
     let victims: Vec<u32> = (0..ranks).filter(chosen).collect();
@@ -218,9 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn rank_0_is_spared_unless_it_is_named() {
-        assert_eq!(victims(None, 4).unwrap(), [1, 2, 3]);
-        assert_eq!(victims(Some(&[0..=0, 2..=9]), 4).unwrap(), [0, 2, 3]);
-        assert!(victims(Some(&[4..=9]), 4).is_err());
+    fn the_root_is_spared_unless_it_is_named() {
+        assert_eq!(victims(None, 4, Some(0)).unwrap(), [1, 2, 3]);
+        assert_eq!(victims(None, 4, None).unwrap(), [0, 1, 2, 3]);
+        assert_eq!(victims(Some(&[0..=0, 2..=9]), 4, Some(0)).unwrap(), [0, 2, 3]);
+        assert!(victims(Some(&[4..=9]), 4, None).is_err());
     }
 }

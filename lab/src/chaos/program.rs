@@ -30,9 +30,13 @@ pub struct Program {
     #[arg(long, default_value_t = 1, help_heading = "Built-in program")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: u64,
-    /// Deliver to all ranks, not only to rank 0.
+    /// Deliver to all ranks, not only to one.
     #[arg(long, help_heading = "Built-in program")]
     pub all: bool,
+    /// Deliver to this rank.
+    #[arg(long, value_name = "RANK", default_value_t = 0, conflicts_with = "all")]
+    #[arg(help_heading = "Built-in program")]
+    pub root: u32,
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION, help_heading = "Built-in program")]
     pub protection: Protection,
@@ -62,7 +66,7 @@ impl Program {
             format!("--kind={}", kind.as_ref().map_or("array", |kind| kind.get_name())),
             format!("--rounds={}", self.rounds),
         ];
-        arguments.extend(self.all.then(|| "--all".to_owned()));
+        arguments.push(if self.all { "--all".to_owned() } else { format!("--root={}", self.root) });
         arguments.push(format!("--protection={}", self.protection));
         arguments.extend(self.allow_missing.then(|| "--allow-missing".to_owned()));
         arguments
@@ -143,7 +147,7 @@ impl Program {
         if self.all {
             self.awaited(session.allreduce(name, body), group).await
         } else {
-            self.awaited(session.reduce(name, body), group).await
+            self.awaited(session.reduce(name, body).root(self.root), group).await
         }
     }
 

@@ -55,7 +55,7 @@ pub enum Loss {
     Contribution,
     /// The rank that held the result died before it was read.
     Result,
-    /// The process that hosts the master died.
+    /// The host of the master is lost.
     Master,
     /// Another program said so by its exit code.
     Unknown,
@@ -67,7 +67,7 @@ impl std::fmt::Display for Loss {
             Self::Absent => "a rank died before it had contributed",
             Self::Contribution => "a rank died and no copy of its contribution was left",
             Self::Result => "the rank that held the result died before it was read",
-            Self::Master => "the process that hosts the master died",
+            Self::Master => "the host of the master is lost",
             Self::Unknown => "a rank said so by its exit code",
         })
     }

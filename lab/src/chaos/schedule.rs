@@ -20,6 +20,8 @@ const CORRUPT_BYTES_MAX: u32 = 64;
 pub enum Kind {
     /// A process is killed.
     Kill,
+    /// A host is lost: its agent and its processes are killed.
+    Lose,
     /// A rank's program fails.
     Fail,
     /// A process is stopped for a while.
@@ -51,6 +53,11 @@ pub enum Action {
     Kill {
         /// Who is hit.
         rank: u32,
+    },
+    /// SIGKILL for a host's agent and all its ranks.
+    Lose {
+        /// Who is hit.
+        host: Host,
     },
     /// The built-in program fails on a rank.
     Fail {
@@ -161,13 +168,19 @@ impl Plan {
             if faults <= victims { Ok(()) } else { Err(PlanError { what, faults, victims }) }
         };
         check("ranks", count(&[Kind::Kill, Kind::Fail, Kind::Stop, Kind::Slow]), self.victims.len())?;
-        check("hosts", count(&[Kind::Cut]), self.hosts().len())
+        check("hosts", count(&[Kind::Cut]), self.hosts().len())?;
+        check("hosts", count(&[Kind::Lose]), self.losable())
     }
 
     /// The hosts of which every rank may be hit.
     fn hosts(&self) -> Vec<Host> {
         let may_be_hit = |host: &Host| self.layout.ranks_on(*host).all(|rank| self.victims.contains(&rank));
         (0..self.layout.hosts).map(Host).filter(may_be_hit).collect()
+    }
+
+    /// How many hosts may be lost: not the one that hosts the master, without which nothing goes on.
+    fn losable(&self) -> usize {
+        self.hosts().into_iter().filter(|host| *host != Host(0)).count()
     }
 
     /// The faults of `trial`, the earliest first. No rank and no host is hit by two of them, but a host that
@@ -186,6 +199,12 @@ impl Plan {
             let at = rng.random::<f64>();
             let action = match kind {
                 Kind::Kill => Action::Kill { rank: victims.pop()? },
+                Kind::Lose => {
+                    let at = hosts.iter().rposition(|host| *host != Host(0))?;
+                    let host = hosts.remove(at);
+                    victims.retain(|rank| self.layout.host(*rank) != host);
+                    Action::Lose { host }
+                }
                 Kind::Fail => {
                     let way = Failing::ALL[rng.random_range(0..Failing::ALL.len())];
                     Action::Fail { rank: victims.pop()?, way }
@@ -218,7 +237,7 @@ impl Action {
     pub fn suspects(&self, layout: Layout) -> Vec<u32> {
         match self {
             Self::Kill { rank } | Self::Fail { rank, .. } | Self::Stop { rank, .. } => vec![*rank],
-            Self::Cut { host, .. } => layout.ranks_on(*host).collect(),
+            Self::Cut { host, .. } | Self::Lose { host } => layout.ranks_on(*host).collect(),
             Self::Slow { .. } | Self::DiskFull | Self::Corrupt { .. } => Vec::new(),
         }
     }
@@ -228,6 +247,7 @@ impl std::fmt::Display for Action {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Kill { rank } => write!(f, "kill rank {rank}"),
+            Self::Lose { host } => write!(f, "kill host {host} as a whole"),
             Self::Fail { rank, way: Failing::Error } => write!(f, "end rank {rank} in an error"),
             Self::Fail { rank, way: Failing::Panic } => write!(f, "let rank {rank} panic"),
             Self::Fail { rank, way: Failing::Abandon } => write!(f, "let rank {rank} abandon its session"),

@@ -1,48 +1,67 @@
 //! How the ranks of the built-in program agree on who goes on.
 //!
 //! No rank can tell that by itself from the deaths it has heard of. One that has heard of a first death would
-//! wait for one that has heard of a second as well and so means another group. So rank 0 decides, which hosts
-//! the master and without which nothing goes on: it asks every rank, tells those that answer who they are,
-//! and all of them reduce to prove it. If one has died meanwhile, all hear that and begin again.
+//! wait for one that has heard of a second as well and so means another group. So one rank decides, the first
+//! that lives: it asks every rank, tells those that answer who they are, and all of them reduce to prove it.
+//! If one has died meanwhile, all hear that and begin again; if it was the one that decides, with the next.
 
-use everfold::{Refusal, prelude::*};
+use everfold::{Path, Refusal, prelude::*};
 
 /// Reduces among those of `group` that live, and gives them.
-pub async fn go_on(session: &Session, mut group: Group, round: u64) -> Result<Group, ReduceError> {
-    for attempt in 0u64.. {
-        let step = Step { session, round, attempt };
-        group = if session.rank() == 0 { step.decide(&group).await? } else { step.hear().await? };
-        let proof = session.allreduce(step.name("proof"), Sum(vec![1u64])).group(group.clone()).await;
-        match proof {
-            Ok(outcome) if outcome.value == Some(Sum(vec![group.len() as u64])) => break,
-            Ok(Outcome { value, .. }) => {
-                let reason = format!("{} ranks add up to {value:?}", group.len());
-                return Err(ReduceError::ResultLost { reason });
-            }
-            Err(error) if is_death(&error) => {}
-            Err(error) => return Err(error),
+pub async fn go_on(session: &Session, group: Group, round: u64) -> Result<Group, ReduceError> {
+    let mut decider = group.iter().next().unwrap_or_default();
+    let mut attempt = 0u64;
+    loop {
+        let error = match (Step { session, round, decider, attempt }).run(&group).await {
+            Ok(here) => return Ok(here),
+            Err(error) => error,
+        };
+        let next = group.iter().find(|rank| *rank > decider);
+        match (dead(&error).map(|ranks| ranks.contains(decider)), next) {
+            (Some(true), Some(next)) => (decider, attempt) = (next, 0),
+            (Some(false), _) => attempt += 1,
+            _ => return Err(error),
         }
     }
-    Ok(group)
 }
 
-fn is_death(error: &ReduceError) -> bool {
-    matches!(error, ReduceError::Refused(Refusal::ProcessFailed { .. } | Refusal::ContributionLost { .. }))
+/// Without whom a reduction has ended.
+fn dead(error: &ReduceError) -> Option<&Path> {
+    match error {
+        ReduceError::Refused(Refusal::ProcessFailed { ranks } | Refusal::ContributionLost { ranks }) => {
+            Some(ranks)
+        }
+        _ => None,
+    }
 }
 
 /// One attempt to agree.
 struct Step<'a> {
     session: &'a Session,
     round: u64,
+    decider: Rank,
     attempt: u64,
 }
 
 impl Step<'_> {
-    fn name(&self, what: &str) -> String {
-        format!("{what}, round {}, attempt {}", self.round, self.attempt)
+    async fn run(&self, group: &Group) -> Result<Group, ReduceError> {
+        let here =
+            if self.session.rank() == self.decider { self.decide(group).await? } else { self.hear().await? };
+        let proof = self.session.allreduce(self.name("proof"), Sum(vec![1u64])).group(here.clone()).await?;
+        match proof.value {
+            Some(Sum(count)) if count == [here.len() as u64] => Ok(here),
+            value => {
+                let reason = format!("{} ranks add up to {value:?}", here.len());
+                Err(ReduceError::ResultLost { reason })
+            }
+        }
     }
 
-    /// A reduction of rank 0 and `rank`, to one of them.
+    fn name(&self, what: &str) -> String {
+        format!("{what}, round {}, rank {} decides, attempt {}", self.round, self.decider, self.attempt)
+    }
+
+    /// A reduction of the rank that decides and `rank`, to one of them.
     fn pair(
         &self,
         what: &str,
@@ -51,21 +70,22 @@ impl Step<'_> {
         list: Vec<u8>,
     ) -> Result<ReduceFuture<Sum<Vec<u8>>>, ReduceError> {
         let name = self.name(&format!("{what} {rank}"));
-        self.session.reduce(name, Sum(list)).group(Group::of([Rank(0), rank])).root(root).start()
+        self.session.reduce(name, Sum(list)).group(Group::of([self.decider, rank])).root(root).start()
     }
 
-    /// What rank 0 does.
+    /// What the rank does that decides.
     async fn decide(&self, group: &Group) -> Result<Group, ReduceError> {
-        let others = |group: &Group| group.iter().filter(|rank| *rank != 0).collect::<Vec<_>>();
+        let me = self.decider;
+        let others = |group: &Group| group.iter().filter(|rank| *rank != me).collect::<Vec<_>>();
         let mut asked = Vec::new();
         for rank in others(group) {
-            asked.push((rank, self.pair("here is", rank, Rank(0), vec![0])?));
+            asked.push((rank, self.pair("here is", rank, me, vec![0])?));
         }
-        let mut here = vec![Rank(0)];
+        let mut here = vec![me];
         for (rank, answer) in asked {
             match answer.await {
                 Ok(_) => here.push(rank),
-                Err(error) if is_death(&error) => {}
+                Err(error) if dead(&error).is_some() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -77,7 +97,7 @@ impl Step<'_> {
         }
         for told in telling {
             // Who dies now is missed at the proof.
-            told.await.map(drop).or_else(|error| if is_death(&error) { Ok(()) } else { Err(error) })?;
+            told.await.map(drop).or_else(|error| if dead(&error).is_some() { Ok(()) } else { Err(error) })?;
         }
         Ok(here)
     }
@@ -85,7 +105,7 @@ impl Step<'_> {
     /// What the others do.
     async fn hear(&self) -> Result<Group, ReduceError> {
         let me = self.session.rank();
-        self.pair("here is", me, Rank(0), vec![1])?.await?;
+        self.pair("here is", me, self.decider, vec![1])?.await?;
         let nobody = vec![0; self.session.size() as usize];
         let told = self.pair("told to", me, me, nobody)?.await?.value;
         let Sum(list) =

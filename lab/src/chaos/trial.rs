@@ -94,7 +94,8 @@ impl Ground<'_> {
             gate.open(now_ns());
         }
         let (processes, cluster) = (job.processes(), self.spec.cluster.as_ref());
-        let target = Target { gate: &gate, window, processes, cluster, storage: &storage };
+        let (agents, layout) = (job.agents(), self.spec.layout);
+        let target = Target { gate: &gate, window, processes, agents, layout, cluster, storage: &storage };
         let (attended, injected) = inject_all(target, faults, || {
             let attended = self.attend();
             gate.end();
@@ -106,7 +107,8 @@ impl Ground<'_> {
         self.drain()?;
 
         let excused = self.hit(&injected, |_| true);
-        let killed = self.hit(&injected, |action| matches!(action, Action::Kill { .. }));
+        let killed =
+            self.hit(&injected, |action| matches!(action, Action::Kill { .. } | Action::Lose { .. }));
         let ends = (0..).zip(tellings.iter().zip(statuses)).map(|(rank, (telling, status))| End {
             told: telling.as_ref().map(|(_, told)| told.clone()),
             code: status.map(|status| status.code().unwrap_or(128 + status.signal().unwrap_or(0))),

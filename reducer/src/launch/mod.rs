@@ -19,6 +19,7 @@ use everfold_runtime::{
     transport::{control::Address, handshake::Key},
 };
 
+pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
     Environment, EnvironmentError, Local, LocalError, Secret, Transport, environment,
     is_forwarded_to_terminal, local,

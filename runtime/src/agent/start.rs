@@ -17,7 +17,7 @@ use std::{
             process::CommandExt,
         },
     },
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -84,39 +84,46 @@ fn connect(name: &str) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Starts an agent, and waits until it listens.
-fn start(environment: &Environment, name: &str) -> io::Result<()> {
+/// What starts an agent of the job that its environment is yet to describe. It writes one byte to its stdout
+/// when it listens at that name, and nothing after it.
+pub fn command(name: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("everfold-agent")
-        .envs(environment.variables())
         .env(BECOME_AGENT, name)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
+    command
+}
+
+/// Waits until an agent that was started with [`command`] listens.
+///
+/// # Errors
+/// It has ended, and why.
+pub fn wait_until_ready(agent: &mut Child) -> io::Result<()> {
+    let heard = agent.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut [0]))?;
+    match heard {
+        0 => Err(io::Error::other(format!("the agent has ended at once ({})", agent.wait()?))),
+        _ => Ok(()),
+    }
+}
+
+/// Starts an agent, and waits until it listens.
+fn start(environment: &Environment, name: &str) -> io::Result<()> {
+    let mut command = command(name);
+    command.envs(environment.variables());
     // SAFETY: between fork and exec this makes one system call and allocates nothing.
     unsafe {
         // Signals to the ranks' group, as from a terminal, are not meant for it.
         command.pre_exec(|| setsid().map(drop).map_err(io::Error::from));
     }
     let mut agent = command.spawn()?;
-    let mut ready = [0];
-    let heard = agent.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut ready))?;
-    match heard {
-        0 => {
-            let status = agent.wait()?;
-            Err(io::Error::other(format!("an agent was started and ended at once ({status})")))
-        }
-        _ => {
-            // It outlives this process; should it end before, nobody has to ask how.
-            std::thread::Builder::new().name("everfold-wait".to_owned()).stack_size(64 << 10).spawn(
-                move || {
-                    let _ = agent.wait();
-                },
-            )?;
-            Ok(())
-        }
-    }
+    wait_until_ready(&mut agent)?;
+    // It outlives this process. Should it end before, it leaves nothing behind.
+    let wait = move || drop(agent.wait());
+    std::thread::Builder::new().name("everfold-wait".to_owned()).stack_size(64 << 10).spawn(wait)?;
+    Ok(())
 }
 
 /// Looks whether this process is to be an agent. The system calls it before `main`.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 /// A rank that kills itself, as `--kill RANK@FRACTION` says it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kill {
-    /// Who. Never rank 0, which hosts the master.
+    /// Who. Never rank 0, which receives the results.
     pub rank: u32,
     /// When this part of its share is done; from 1 on, when it has contributed.
     pub fraction: f64,
@@ -20,9 +20,7 @@ impl FromStr for Kill {
             (fraction.is_finite() && fraction >= 0.0).then_some(Self { rank: rank.parse().ok()?, fraction })
         });
         match read {
-            Some(Self { rank: 0, .. }) => {
-                Err("rank 0 hosts the master, without which nothing goes on; kill another one".to_owned())
-            }
+            Some(Self { rank: 0, .. }) => Err("rank 0 receives the results; kill another one".to_owned()),
             Some(kill) => Ok(kill),
             None => Err("it has to be a rank and a fraction from 0, such as 3@0.5".to_owned()),
         }
@@ -40,6 +38,6 @@ mod tests {
         for text in ["", "3", "3@", "@0.5", "-1@0.5", "3@-0.1", "3@NaN", "3@inf"] {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
-        assert!("0@0.5".parse::<Kill>().is_err_and(|error| error.contains("master")));
+        assert!("0@0.5".parse::<Kill>().is_err_and(|error| error.contains("results")));
     }
 }
