@@ -85,6 +85,8 @@ pub(crate) enum Happening {
     FromAgent(u64, FromAgent),
     /// What the master says reaches the agent of this host.
     ToAgent(u64, ToAgent),
+    /// The agent of this host joins.
+    JoinAgent(u64),
     /// The agent of a host sees that a process there has ended.
     SeeEnd(ProcessId, u64),
     /// The master sees its connection to the agent of this host break.
@@ -147,7 +149,9 @@ impl Happening {
                 Some(Place::Master)
             }
             Self::Timeout | Self::Look | Self::Turn => Some(Place::Master),
-            Self::ToAgent(host, _) | Self::SeeEnd(_, host) => Some(Place::Agent(*host)),
+            Self::ToAgent(host, _) | Self::SeeEnd(_, host) | Self::JoinAgent(host) => {
+                Some(Place::Agent(*host))
+            }
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
             Self::LoseHost(_) | Self::EndHost(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,

@@ -170,6 +170,7 @@ impl Teller {
                 (MASTER.to_owned(), format!("hears agent {host}: {}", from_agent(said)))
             }
             Happening::ToAgent(host, said) => (agent(*host), format!("hears: {}", to_agent(*said))),
+            Happening::JoinAgent(host) => (agent(*host), "joins".to_owned()),
             Happening::SeeEnd(process, host) => {
                 (agent(*host), format!("sees the process of rank {} end", process.rank))
             }

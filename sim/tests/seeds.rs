@@ -42,6 +42,10 @@ fn whatever_goes_wrong_what_has_to_hold_does() {
     ] {
         met(fault, 100);
     }
+    for fault in ["hosts ended", "freezes of agents", "freezes of masters", "worlds whose agents join late"] {
+        met(fault, 100);
+    }
+    met("hosts of masters lost", 30);
     met("ranks whose bytes arrive damaged", 100);
     met("reads that were given up although the owner lives", 1000);
     met("reads of what a living owner holds that were damaged", 100);

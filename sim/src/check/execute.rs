@@ -124,6 +124,7 @@ fn settings(schedule: &Schedule) -> Settings {
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.agents = schedule.agents;
+    settings.agents_join = us(schedule.agents_join_us);
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.private = schedule.private.iter().copied().map(Rank).collect();

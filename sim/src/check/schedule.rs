@@ -24,6 +24,9 @@ pub struct Schedule {
     /// Whether each host has an agent that holds the memory of its ranks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents: bool,
+    /// Within which time from the very beginning agents join.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub agents_join_us: u64,
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,

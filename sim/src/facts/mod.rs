@@ -41,7 +41,7 @@ pub(crate) struct Facts {
     heard_at: BTreeMap<(ReductionId, Rank), Timestamp>,
     /// Ranks that were told to copy a result over their contributions.
     pub overwrites: BTreeSet<(Rank, ReductionId)>,
-    /// Whose connection the master saw break.
+    /// Whose connection the master saw break, or whose end it was told of.
     hung_up: BTreeSet<Rank>,
     /// What the master was last told of partials before their owners hung up; nothing while they were to
     /// change.
@@ -167,7 +167,8 @@ impl Facts {
         self.deserted.entry(rank).or_insert(at);
     }
 
-    /// Takes in that the connection of a process breaks before the master's eyes.
+    /// Takes in that the connection of a process breaks before the master's eyes, or that it is told of its
+    /// end.
     pub fn hang_up(&mut self, rank: Rank) {
         self.hung_up.insert(rank);
     }

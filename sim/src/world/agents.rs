@@ -1,9 +1,13 @@
 //! What the agents of hosts hear, see and say.
 
+use std::time::Duration;
+
 use everfold_protocol::{
     ProcessId,
     message::{Ending, FromAgent, ToAgent},
 };
+
+use rand::Rng;
 
 use super::World;
 use crate::{
@@ -17,9 +21,24 @@ const KILLED: Ending = Ending::Signal(9);
 impl World {
     /// Lets all agents join.
     pub(super) fn join_agents(&mut self) {
-        let hosts: Vec<u64> =
-            if self.settings.agents { self.agents.keys().copied().collect() } else { vec![] };
-        hosts.into_iter().for_each(|host| self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join));
+        if !self.settings.agents {
+            return;
+        }
+        for host in self.agents.keys().copied().collect::<Vec<_>>() {
+            let most = self.settings.agents_join;
+            let wait = match most.is_zero() {
+                true => most,
+                false => self.courier.random().random_range(Duration::ZERO..most),
+            };
+            self.schedule(self.now() + wait, Happening::JoinAgent(host));
+        }
+    }
+
+    /// Lets an agent join.
+    pub(super) fn join_agent(&mut self, host: u64) {
+        if self.agents[&host].lives() {
+            self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join);
+        }
     }
 
     /// Lets an agent hear what the master says.

@@ -45,8 +45,10 @@ impl World {
                 self.run_coordinator();
             }
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
-                if said == FromAgent::Join {
-                    self.facts.take_in_agent(self.agenda.now(), host);
+                match &said {
+                    FromAgent::Join => self.facts.take_in_agent(self.agenda.now(), host),
+                    FromAgent::Ended { process, .. } => self.facts.hang_up(process.rank),
+                    FromAgent::Pong { .. } => {}
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
                 self.run_coordinator();

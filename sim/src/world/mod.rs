@@ -300,6 +300,7 @@ impl World {
             Happening::LoseHost(host) => self.lost_host(host),
             Happening::EndHost(host) => self.end_host(host),
             Happening::ToAgent(host, said) => self.tell_agent(host, said),
+            Happening::JoinAgent(host) => self.join_agent(host),
             Happening::SeeEnd(process, host) => self.see_end(host, process),
             Happening::Cut(cut) => {
                 self.facts.cut(self.agenda.now(), (*cut).clone());
