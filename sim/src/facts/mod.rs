@@ -23,8 +23,10 @@ pub(crate) struct Facts {
     pub deserted: BTreeMap<Rank, Timestamp>,
     /// Whom the master declared failed, and why.
     pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
-    /// When the master heard which agents join, by their hosts.
-    agents: BTreeMap<u64, Timestamp>,
+    /// Whose agents have joined, as the master heard, by their hosts.
+    agents: BTreeSet<u64>,
+    /// Whose agent had joined when the master heard of their end.
+    left_to_agents: BTreeSet<Rank>,
     /// Hosts whose agents have ended.
     pub hosts_ended: BTreeMap<u64, Timestamp>,
     /// Hosts whose agents the master gave up.
@@ -76,14 +78,13 @@ impl Facts {
     /// Whether the agent of `host` holds what `rank` has left there, as far as the master can tell: it had
     /// joined before the master heard of the death, and was not given up since.
     pub fn is_held(&self, host: u64, rank: Rank) -> bool {
-        let joined = self.agents.get(&host).zip(self.failed.get(&rank));
-        let in_time = joined.is_some_and(|(joined, (failed, _))| joined <= failed);
-        in_time && self.has_left_memory(rank) && !self.hosts_lost.contains_key(&host)
+        let is_left = self.left_to_agents.contains(&rank) && self.has_left_memory(rank);
+        is_left && !self.hosts_lost.contains_key(&host)
     }
 
     /// Takes in that the master hears an agent join.
-    pub fn take_in_agent(&mut self, at: Timestamp, host: u64) {
-        self.agents.entry(host).or_insert(at);
+    pub fn take_in_agent(&mut self, host: u64) {
+        self.agents.insert(host);
     }
 
     /// Takes in that the agent of a host has ended.
@@ -169,8 +170,10 @@ impl Facts {
 
     /// Takes in that the connection of a process breaks before the master's eyes, or that it is told of its
     /// end.
-    pub fn hang_up(&mut self, rank: Rank) {
-        self.hung_up.insert(rank);
+    pub fn hang_up(&mut self, rank: Rank, host: u64) {
+        if self.hung_up.insert(rank) && self.agents.contains(&host) {
+            self.left_to_agents.insert(rank);
+        }
     }
 
     /// Takes in that the master declares a process failed.

@@ -36,9 +36,10 @@ impl World {
 
     /// Lets an agent join.
     pub(super) fn join_agent(&mut self, host: u64) {
-        if self.agents[&host].lives() {
-            self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join);
-        }
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        let early = agent.early.take().unwrap_or_default();
+        self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join);
+        early.into_iter().for_each(|process| self.see_end(host, process));
     }
 
     /// Lets an agent hear what the master says.
@@ -63,7 +64,10 @@ impl World {
 
     /// Lets an agent tell the master of a process that has ended.
     pub(super) fn see_end(&mut self, host: u64, process: ProcessId) {
-        if self.agents[&host].lives() {
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        if let Some(early) = &mut agent.early {
+            early.push(process);
+        } else {
             let has_left = self.process(process.rank).worker.is_some();
             let ending = if has_left { Ending::Code(0) } else { KILLED };
             self.courier.agent_tells(&mut self.agenda, host, FromAgent::Ended { process, ending });
