@@ -49,7 +49,8 @@ fn window() -> Data {
 impl Job {
     fn new() -> Self {
         let limits = Limits { ping_interval: Duration::from_millis(500), ..Limits::default() };
-        let policy = Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
+        let policy =
+            Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
         let mut job = Self { master: Master::new(Timestamp::ZERO, JOB, RANKS, policy), now: Timestamp::ZERO };
         job.hear(Event::Agent(agent(0), FromAgent::Join));
         for rank in 0..RANKS {

@@ -75,6 +75,8 @@ pub(crate) enum Happening {
     LetGo(ProcessId),
     /// A process leaves its job without a word, and lives on.
     Abandon(ProcessId),
+    /// The connection between a process and the master breaks, and both live.
+    Break(ProcessId),
     /// A host goes without a word: no connection of its processes breaks.
     LoseHost(u64),
     /// The agent of a host dies, and the ranks there with it.
@@ -153,7 +155,7 @@ impl Happening {
                 Some(Place::Agent(*host))
             }
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
-            Self::LoseHost(_) | Self::EndHost(_) | Self::Freeze(_) => None,
+            Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
         }

@@ -79,6 +79,7 @@ impl Tally {
                         "freezes of masters"
                     }
                     Trouble::EndHost(_) => "hosts ended",
+                    Trouble::Break(_) => "connections broken",
                     Trouble::FreezeAgent(_) | Trouble::StarveAgent { .. } => "freezes of agents",
                     Trouble::Kill(_) => "ranks killed",
                     Trouble::Crash { .. } => "deaths that lose messages",

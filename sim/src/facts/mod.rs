@@ -31,6 +31,8 @@ pub(crate) struct Facts {
     pub hosts_ended: BTreeMap<u64, Timestamp>,
     /// Hosts whose agents the master gave up.
     pub hosts_lost: BTreeMap<u64, Timestamp>,
+    /// Whose connection to the master broke although both lived.
+    pub broken: BTreeMap<Rank, Timestamp>,
     /// When the master's process ended.
     pub master_ended: Option<Timestamp>,
     /// When a rank was first refused a reduction.
@@ -95,6 +97,11 @@ impl Facts {
     /// Takes in that the master gives the agent of a host up.
     pub fn lose_host(&mut self, at: Timestamp, host: u64) {
         self.hosts_lost.entry(host).or_insert(at);
+    }
+
+    /// Takes in that the connection between a rank and the master breaks.
+    pub fn break_connection(&mut self, at: Timestamp, rank: Rank) {
+        self.broken.entry(rank).or_insert(at);
     }
 
     /// Takes in that the master's process ends.

@@ -298,6 +298,7 @@ impl World {
             Happening::Freeze(place) => self.stop(place),
             Happening::Thaw(place) => self.wake(place),
             Happening::LoseHost(host) => self.lost_host(host),
+            Happening::Break(process) => self.break_connection(process),
             Happening::EndHost(host) => self.end_host(host),
             Happening::ToAgent(host, said) => self.tell_agent(host, said),
             Happening::JoinAgent(host) => self.join_agent(host),

@@ -194,6 +194,8 @@ fn employ_agents(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weat
                 Trouble::StarveAgent { host, every_us, runs_us }
             }
             // The end of the master ends everything: it is to be rare.
+            Trouble::Abandon(_) if random.random_bool(0.3) => Trouble::Break(rank),
+            Trouble::Kill(_) if random.random_bool(0.05) => Trouble::Break(rank),
             Trouble::Kill(_) if host != masters && random.random_bool(0.15) => Trouble::EndHost(host),
             _ => continue,
         };
