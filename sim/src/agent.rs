@@ -11,6 +11,8 @@ use crate::{events::Happening, faults::Reach};
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub standing: Standing,
+    /// Processes that it has seen end before it has joined; nothing once it has.
+    pub early: Option<Vec<ProcessId>>,
     /// What waits until it thaws, if it is frozen.
     pub frozen: Option<Vec<Happening>>,
     /// Whose memory nobody needs any more.
@@ -31,7 +33,7 @@ pub(crate) enum Standing {
 impl Agent {
     /// An agent that is about to join.
     pub fn new() -> Self {
-        Self { standing: Standing::Lives, frozen: None, forgotten: BTreeSet::new() }
+        Self { standing: Standing::Lives, early: Some(Vec::new()), frozen: None, forgotten: BTreeSet::new() }
     }
 
     /// Whether it lives.

@@ -75,6 +75,8 @@ pub(crate) enum Happening {
     LetGo(ProcessId),
     /// A process leaves its job without a word, and lives on.
     Abandon(ProcessId),
+    /// The connection between a process and the master breaks, and both live.
+    Break(ProcessId),
     /// A host goes without a word: no connection of its processes breaks.
     LoseHost(u64),
     /// The agent of a host dies, and the ranks there with it.
@@ -85,6 +87,8 @@ pub(crate) enum Happening {
     FromAgent(u64, FromAgent),
     /// What the master says reaches the agent of this host.
     ToAgent(u64, ToAgent),
+    /// The agent of this host joins.
+    JoinAgent(u64),
     /// The agent of a host sees that a process there has ended.
     SeeEnd(ProcessId, u64),
     /// The master sees its connection to the agent of this host break.
@@ -147,9 +151,11 @@ impl Happening {
                 Some(Place::Master)
             }
             Self::Timeout | Self::Look | Self::Turn => Some(Place::Master),
-            Self::ToAgent(host, _) | Self::SeeEnd(_, host) => Some(Place::Agent(*host)),
+            Self::ToAgent(host, _) | Self::SeeEnd(_, host) | Self::JoinAgent(host) => {
+                Some(Place::Agent(*host))
+            }
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
-            Self::LoseHost(_) | Self::EndHost(_) | Self::Freeze(_) => None,
+            Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
         }

@@ -38,6 +38,8 @@ pub struct Settings {
     pub hosts: Vec<u64>,
     /// Whether each host has an agent that holds the memory of its ranks.
     pub agents: bool,
+    /// Within which time agents join.
+    pub agents_join: Duration,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
     /// Ranks that cannot map the board.
@@ -96,6 +98,7 @@ impl Settings {
             ranks,
             hosts: Vec::new(),
             agents: false,
+            agents_join: Duration::ZERO,
             board: false,
             boardless: Vec::new(),
             private: Vec::new(),

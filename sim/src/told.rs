@@ -163,6 +163,9 @@ impl Teller {
             Happening::Abandon(process) => (of(process.rank), "LEAVES WITHOUT A WORD".to_owned()),
             Happening::LetGo(process) => (of(process.rank), "DIES AND LETS GO OF ITS LIFELINE".to_owned()),
             Happening::LoseHost(host) => (NETWORK.to_owned(), format!("HOST {host} IS LOST")),
+            Happening::Break(process) => {
+                (NETWORK.to_owned(), format!("THE CONNECTION OF RANK {} BREAKS", process.rank))
+            }
             Happening::EndHost(host) => (agent(*host), "DIES, AND ITS RANKS WITH IT".to_owned()),
             Happening::Freeze(place) => (at(*place), "STOPS".to_owned()),
             Happening::Thaw(place) => (at(*place), "RUNS AGAIN".to_owned()),
@@ -170,6 +173,7 @@ impl Teller {
                 (MASTER.to_owned(), format!("hears agent {host}: {}", from_agent(said)))
             }
             Happening::ToAgent(host, said) => (agent(*host), format!("hears: {}", to_agent(*said))),
+            Happening::JoinAgent(host) => (agent(*host), "joins".to_owned()),
             Happening::SeeEnd(process, host) => {
                 (agent(*host), format!("sees the process of rank {} end", process.rank))
             }

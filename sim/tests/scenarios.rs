@@ -37,6 +37,7 @@ scenarios! {
     a_contribution_arrives_damaged,
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_deadline_passes_while_its_result_is_copied,
+    a_dead_rank_has_copied_the_result_over_its_partial,
     a_fold_hangs_past_the_deadline,
     a_host_is_lost_while_the_master_sleeps,
     a_keeper_never_hears_from_an_owner,

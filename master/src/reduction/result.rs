@@ -313,9 +313,26 @@ impl Reduction {
             self.handout.complete();
         }
         for process in dead {
+            self.forget_overwritten(process.rank);
             self.handout.stop(process.rank);
         }
         self.is_handed_out()
+    }
+
+    /// Forgets the partials of a rank that has died, if it was to copy the result over them: nobody knows how
+    /// far it came. Pieces of the result stay as they are.
+    fn forget_overwritten(&mut self, rank: Rank) {
+        let is_told = self.handout.awaits(rank) || self.have_it().contains(rank);
+        if !(is_told && self.copies_beside()) {
+            return;
+        }
+        for segment in &mut self.segments {
+            let is_overwritten = |held: &Arc<Ready>| held.path != self.group && !held.is_inline();
+            if segment.held.get(&rank).is_some_and(is_overwritten) {
+                segment.held.remove(&rank);
+                segment.spoil(rank);
+            }
+        }
     }
 
     /// How the handing out of its result goes on.

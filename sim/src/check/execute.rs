@@ -124,6 +124,7 @@ fn settings(schedule: &Schedule) -> Settings {
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
     settings.agents = schedule.agents;
+    settings.agents_join = us(schedule.agents_join_us);
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.private = schedule.private.iter().copied().map(Rank).collect();
@@ -184,6 +185,7 @@ fn inject(world: &mut World, fault: &Fault) {
         Trouble::Crash { rank, arrive } => world.crash_after(at, Rank(*rank), *arrive),
         Trouble::LetGo(rank) => world.kill_beside_the_master(at, Rank(*rank)),
         Trouble::Abandon(rank) => world.let_abandon(at, Rank(*rank)),
+        Trouble::Break(rank) => world.break_connection_after(at, Rank(*rank)),
         Trouble::LoseHost(host) => world.lose_host(at, u64::from(*host)),
         Trouble::EndHost(host) => world.end_agent_of(at, u64::from(*host)),
         Trouble::FreezeAgent(host) => world.freeze_agent(at, u64::from(*host), lasts),

@@ -24,6 +24,9 @@ pub struct Schedule {
     /// Whether each host has an agent that holds the memory of its ranks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents: bool,
+    /// Within which time from the very beginning agents join.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub agents_join_us: u64,
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,
@@ -237,6 +240,8 @@ pub enum Trouble {
     LetGo(u32),
     /// A process leaves its job without a word, and lives on: its program has failed.
     Abandon(u32),
+    /// The connection between a process and the master breaks, and both live.
+    Break(u32),
     /// A host goes with all its processes, without a word; the master, too, if it is on it.
     LoseHost(u32),
     /// The agent of a host dies, and the ranks there with it; their connections break. The master dies, too,
@@ -294,7 +299,7 @@ impl Schedule {
         let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
             let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_))
-                || matches!(fault.what, Trouble::EndHost(_));
+                || matches!(fault.what, Trouble::EndHost(_) | Trouble::Break(_));
             let is_seen = is_death || matches!(fault.what, Trouble::Crash { .. });
             let is_told =
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
@@ -403,7 +408,7 @@ impl Trouble {
     /// Which rank it hits, if it is one.
     pub fn rank(&self) -> Option<u32> {
         match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(*rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) | Self::Break(rank) => Some(*rank),
             Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(*rank),
             Self::Crash { rank, .. }
             | Self::Starve { rank, .. }
@@ -432,7 +437,7 @@ impl Trouble {
 
     pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) => Some(rank),
+            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) | Self::Break(rank) => Some(rank),
             Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(rank),
             Self::Crash { rank, .. }
             | Self::Starve { rank, .. }

@@ -224,7 +224,8 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 24] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 25] = [
+    |schedule| schedule.agents_join_us = 0,
     |schedule| schedule.agents = false,
     |schedule| schedule.batch_us = 0,
     |schedule| schedule.private.clear(),

@@ -67,7 +67,9 @@ impl Suspects<'_> {
         for (&rank, &(at, evidence)) in &facts.failed {
             tally.judge(FENCED);
             let has_reason = match evidence {
-                Evidence::Disconnected => by(facts.ended.get(&rank), at) || by(facts.deserted.get(&rank), at),
+                Evidence::Disconnected => {
+                    [&facts.ended, &facts.deserted, &facts.broken].iter().any(|gone| by(gone.get(&rank), at))
+                }
                 Evidence::Ended(_) => by(facts.ended.get(&rank), at),
                 Evidence::Silent(_) => {
                     by(facts.ended.get(&rank), at) || facts.was_silent(settings, Place::Rank(rank), at)
@@ -84,7 +86,11 @@ impl Suspects<'_> {
         for (&rank, &at) in &facts.deserted {
             tally.judge(DESERTED);
             let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
-            if !is_fenced && !facts.master_had_died(at) && !facts.was_left_alone(settings, rank, at) {
+            if !is_fenced
+                && !by(facts.broken.get(&rank), at)
+                && !facts.master_had_died(at)
+                && !facts.was_left_alone(settings, rank, at)
+            {
                 return Err(Violation::new(DESERTED, format!("rank {rank}")));
             }
         }

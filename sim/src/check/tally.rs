@@ -33,6 +33,7 @@ impl Tally {
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
         count("worlds with agents", u64::from(schedule.agents));
+        count("worlds whose agents join late", u64::from(schedule.agents && schedule.agents_join_us > 0));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));
@@ -78,6 +79,7 @@ impl Tally {
                         "freezes of masters"
                     }
                     Trouble::EndHost(_) => "hosts ended",
+                    Trouble::Break(_) => "connections broken",
                     Trouble::FreezeAgent(_) | Trouble::StarveAgent { .. } => "freezes of agents",
                     Trouble::Kill(_) => "ranks killed",
                     Trouble::Crash { .. } => "deaths that lose messages",

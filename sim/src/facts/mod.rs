@@ -23,12 +23,16 @@ pub(crate) struct Facts {
     pub deserted: BTreeMap<Rank, Timestamp>,
     /// Whom the master declared failed, and why.
     pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
-    /// When the master heard which agents join, by their hosts.
-    agents: BTreeMap<u64, Timestamp>,
+    /// Whose agents have joined, as the master heard, by their hosts.
+    agents: BTreeSet<u64>,
+    /// Whose agent had joined when the master heard of their end.
+    left_to_agents: BTreeSet<Rank>,
     /// Hosts whose agents have ended.
     pub hosts_ended: BTreeMap<u64, Timestamp>,
     /// Hosts whose agents the master gave up.
     pub hosts_lost: BTreeMap<u64, Timestamp>,
+    /// Whose connection to the master broke although both lived.
+    pub broken: BTreeMap<Rank, Timestamp>,
     /// When the master's process ended.
     pub master_ended: Option<Timestamp>,
     /// When a rank was first refused a reduction.
@@ -41,7 +45,7 @@ pub(crate) struct Facts {
     heard_at: BTreeMap<(ReductionId, Rank), Timestamp>,
     /// Ranks that were told to copy a result over their contributions.
     pub overwrites: BTreeSet<(Rank, ReductionId)>,
-    /// Whose connection the master saw break.
+    /// Whose connection the master saw break, or whose end it was told of.
     hung_up: BTreeSet<Rank>,
     /// What the master was last told of partials before their owners hung up; nothing while they were to
     /// change.
@@ -76,14 +80,13 @@ impl Facts {
     /// Whether the agent of `host` holds what `rank` has left there, as far as the master can tell: it had
     /// joined before the master heard of the death, and was not given up since.
     pub fn is_held(&self, host: u64, rank: Rank) -> bool {
-        let joined = self.agents.get(&host).zip(self.failed.get(&rank));
-        let in_time = joined.is_some_and(|(joined, (failed, _))| joined <= failed);
-        in_time && self.has_left_memory(rank) && !self.hosts_lost.contains_key(&host)
+        let is_left = self.left_to_agents.contains(&rank) && self.has_left_memory(rank);
+        is_left && !self.hosts_lost.contains_key(&host)
     }
 
     /// Takes in that the master hears an agent join.
-    pub fn take_in_agent(&mut self, at: Timestamp, host: u64) {
-        self.agents.entry(host).or_insert(at);
+    pub fn take_in_agent(&mut self, host: u64) {
+        self.agents.insert(host);
     }
 
     /// Takes in that the agent of a host has ended.
@@ -94,6 +97,11 @@ impl Facts {
     /// Takes in that the master gives the agent of a host up.
     pub fn lose_host(&mut self, at: Timestamp, host: u64) {
         self.hosts_lost.entry(host).or_insert(at);
+    }
+
+    /// Takes in that the connection between a rank and the master breaks.
+    pub fn break_connection(&mut self, at: Timestamp, rank: Rank) {
+        self.broken.entry(rank).or_insert(at);
     }
 
     /// Takes in that the master's process ends.
@@ -167,9 +175,12 @@ impl Facts {
         self.deserted.entry(rank).or_insert(at);
     }
 
-    /// Takes in that the connection of a process breaks before the master's eyes.
-    pub fn hang_up(&mut self, rank: Rank) {
-        self.hung_up.insert(rank);
+    /// Takes in that the connection of a process breaks before the master's eyes, or that it is told of its
+    /// end.
+    pub fn hang_up(&mut self, rank: Rank, host: u64) {
+        if self.hung_up.insert(rank) && self.agents.contains(&host) {
+            self.left_to_agents.insert(rank);
+        }
     }
 
     /// Takes in that the master declares a process failed.

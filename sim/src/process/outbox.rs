@@ -23,6 +23,11 @@ impl Outbox {
         self.lost = self.sent.saturating_sub(arrive_max);
     }
 
+    /// Lets everything still arrive that is under way, and nothing that is sent from now on.
+    pub fn hang_up(&mut self) {
+        self.arrive_max.get_or_insert(self.sent);
+    }
+
     /// Takes in that a message is about to reach the master. Returns whether it went with its process
     /// instead.
     pub fn loses(&mut self) -> bool {

@@ -1,9 +1,13 @@
 //! What the agents of hosts hear, see and say.
 
+use std::time::Duration;
+
 use everfold_protocol::{
     ProcessId,
     message::{Ending, FromAgent, ToAgent},
 };
+
+use rand::Rng;
 
 use super::World;
 use crate::{
@@ -17,9 +21,25 @@ const KILLED: Ending = Ending::Signal(9);
 impl World {
     /// Lets all agents join.
     pub(super) fn join_agents(&mut self) {
-        let hosts: Vec<u64> =
-            if self.settings.agents { self.agents.keys().copied().collect() } else { vec![] };
-        hosts.into_iter().for_each(|host| self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join));
+        if !self.settings.agents {
+            return;
+        }
+        for host in self.agents.keys().copied().collect::<Vec<_>>() {
+            let most = self.settings.agents_join;
+            let wait = match most.is_zero() {
+                true => most,
+                false => self.courier.random().random_range(Duration::ZERO..most),
+            };
+            self.schedule(self.now() + wait, Happening::JoinAgent(host));
+        }
+    }
+
+    /// Lets an agent join.
+    pub(super) fn join_agent(&mut self, host: u64) {
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        let early = agent.early.take().unwrap_or_default();
+        self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join);
+        early.into_iter().for_each(|process| self.see_end(host, process));
     }
 
     /// Lets an agent hear what the master says.
@@ -44,7 +64,10 @@ impl World {
 
     /// Lets an agent tell the master of a process that has ended.
     pub(super) fn see_end(&mut self, host: u64, process: ProcessId) {
-        if self.agents[&host].lives() {
+        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
+        if let Some(early) = &mut agent.early {
+            early.push(process);
+        } else {
             let has_left = self.process(process.rank).worker.is_some();
             let ending = if has_left { Ending::Code(0) } else { KILLED };
             self.courier.agent_tells(&mut self.agenda, host, FromAgent::Ended { process, ending });

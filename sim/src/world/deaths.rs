@@ -46,6 +46,18 @@ impl World {
         self.die(process);
     }
 
+    /// Breaks the connection between the master and a process, which both live.
+    pub(super) fn break_connection(&mut self, process: ProcessId) {
+        let now = self.now();
+        let there = self.process_mut(process.rank);
+        if there.worker.is_some() {
+            there.outbox.hang_up();
+            self.facts.break_connection(now, process.rank);
+            self.hang_up(process);
+            self.courier.lose_master(&mut self.agenda, process);
+        }
+    }
+
     /// Takes a host away with all its processes.
     pub(super) fn lost_host(&mut self, host: u64) {
         for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {

@@ -40,13 +40,15 @@ impl World {
                 }
             }
             Happening::Disconnected(process) => {
-                self.facts.hang_up(process.rank);
+                self.facts.hang_up(process.rank, self.settings.host(process.rank));
                 self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
-                if said == FromAgent::Join {
-                    self.facts.take_in_agent(self.agenda.now(), host);
+                match &said {
+                    FromAgent::Join => self.facts.take_in_agent(host),
+                    FromAgent::Ended { process, .. } => self.facts.hang_up(process.rank, host),
+                    FromAgent::Pong { .. } => {}
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
                 self.run_coordinator();

@@ -298,8 +298,10 @@ impl World {
             Happening::Freeze(place) => self.stop(place),
             Happening::Thaw(place) => self.wake(place),
             Happening::LoseHost(host) => self.lost_host(host),
+            Happening::Break(process) => self.break_connection(process),
             Happening::EndHost(host) => self.end_host(host),
             Happening::ToAgent(host, said) => self.tell_agent(host, said),
+            Happening::JoinAgent(host) => self.join_agent(host),
             Happening::SeeEnd(process, host) => self.see_end(host, process),
             Happening::Cut(cut) => {
                 self.facts.cut(self.agenda.now(), (*cut).clone());

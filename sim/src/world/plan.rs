@@ -44,6 +44,11 @@ impl World {
         self.schedule(self.now() + after, Happening::Abandon(ProcessId::first(rank)));
     }
 
+    /// Breaks the connection between a rank and the master `after` now; both live.
+    pub fn break_connection_after(&mut self, after: Duration, rank: Rank) {
+        self.schedule(self.now() + after, Happening::Break(ProcessId::first(rank)));
+    }
+
     /// Stops a process `after` now, for `time`; messages to it wait.
     pub fn freeze(&mut self, after: Duration, rank: Rank, time: Duration) {
         self.halt(after, Place::Rank(rank), time);

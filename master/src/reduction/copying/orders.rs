@@ -12,6 +12,7 @@ use super::super::{Reduction, Segment};
 use crate::{
     desk::Desk,
     keepers::{Candidates, Found, Next},
+    membership::Membership,
     queue::Ready,
     timers::{Timer, Timers},
     tries::RETRY_PAUSE,
@@ -83,14 +84,12 @@ impl Reduction {
         without: &mut Unprotectable,
     ) {
         let Desk { now, policy, members, timers, outbox } = desk;
-        let how = self.keep_as();
+        let (how, can_copy) = (self.keep_as(), self.can_copy(owner, members));
         let Self { segments, originals, copying, group, arrived, .. } = self;
         let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
         let Some(original) = originals.get(&owner).filter(is_readable) else { return };
         let is_uncommitted = copying.held(owner).is_some();
-        let Some(charge) = copying.keepers.get_mut(owner).filter(|_| members.alive(owner).is_some()) else {
-            return;
-        };
+        let Some(charge) = copying.keepers.get_mut(owner).filter(|_| can_copy) else { return };
         // What does not count yet is in no partial.
         let is_kept = |index: u32| match &segments[SegmentIndex(index)] {
             segment if is_uncommitted => segment.replicas.contains_key(&owner),
@@ -116,6 +115,14 @@ impl Reduction {
         if let Some(at) = copying.keepers.watch(owner, &patience) {
             timers.set(at, Timer::Keeper(id, owner));
         }
+    }
+
+    /// Whether the original of `owner` can be copied: it lives, or has left it to its agent. On one host
+    /// that needs no copy: whoever would keep it is lost together with it.
+    fn can_copy(&self, owner: Rank, members: &Membership) -> bool {
+        let is_left =
+            |original: &Arc<Ready>| !self.share_memory && members.readable(original, self.share_memory);
+        members.alive(owner).is_some() || self.originals.get(&owner).is_some_and(is_left)
     }
 
     /// Waits for a keeper of `owner`'s copy, or says why there is none.
@@ -155,27 +162,29 @@ impl Reduction {
     ) -> bool {
         let (now, owner, patience) = (desk.now, kept.owner.rank, desk.policy.copy_patience());
         let count = kept.segments.len() as u32;
-        let keepers = &mut self.copying.keepers;
         match &kept.result {
             Ok(data) => {
                 let enters = self.kept(now, sender, kept, data);
                 self.follow(id, owner, Next::Ask, desk) || enters
             }
             // Its memory is not there any more: it did not just die.
-            Err(NotKept::Unreachable) if !desk.is_alive(owner) => {
+            Err(NotKept::Unreachable) if !self.can_copy(owner, &desk.members) => {
                 self.leave_unprotected(vec![(owner, "its process is gone".to_owned())], desk)
             }
-            Err(NotKept::Unreachable) => match keepers.not_reached(now, sender, owner, count, &patience) {
-                Next::Ask => {
-                    // Most likely the owner's death is about to be noticed.
-                    let at = now + RETRY_PAUSE;
-                    if keepers.look_at(at, owner) {
-                        desk.timers.set(at, Timer::Keeper(id, owner));
+            Err(NotKept::Unreachable) => {
+                let keepers = &mut self.copying.keepers;
+                match keepers.not_reached(now, sender, owner, count, &patience) {
+                    Next::Ask => {
+                        // Most likely the owner's death is about to be noticed.
+                        let at = now + RETRY_PAUSE;
+                        if keepers.look_at(at, owner) {
+                            desk.timers.set(at, Timer::Keeper(id, owner));
+                        }
+                        false
                     }
-                    false
+                    next => self.follow(id, owner, next, desk),
                 }
-                next => self.follow(id, owner, next, desk),
-            },
+            }
             Err(NotKept::Impossible(reason)) => {
                 let reason = format!("rank {}: {reason}", sender.rank);
                 let is_late = self.has_kept(sender, kept);

@@ -54,6 +54,7 @@ pub fn draw(seed: u64) -> Schedule {
         seed,
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
         agents: false,
+        agents_join_us: 0,
         board: false,
         boardless: Vec::new(),
         private: Vec::new(),
@@ -179,6 +180,7 @@ pub fn draw(seed: u64) -> Schedule {
 /// ranks. Without an agent a host has nothing to stop but the master.
 fn employ_agents(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
     schedule.agents = random.random_bool(0.85);
+    schedule.agents_join_us = pick(random, [0, 0, 0, 5000]);
     let masters = schedule.hosts[0];
     for fault in &mut schedule.faults {
         let Some(rank) = fault.what.rank() else { continue };
@@ -192,6 +194,8 @@ fn employ_agents(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weat
                 Trouble::StarveAgent { host, every_us, runs_us }
             }
             // The end of the master ends everything: it is to be rare.
+            Trouble::Abandon(_) if random.random_bool(0.3) => Trouble::Break(rank),
+            Trouble::Kill(_) if random.random_bool(0.05) => Trouble::Break(rank),
             Trouble::Kill(_) if host != masters && random.random_bool(0.15) => Trouble::EndHost(host),
             _ => continue,
         };

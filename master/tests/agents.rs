@@ -1,0 +1,219 @@
+//! Agents, driven by hand: what the master makes of what they say, and of their loss.
+
+#![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
+
+use std::{iter, time::Duration};
+
+use everfold_master::{Action, Event, Master, Notice, Policy};
+use everfold_protocol::{
+    AgentId, Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset,
+    Timestamp, WindowId,
+    message::{
+        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, News, Peer, Place, Task,
+        TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
+    },
+    report::Refusal,
+    spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
+};
+
+const JOB: JobId = JobId(1);
+const RANKS: u32 = 4;
+const KILLED: Ending = Ending::Signal(9);
+
+/// A job of four ranks on two hosts, each with an agent: ranks 0 and 1 on host 0, 2 and 3 on host 1.
+struct Job {
+    master: Master,
+    now: Timestamp,
+}
+
+fn agent(host: u64) -> AgentId {
+    AgentId(100 + host)
+}
+
+fn process(rank: u32) -> ProcessId {
+    ProcessId::first(Rank(rank))
+}
+
+/// An array in its owner's region.
+fn window() -> Data {
+    let place = Place::Region(RegionOffset(0));
+    Data::Window(WindowRef {
+        window: WindowId(0),
+        generation: Generation(1),
+        bytes: 1 << 16,
+        checksum: None,
+        place,
+    })
+}
+
+impl Job {
+    fn new() -> Self {
+        let limits = Limits { ping_interval: Duration::from_millis(500), ..Limits::default() };
+        let policy =
+            Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
+        let mut job = Self { master: Master::new(Timestamp::ZERO, JOB, RANKS, policy), now: Timestamp::ZERO };
+        job.hear(Event::Agent(agent(0), FromAgent::Join));
+        for rank in 0..RANKS {
+            let host = u64::from(rank / 2);
+            let agent = Some(AgentRef { id: agent(host), address: String::new() });
+            let (region, bell, board) = (None, None, None);
+            let (address, domain) = (String::new(), None);
+            let peer =
+                Peer { process: process(rank), host, pid: 1, region, bell, board, address, domain, agent };
+            job.say(rank, ToMaster::Join { peer, size: RANKS });
+        }
+        job.hear(Event::Agent(agent(1), FromAgent::Join));
+        job
+    }
+
+    fn hear(&mut self, event: Event) -> Vec<Action> {
+        self.master.handle_event(self.now, event);
+        let actions = iter::from_fn(|| self.master.poll_action()).collect();
+        self.master.check();
+        actions
+    }
+
+    fn say(&mut self, rank: u32, message: ToMaster) -> Vec<Action> {
+        let header = Header { job: JOB, epoch: Epoch(0), sender: process(rank) };
+        self.hear(Event::Message { header, message })
+    }
+
+    fn end(&mut self, rank: u32) -> Vec<Action> {
+        let said = FromAgent::Ended { process: process(rank), ending: KILLED };
+        self.hear(Event::Agent(agent(u64::from(rank / 2)), said))
+    }
+
+    fn contribute(&mut self, rank: u32) -> Vec<Action> {
+        let spec = ReductionSpec {
+            group: [0, 2].map(Rank).into_iter().collect(),
+            delivery: Delivery::Root(Rank(0)),
+            kind: BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 1 << 16 },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: false,
+            trace: false,
+        };
+        let data = if rank == 0 { Data::Private } else { window() };
+        let (reduction, name) = (ReductionId::new("x", 0), "x".into());
+        self.say(rank, ToMaster::Contribute(Box::new(Contribution { reduction, name, spec, data })))
+    }
+
+    /// Lets time pass until that moment, in which only `heard` answer pings; tells what the master does.
+    fn wait(&mut self, ms: u64, ranks: &[u32], agents: &[u64]) -> Vec<Action> {
+        let (end, mut all) = (self.now + Duration::from_millis(ms), Vec::new());
+        while let Some(due) = self.master.poll_timeout().filter(|due| *due <= end) {
+            self.now = due;
+            self.master.handle_timeout(due);
+            all.extend(iter::from_fn(|| self.master.poll_action()));
+            for rank in ranks {
+                all.extend(self.say(*rank, ToMaster::Pong { number: 0 }));
+            }
+            for host in agents {
+                all.extend(self.hear(Event::Agent(agent(*host), FromAgent::Pong { number: 0 })));
+            }
+        }
+        all
+    }
+}
+
+fn failed(actions: &[Action]) -> Vec<(u32, Evidence)> {
+    let failed = actions.iter().filter_map(|action| match action {
+        Action::Notice(Notice::Failed { process, evidence }) => Some((process.rank.0, *evidence)),
+        _ => None,
+    });
+    failed.collect()
+}
+
+fn tasks(actions: Vec<Action>) -> Vec<(u32, Task)> {
+    let task = |action| match action {
+        Action::Send { to, message: ToWorker::Task(task) } => Some((to.rank.0, task)),
+        _ => None,
+    };
+    actions.into_iter().filter_map(task).collect()
+}
+
+fn to_agents(actions: &[Action]) -> Vec<(AgentId, ToAgent)> {
+    let said = actions.iter().filter_map(|action| match action {
+        Action::SendAgent { to, message } => Some((*to, *message)),
+        _ => None,
+    });
+    said.collect()
+}
+
+fn is_news(action: &Action) -> bool {
+    matches!(action, Action::Notice(Notice::News(News::Ended { rank: Rank(3), ending: KILLED })))
+}
+
+#[test]
+fn the_end_of_a_process_is_evidence_at_once_or_told_later() {
+    let mut job = Job::new();
+    assert_eq!(failed(&job.end(2)), [(2, Evidence::Ended(KILLED))]);
+    assert!(job.hear(Event::Disconnected(process(2))).is_empty(), "it is known");
+    let actions = job.hear(Event::Disconnected(process(3)));
+    assert_eq!(failed(&actions), [(3, Evidence::Disconnected)]);
+    let actions = job.end(3);
+    assert!(failed(&actions).is_empty() && actions.iter().any(is_news));
+    let stranger = FromAgent::Ended { process: process(1), ending: KILLED };
+    assert!(failed(&job.hear(Event::Agent(agent(1), stranger))).is_empty(), "it is on another host");
+    job.say(1, ToMaster::Leave);
+    assert!(job.end(1).is_empty(), "it has left in good order");
+}
+
+#[test]
+fn an_agent_holds_what_a_process_has_left_for_other_hosts_until_nobody_needs_it() {
+    let mut job = Job::new();
+    job.contribute(2);
+    assert!(to_agents(&job.end(2)).is_empty(), "it is needed");
+    let mut granted = tasks(job.contribute(0));
+    let (executor, task) = granted.pop().unwrap();
+    let reads_dead = |task: &Task| task.sources.iter().any(|source| source.process == process(2));
+    assert!(granted.is_empty() && executor == 0 && reads_dead(&task), "{task:?}");
+    let (segment, culprit, reason) = (task.segment, process(2), String::new());
+    let (suspects, fault) = (Path::empty(), Fault::Unreachable);
+    let out_of_reach = TaskFailed { task: task.task, segment, culprit, suspects, fault, reason };
+    let actions = job.say(0, ToMaster::TaskFailed(out_of_reach.clone()));
+    let is_refused = |action: &Action| matches!(action, Action::Notice(Notice::Refused { .. }));
+    assert!(!actions.iter().any(is_refused), "it is still there");
+    let (_, task) = tasks(job.wait(100, &[0, 1, 3], &[0, 1])).pop().expect("it is read again");
+    let gone = TaskFailed { task: task.task, fault: Fault::Gone, ..out_of_reach };
+    let actions = job.say(0, ToMaster::TaskFailed(gone));
+    let lost = Refusal::ContributionLost { ranks: Path::single(Rank(2)) };
+    let told = |action: &Action| matches!(action, Action::Notice(Notice::Refused { refusal, .. }) if *refusal == lost);
+    assert!(actions.iter().any(told), "it is there no more: {actions:?}");
+    assert!(to_agents(&actions).contains(&(agent(1), ToAgent::Forget { process: process(2) })));
+}
+
+#[test]
+fn with_an_agent_its_host_is_lost() {
+    let mut job = Job::new();
+    job.contribute(2);
+    job.end(2);
+    let actions = job.hear(Event::AgentLost(agent(1)));
+    assert_eq!(failed(&actions), [(3, Evidence::HostLost)]);
+    assert!(actions.contains(&Action::DisconnectAgent(agent(1))));
+    for to in [0, 1].map(process) {
+        assert!(actions.contains(&Action::Send { to, message: ToWorker::AgentLost { agent: agent(1) } }));
+    }
+    assert!(actions.contains(&Action::Send { to: process(3), message: ToWorker::Fenced }), "if it lives");
+    let lost = |action: &Action| matches!(action, Action::Notice(Notice::Refused { .. }));
+    assert!(actions.iter().any(lost), "what rank 2 had left is gone, too");
+    assert!(job.hear(Event::AgentLost(agent(1))).is_empty(), "it is known");
+    let actions = job.hear(Event::Agent(agent(1), FromAgent::Pong { number: 1 }));
+    assert_eq!(actions, [Action::DisconnectAgent(agent(1))], "it is given up");
+}
+
+#[test]
+fn an_agent_that_is_silent_is_lost() {
+    let mut job = Job::new();
+    let actions = job.wait(5000, &[0, 1, 2, 3], &[0]);
+    assert_eq!(failed(&actions), [(2, Evidence::HostLost), (3, Evidence::HostLost)]);
+    let pings = to_agents(&actions);
+    assert!(pings.iter().any(|(to, said)| *to == agent(0) && matches!(said, ToAgent::Ping { .. })));
+    for rank in [0, 1] {
+        let actions = job.say(rank, ToMaster::Leave);
+        let is_last = rank == 1;
+        assert_eq!(to_agents(&actions).contains(&(agent(0), ToAgent::Farewell)), is_last);
+        assert_eq!(actions.contains(&Action::Done), is_last);
+    }
+}
