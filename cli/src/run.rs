@@ -3,12 +3,15 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use everfold::launch::Local;
+use everfold::launch::{Hosts, Local, hosts};
 use everfold_lab::{Failure, Transport};
 
-/// Start a program as a job of several processes on this machine.
+/// Start a program as a job of several processes, on this machine or on several hosts.
 ///
-/// Its N copies find their rank, size and meeting point in their environment.
+/// Its N copies find their rank, size and meeting point in their environment. On a cluster, a launcher starts
+/// this command once on each host, and it starts N copies there. Number of hosts, index of this one and
+/// meeting point are taken from the environment of Slurm, Open MPI, PMIx or MPICH where they are not said.
+/// All hosts need the same secret, in EVERFOLD_SECRET or in a file that EVERFOLD_SECRET_FILE names.
 ///
 /// Their output is forwarded line by line, marked with the rank. The exit code is that of the process that
 /// failed first: 128 + s if signal s killed it, 0 if none failed. When this command is interrupted or killed,
@@ -17,17 +20,27 @@ use everfold_lab::{Failure, Transport};
 /// If none failed, but their output could not be written, for instance because the disk is full, the exit
 /// code is 74. If the reader of the output goes, as `head` does, the job goes on to its end and what it prints
 /// is dropped.
-///
-/// Example: everfold run -n 4 -- ./simulate --steps 100
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Run {
-    /// Number of processes.
+    /// Number of processes; with --hosts, on each host.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
+    /// Number of hosts, on each of which this command is started.
+    #[arg(long, value_name = "N", env = "EVERFOLD_HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(help_heading = "Several hosts")]
+    hosts: Option<u32>,
+    /// Which of them this one is, from 0.
+    #[arg(long, value_name = "I", env = "EVERFOLD_HOST_INDEX", help_heading = "Several hosts")]
+    host_index: Option<u32>,
+    /// Where they meet: an address of host 0 that the others reach, and a free port there [env:
+    /// EVERFOLD_RENDEZVOUS].
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Several hosts")]
+    rendezvous: Option<String>,
     /// How the processes read each other's memory.
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
-    /// End with 0 although signals have killed some processes, if rank 0 and all others end well.
+    /// End with 0 although signals have killed some processes, if all others end well.
     #[arg(long)]
     survive_deaths: bool,
     /// Do not mark lines of output with the rank.
@@ -38,6 +51,19 @@ pub struct Run {
     program: Vec<OsString>,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  everfold run -n 4 -- ./simulate --steps 100
+      Four processes on this machine.
+  everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
+      On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
+  srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
+      Slurm says which host is which; they meet on the first one, at port 7077.
+  mpirun -n 4 --map-by node everfold run --hosts 4 --rendezvous node0:7077 -n 16 -- ./simulate
+      Open MPI says which host is which; with MPICH: mpiexec -n 4 -ppn 1.
+  everfold run --hosts 4 --rendezvous simulate-0.simulate:7077 -n 2 -- ./simulate
+      In each pod of an indexed job of Kubernetes, with a headless service of that name.";
+
 impl Run {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut words = self.program.into_iter();
@@ -47,6 +73,9 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
+        let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
+        let lookup = |name: &str| std::env::var(name).ok();
+        local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
         let code = local
             .run()
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;

@@ -21,8 +21,8 @@ use everfold_runtime::{
 
 pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
-    Environment, EnvironmentError, Local, LocalError, Secret, Transport, environment,
-    is_forwarded_to_terminal, local,
+    Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Secret, Transport, environment,
+    hosts, is_forwarded_to_terminal, local,
 };
 
 use crate::{config::Config, error::Error, session::Session};

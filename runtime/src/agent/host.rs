@@ -60,7 +60,7 @@ pub struct AgentConfig {
     pub key: Key,
     /// Where the master listens, or is to listen if rank 0 comes to this agent.
     pub rendezvous: Address,
-    /// Whether its process has started the ranks, and [tells](AgentThread::ended) how they end.
+    /// Whether its process has started the ranks, and [tells](Ends) how they end.
     pub is_parent: bool,
 }
 
@@ -95,13 +95,19 @@ impl AgentThread {
         Ok(Self { input, thread: Some(thread) })
     }
 
-    /// Takes in how a process has ended that this process has started.
-    pub fn ended(&self, process: ProcessId, ending: Ending) {
-        let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
+    /// Where to say how processes end.
+    pub fn ends(&self) -> Ends {
+        Ends(self.input.clone())
+    }
+
+    /// Waits until nobody needs the agent, to whom no more processes come.
+    pub fn outlast(mut self) {
+        let _ = self.input.send(Input::Event(Event::Alone));
+        self.join();
     }
 
     /// Waits until nobody needs the agent.
-    pub fn outlast(mut self) {
+    pub fn run(mut self) {
         self.join();
     }
 
@@ -109,6 +115,17 @@ impl AgentThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Tells an agent how the processes have ended that its own process has started.
+#[derive(Clone, Debug)]
+pub struct Ends(mpsc::UnboundedSender<Input>);
+
+impl Ends {
+    /// Takes in how one has ended.
+    pub fn ended(&self, process: ProcessId, ending: Ending) {
+        let _ = self.0.send(Input::Event(Event::Ended(process, ending)));
     }
 }
 

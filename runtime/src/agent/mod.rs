@@ -21,6 +21,6 @@ pub mod start;
 pub(crate) use self::hail::{About, OwnAgent, hail};
 pub use self::{
     hail::HailError,
-    host::{AgentConfig, AgentThread},
+    host::{AgentConfig, AgentThread, Ends},
     line::NoAgent,
 };

@@ -164,7 +164,7 @@ fn run() -> io::Result<()> {
     let config = AgentConfig { name, job: environment.job, key, rendezvous, is_parent: false };
     let agent = AgentThread::start(config)?;
     say_ready()?;
-    agent.outlast();
+    agent.run();
     Ok(())
 }
 

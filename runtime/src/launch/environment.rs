@@ -140,8 +140,8 @@ pub enum EnvironmentError {
     },
     /// Neither the secret nor a file with it is given.
     #[error(
-        "{RENDEZVOUS} is set, but neither {SECRET} nor {SECRET_FILE} is: \
-         give all processes of the job the same 64 hexadecimal digits"
+        "neither {SECRET} nor {SECRET_FILE} is set: give all processes of the job the same 64 hexadecimal digits, for \
+         instance in a file that `openssl rand -hex 32` has written"
     )]
     NoSecret,
     /// The secret has another form than it should. It is not shown.
@@ -270,20 +270,25 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     fn secret(&self) -> Result<Secret, EnvironmentError> {
-        let (variable, text) = match (self.text(SECRET), self.text(SECRET_FILE)) {
-            (Some(text), _) => (SECRET, text),
-            (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(text) => (SECRET_FILE, text),
-                Err(source) => {
-                    return Err(EnvironmentError::UnreadableSecret { path: path.into(), source });
-                }
-            },
-            (None, None) => return Err(EnvironmentError::NoSecret),
-        };
-        let text = text.trim();
-        let characters = text.chars().count();
-        Secret::from_hex(text).ok_or(EnvironmentError::MalformedSecret { variable, characters })
+        secret(&|name| self.text(name))
     }
+}
+
+/// The secret that the environment holds or names.
+pub(super) fn secret(lookup: &impl Fn(&str) -> Option<String>) -> Result<Secret, EnvironmentError> {
+    let (variable, text) = match (lookup(SECRET), lookup(SECRET_FILE)) {
+        (Some(text), _) => (SECRET, text),
+        (None, Some(path)) => match std::fs::read_to_string(&path) {
+            Ok(text) => (SECRET_FILE, text),
+            Err(source) => {
+                return Err(EnvironmentError::UnreadableSecret { path: path.into(), source });
+            }
+        },
+        (None, None) => return Err(EnvironmentError::NoSecret),
+    };
+    let text = text.trim();
+    let characters = text.chars().count();
+    Secret::from_hex(text).ok_or(EnvironmentError::MalformedSecret { variable, characters })
 }
 
 fn missing(variable: &'static str, because: &'static str) -> EnvironmentError {

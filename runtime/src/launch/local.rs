@@ -33,9 +33,12 @@ use std::{
 };
 
 use crate::{
-    agent::{AgentConfig, AgentThread},
+    agent::{AgentConfig, AgentThread, Ends},
     descriptors,
-    transport::handshake::Key,
+    transport::{
+        control::{Address, AddressError},
+        handshake::Key,
+    },
 };
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank, message::Ending};
 use everfold_storage::job_directory;
@@ -59,6 +62,7 @@ use tokio::{
 
 use super::{
     environment::{Environment, SECRET_FILE, Secret, Transport},
+    hosts::Hosts,
     output::{Forwarder, Output, Sink},
     terminal,
 };
@@ -94,6 +98,9 @@ pub struct Local {
     /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
     /// of its own has something to say, and is heard.
     pub survive_deaths: bool,
+    /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
+    /// as many on each.
+    pub hosts: Option<Hosts>,
 }
 
 /// Why no process runs. Those that were started are dead again.
@@ -111,6 +118,9 @@ pub enum LocalError {
     /// There is no randomness for the job's secret.
     #[error("the system gives no random bytes for the job's secret: {0}")]
     Randomness(#[from] getrandom::Error),
+    /// The hosts cannot meet there.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// The supervisor itself cannot be set up.
     #[error("the supervisor of the processes cannot be set up: {0}")]
     Setup(#[from] io::Error),
@@ -145,6 +155,7 @@ impl Local {
             prefix: true,
             quiet: false,
             survive_deaths: false,
+            hosts: None,
         }
     }
 
@@ -160,6 +171,9 @@ impl Local {
     pub fn run(self) -> Result<u8, LocalError> {
         if !(1..=RANKS_MAX).contains(&self.ranks) {
             return Err(LocalError::Ranks { ranks: self.ranks });
+        }
+        if let Some(Hosts { rendezvous, .. }) = &self.hosts {
+            rendezvous.parse::<Address>()?;
         }
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err(LocalError::InsideRuntime);
@@ -179,21 +193,27 @@ impl Local {
         let signals = Signals::listen()?;
         // The processes inherit it, as rank 0 has to talk to them all.
         descriptors::raise_limit();
-        let output = Output::start(self.ranks, self.prefix, self.quiet)?;
+        let size = self.hosts.as_ref().map_or(1, |hosts| hosts.count).saturating_mul(self.ranks);
+        let output = Output::start(size, self.prefix, self.quiet)?;
         let notices = (!self.quiet).then(|| output.stderr.sink());
         let (orders, orders_seen) = watch::channel(None);
         let first_failure = Arc::new(OnceLock::new());
         let (job, _port) = self.found_job()?;
 
-        let agent = Arc::new(start_agent(&job)?);
+        let agent = start_agent(&job)?;
+        let end = agent.ends();
         let mut ranks = JoinSet::new();
         for process in self.start_all(&job, &output).await? {
             let (orders, first_failure) = (orders_seen.clone(), first_failure.clone());
-            ranks.spawn(process.attend(orders, first_failure, notices.clone(), agent.clone()));
+            ranks.spawn(process.attend(orders, first_failure, notices.clone(), end.clone()));
         }
         let all_ended = async {
             while let Some(ended) = ranks.join_next().await {
                 ended.expect("attending to a rank neither panics nor is aborted");
+            }
+            // Other hosts may need what its processes have left.
+            if self.hosts.is_some() {
+                tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
@@ -210,6 +230,17 @@ impl Local {
 
     /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
     fn found_job(&self) -> Result<(Environment, Option<TcpSocket>), LocalError> {
+        let agent = Some(format!("everfold-agent-{:016x}", getrandom::u64()?));
+        if let Some(Hosts { count, index, rendezvous, job, secret }) = self.hosts.clone() {
+            let size = self.ranks.checked_mul(count).filter(|size| *size <= RANKS_MAX);
+            let size = size.ok_or(LocalError::Ranks { ranks: self.ranks.saturating_mul(count) })?;
+            let (rank, incarnation) = (Rank(index * self.ranks), Incarnation(0));
+            let transport = self.transport;
+            return Ok((
+                Environment { rank, incarnation, size, job, secret, rendezvous, transport, agent },
+                None,
+            ));
+        }
         let job = JobId(getrandom::u64()?);
         let (rendezvous, port) = match self.transport {
             Transport::Tcp => {
@@ -226,7 +257,7 @@ impl Local {
             secret: Secret::generate()?,
             rendezvous,
             transport: self.transport,
-            agent: Some(format!("everfold-agent-{:016x}", getrandom::u64()?)),
+            agent,
         };
         Ok((environment, port))
     }
@@ -234,7 +265,7 @@ impl Local {
     /// Starts all processes, or none.
     async fn start_all(&self, job: &Environment, output: &Output) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
-        for rank in (0..self.ranks).map(Rank) {
+        for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
             match self.start(&Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
@@ -279,7 +310,7 @@ impl Local {
 
 /// The agent of the ranks that are about to be started.
 fn start_agent(job: &Environment) -> Result<AgentThread, LocalError> {
-    let rendezvous = job.rendezvous.parse().expect("it was made here");
+    let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let config = AgentConfig { name, job: job.job, key, rendezvous, is_parent: true };
     Ok(AgentThread::start(config)?)
@@ -394,7 +425,7 @@ impl Process {
         mut orders: watch::Receiver<Option<Signal>>,
         first_failure: Arc<OnceLock<u8>>,
         notices: Option<Sink>,
-        agent: Arc<AgentThread>,
+        ends: Ends,
     ) {
         let [stdout, stderr] = self.output;
         let (alive, ended) = watch::channel(());
@@ -404,7 +435,7 @@ impl Process {
         };
         let process = async {
             let end = wait(self.child, orders.clone()).await;
-            agent.ended(ProcessId::first(self.rank), end.ending);
+            ends.ended(ProcessId::first(self.rank), end.ending);
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
                 let _ = first_failure.set(end.code);

@@ -3,12 +3,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`environment`] | what a process finds in its environment about its job |
+//! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
 //! | `output` | carries what they print to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
 //! | [`place`] | which process has taken the place that an environment describes |
 
 pub mod environment;
+pub mod hosts;
 pub mod local;
 mod output;
 pub mod place;
@@ -16,6 +18,7 @@ mod terminal;
 
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
+    hosts::{Hosts, HostsError},
     local::{Local, LocalError},
     terminal::is_forwarded_to_terminal,
 };
