@@ -1,6 +1,6 @@
 //! Who is heard, and who is silent (DR-8).
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -15,7 +15,8 @@ const LOOKS_PER_PING: u32 = 4;
 /// Signs of life of those who take part, from when all are here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Liveness {
-    watches: BTreeMap<Rank, Watch>,
+    /// By rank: of none that is not watched.
+    watches: Vec<Option<Watch>>,
     alarm: Option<Alarm>,
     rings: u64,
 }
@@ -40,21 +41,25 @@ impl Liveness {
         ranks: impl Iterator<Item = Rank>,
     ) -> Timestamp {
         let watch = Watch::new(now, ping_interval);
-        let others = ranks.filter(|rank| *rank != MASTER_RANK);
-        self.watches = others.map(|rank| (rank, watch.clone())).collect();
+        for rank in ranks.filter(|rank| *rank != MASTER_RANK) {
+            self.watches.resize(self.watches.len().max(rank.index() + 1), None);
+            self.watches[rank.index()] = Some(watch.clone());
+        }
         self.alarm.insert(Alarm::new(now, ping_interval / LOOKS_PER_PING)).due()
     }
 
     /// Takes in a sign of life.
     pub fn hear(&mut self, now: Timestamp, rank: Rank) {
-        if let Some(watch) = self.watches.get_mut(&rank) {
+        if let Some(Some(watch)) = self.watches.get_mut(rank.index()) {
             watch.hear(now);
         }
     }
 
     /// Watches `rank` no longer.
     pub fn forget(&mut self, rank: Rank) {
-        self.watches.remove(&rank);
+        if let Some(watch) = self.watches.get_mut(rank.index()) {
+            *watch = None;
+        }
     }
 
     /// Takes in that the alarm rings. What the master slept through is forgiven to everyone.
@@ -62,12 +67,16 @@ impl Liveness {
         let alarm = self.alarm.as_mut()?;
         let asleep = alarm.ring(now).unwrap_or_default();
         let next = alarm.due();
-        self.watches.values_mut().for_each(|watch| watch.forgive(now, asleep));
+        if !asleep.is_zero() {
+            self.watches.iter_mut().flatten().for_each(|watch| watch.forgive(now, asleep));
+        }
         let looks = u64::from(LOOKS_PER_PING);
         let ping = self.rings.is_multiple_of(looks).then_some(self.rings / looks);
         self.rings += 1;
-        let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
-        let silent = silent.map(|(rank, watch)| (*rank, watch.silence(now))).collect();
+        let watched = (0..).map(Rank).zip(&self.watches);
+        let watched = watched.filter_map(|(rank, watch)| Some((rank, watch.as_ref()?)));
+        let silent = watched.filter(|(_, watch)| watch.due() <= now);
+        let silent = silent.map(|(rank, watch)| (rank, watch.silence(now))).collect();
         Some(Ring { next, ping, silent })
     }
 }
