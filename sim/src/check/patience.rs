@@ -29,7 +29,10 @@ const TRY_PAUSE: Duration = Duration::from_millis(160);
 /// noticed.
 const TRIES_TIME: Duration = Duration::from_secs(20);
 
-/// How long a rank may try to find room for a result.
+/// Damaged reads of what lies at one rank of which each may take a task more. What stays damaged is given up.
+const DAMAGED_READS_MOST: u32 = 32;
+
+/// How long a rank may try to find room for a result, besides the time in which its silence would be noticed.
 const CROWD_TIME: Duration = Duration::from_secs(22);
 
 /// How long an attempt in teams may stand still, besides a ping interval.
@@ -88,23 +91,33 @@ impl Suspects<'_> {
         // What is damaged on its way is folded again, and that may be damaged, too.
         let again = if *damage_percent > 0 { 4 } else { 1 };
         let Schedule { crowded, windowless, .. } = self.schedule;
-        let crowd = if crowded.is_empty() && windowless.is_empty() { Duration::ZERO } else { CROWD_TIME };
-        folding * again + crowd + board + teams + self.tries()
+        let is_crowded = !crowded.is_empty() || !windowless.is_empty();
+        let silence = self.world.settings().policy.limits.silence_max();
+        let crowd = if is_crowded { CROWD_TIME + silence } else { Duration::ZERO };
+        let damaged_reads = self.schedule.faults.iter().map(|fault| match fault.what {
+            Trouble::Garble { reads, .. } => reads.min(DAMAGED_READS_MOST),
+            _ => 0,
+        });
+        let fold_us =
+            self.schedule.reductions.iter().map(|planned| planned.fold_us).max().unwrap_or_default();
+        let read_again = (hop + task + Duration::from_micros(fold_us)) * damaged_reads.sum::<u32>();
+        folding * again + read_again + crowd + board + teams + self.tries()
     }
 
-    /// How long those try that do not reach each other's memory: until the next try after they do again, or
-    /// until they give up.
+    /// How long those try that do not reach each other's memory, first to fold and then to copy the result:
+    /// until the next try after they do again, or until they give up.
     fn tries(&self) -> Duration {
         let lasts_us = |fault: &Fault| match fault.what {
             Trouble::Unreachable { .. } => Some(fault.lasts_us),
             _ => None,
         };
         let limits = &self.world.settings().policy.limits;
-        match self.schedule.faults.iter().filter_map(lasts_us).min() {
+        let each = match self.schedule.faults.iter().filter_map(lasts_us).min() {
             None => Duration::ZERO,
             Some(0) => limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME,
             Some(_) => limits.read_patience() + TRY_PAUSE,
-        }
+        };
+        each * 2
     }
 
     fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
