@@ -1,6 +1,6 @@
 //! Who is in the job, and which messages are stale.
 
-use alloc::{collections::BTreeMap, vec, vec::Vec};
+use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
     Epoch, JobId, Path, ProcessId, Rank,
