@@ -161,14 +161,14 @@ fn messages(criterion: &mut Criterion) {
 }
 
 /// A message costs the same however many ranks there are, how many reductions wait for late ranks meanwhile,
-/// and who has died.
+/// and who has died. With more open reductions a run takes minutes: see `everfold sim costs`.
 fn costs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/messages of spread arrivals");
     group.sample_size(10);
     group.throughput(Throughput::Elements(1));
     let levels = [Protection::None, Protection::Memory, Protection::Disk, Protection::CommitFirst];
     let settings = levels.into_iter().flat_map(|protection| {
-        [(200, 1, 0), (200, 1, 3), (200, 10_000, 3), (1_000, 100, 3), (10_000, 1, 3)]
+        [(200, 1, 0), (200, 1, 3), (200, 1_000, 3), (1_000, 100, 3), (10_000, 1, 3)]
             .map(|(ranks, open, dead)| (protection, ranks, open, dead))
     });
     for (protection, ranks, open, dead) in settings {

@@ -18,6 +18,7 @@
 //! | `liveness` | who is heard, and who is silent |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
+//! | `by_rank` | something for each rank, found in the same time however many there are |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `scheduler` | who is given which task, and when |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
@@ -44,6 +45,7 @@ extern crate alloc;
 
 mod agents;
 mod apart;
+mod by_rank;
 pub mod coordinator;
 mod crowd;
 pub mod deputy;

@@ -21,7 +21,9 @@ pub(crate) enum Watched {
 /// Signs of life of those who take part, from when all ranks are here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Liveness {
-    watches: BTreeMap<Watched, Watch>,
+    agents: BTreeMap<AgentId, Watch>,
+    /// By rank: of none that is not watched.
+    ranks: Vec<Option<Watch>>,
     ping_interval: Duration,
     alarm: Option<Alarm>,
     rings: u64,
@@ -55,21 +57,38 @@ impl Liveness {
 
     /// Watches somebody else, too, if it has begun.
     pub fn watch(&mut self, now: Timestamp, who: Watched) {
-        if self.alarm.is_some() {
-            self.watches.insert(who, Watch::new(now, self.ping_interval));
+        if self.alarm.is_none() {
+            return;
+        }
+        let watch = Watch::new(now, self.ping_interval);
+        match who {
+            Watched::Agent(agent) => drop(self.agents.insert(agent, watch)),
+            Watched::Rank(rank) => {
+                self.ranks.resize(self.ranks.len().max(rank.index() + 1), None);
+                self.ranks[rank.index()] = Some(watch);
+            }
         }
     }
 
     /// Takes in a sign of life.
     pub fn hear(&mut self, now: Timestamp, who: Watched) {
-        if let Some(watch) = self.watches.get_mut(&who) {
+        let watch = match who {
+            Watched::Agent(agent) => self.agents.get_mut(&agent),
+            Watched::Rank(rank) => self.ranks.get_mut(rank.index()).and_then(Option::as_mut),
+        };
+        if let Some(watch) = watch {
             watch.hear(now);
         }
     }
 
     /// Watches somebody no longer.
     pub fn forget(&mut self, who: Watched) {
-        self.watches.remove(&who);
+        match who {
+            Watched::Agent(agent) => drop(self.agents.remove(&agent)),
+            Watched::Rank(rank) => {
+                self.ranks.get_mut(rank.index()).into_iter().for_each(|watch| *watch = None)
+            }
+        }
     }
 
     /// Takes in that the alarm rings. What the master slept through is forgiven to everyone.
@@ -77,13 +96,22 @@ impl Liveness {
         let alarm = self.alarm.as_mut()?;
         let asleep = alarm.ring(now).unwrap_or_default();
         let next = alarm.due();
-        self.watches.values_mut().for_each(|watch| watch.forgive(now, asleep));
+        if !asleep.is_zero() {
+            let ranks = self.ranks.iter_mut().flatten();
+            self.agents.values_mut().chain(ranks).for_each(|watch| watch.forgive(now, asleep));
+        }
         let looks = u64::from(LOOKS_PER_PING);
         let ping = self.rings.is_multiple_of(looks).then_some(self.rings / looks);
         self.rings += 1;
-        let silent = self.watches.iter().filter(|(_, watch)| watch.due() <= now);
-        let silent = silent.map(|(who, watch)| (*who, watch.silence(now))).collect();
+        let silent = self.all().filter(|(_, watch)| watch.due() <= now);
+        let silent = silent.map(|(who, watch)| (who, watch.silence(now))).collect();
         Some(Ring { next, ping, silent })
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Watched, &Watch)> {
+        let agents = self.agents.iter().map(|(agent, watch)| (Watched::Agent(*agent), watch));
+        let ranks = (0..).map(Rank).zip(&self.ranks);
+        agents.chain(ranks.filter_map(|(rank, watch)| Some((Watched::Rank(rank), watch.as_ref()?))))
     }
 }
 

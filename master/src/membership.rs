@@ -10,6 +10,7 @@ use everfold_protocol::{
 
 use crate::{
     agents::{Agents, Custody},
+    by_rank::ByRank,
     placement::{Member, Placement},
     queue::Ready,
 };
@@ -47,9 +48,9 @@ pub struct Membership {
     epoch: Epoch,
     size: u32,
     /// Of everyone; at a deputy of those that it had to do with.
-    states: BTreeMap<Rank, State>,
+    states: ByRank<State>,
     /// Where their processes run or ran.
-    hosts: BTreeMap<Rank, u64>,
+    hosts: ByRank<Option<u64>>,
     /// Who holds their memory.
     agents: Agents,
     /// How many are in [`State::Alive`].
@@ -67,8 +68,9 @@ pub struct Membership {
 impl Membership {
     /// A job of `size` ranks, all still expected.
     pub fn new(job: JobId, size: u32) -> Self {
-        let states = (0..size).map(|rank| (Rank(rank), State::Expected)).collect();
-        Self { states, is_joining: true, ..Self::elsewhere(job, size) }
+        let states = ByRank::All(vec![State::Expected; size as usize]);
+        let hosts = ByRank::All(vec![None; size as usize]);
+        Self { states, hosts, is_joining: true, ..Self::elsewhere(job, size) }
     }
 
     /// A job of `size` ranks, of which nobody is heard of here unless they are taken in.
@@ -77,8 +79,8 @@ impl Membership {
             job,
             epoch: Epoch(0),
             size,
-            states: BTreeMap::new(),
-            hosts: BTreeMap::new(),
+            states: ByRank::Few(BTreeMap::new()),
+            hosts: ByRank::Few(BTreeMap::new()),
             agents: Agents::default(),
             open: 0,
             failed: Path::empty(),
@@ -103,7 +105,7 @@ impl Membership {
         if header.job != self.job || header.epoch > self.epoch {
             return Freshness::Impossible;
         }
-        match self.states.get(&header.sender.rank) {
+        match self.states.get(header.sender.rank) {
             None => Freshness::Impossible,
             Some(State::Alive(peer) | State::Closing(peer)) if peer.process == header.sender => {
                 Freshness::Current
@@ -115,7 +117,7 @@ impl Membership {
 
     /// Takes `peer` in. Returns false if its rank is not expected (any more).
     pub fn join(&mut self, peer: Peer) -> bool {
-        let expected = matches!(self.states.get(&peer.process.rank), Some(State::Expected));
+        let expected = matches!(self.states.get(peer.process.rank), Some(State::Expected));
         if expected {
             self.take_in(peer);
         }
@@ -140,8 +142,8 @@ impl Membership {
     /// Takes `peer` in, unless it was heard of before.
     pub fn take_in(&mut self, peer: Peer) {
         let rank = peer.process.rank;
-        if matches!(self.states.get(&rank), None | Some(State::Expected)) {
-            self.hosts.insert(rank, peer.host);
+        if matches!(self.states.get(rank), None | Some(State::Expected)) {
+            self.hosts.insert(rank, Some(peer.host));
             peer.agent.iter().for_each(|agent| self.agents.assign(rank, agent.id));
             self.states.insert(rank, State::Alive(peer));
             self.open += 1;
@@ -150,7 +152,7 @@ impl Membership {
 
     /// The host of a rank, once it has joined, whatever has become of it.
     pub fn host(&self, rank: Rank) -> Option<u64> {
-        self.hosts.get(&rank).copied()
+        self.hosts.get(rank).copied().flatten()
     }
 
     /// Whether every rank takes part: none is missing yet, none has failed, left or closed its session.
@@ -160,7 +162,7 @@ impl Membership {
 
     /// Whether all processes of `group` can read each other's memory.
     pub fn share_memory(&self, group: &Path) -> bool {
-        let mut hosts = group.iter().map(|rank| self.hosts.get(&rank));
+        let mut hosts = group.iter().map(|rank| self.host(rank));
         let first = hosts.next().flatten();
         first.is_some() && hosts.all(|host| host == first)
     }
@@ -197,7 +199,7 @@ impl Membership {
         }
         let (mut living, mut dead) = (Vec::new(), Vec::new());
         for rank in self.agents.ranks(agent) {
-            match self.states.get(&rank) {
+            match self.states.get(rank) {
                 Some(State::Alive(peer) | State::Closing(peer)) => living.push(peer.process),
                 Some(State::Failed(evidence)) if evidence.leaves_memory() => {
                     dead.push(ProcessId::first(rank));
@@ -210,7 +212,7 @@ impl Membership {
 
     /// What spoke for the death of `rank`, if it was declared failed.
     pub(crate) fn evidence(&self, rank: Rank) -> Option<Evidence> {
-        match self.states.get(&rank) {
+        match self.states.get(rank) {
             Some(State::Failed(evidence)) => Some(*evidence),
             _ => None,
         }
@@ -218,19 +220,19 @@ impl Membership {
 
     /// Expects no more calls of `rank`.
     pub fn close(&mut self, rank: Rank) {
-        if let Some(State::Alive(peer)) = self.states.get(&rank) {
+        if let Some(State::Alive(peer)) = self.states.get(rank) {
             self.change(rank, State::Closing(peer.clone()));
         }
     }
 
     /// Whether `rank` takes part, but calls nothing more.
     pub fn is_closing(&self, rank: Rank) -> bool {
-        matches!(self.states.get(&rank), Some(State::Closing(_)))
+        matches!(self.states.get(rank), Some(State::Closing(_)))
     }
 
     /// Whether `rank` may yet call something.
     pub fn may_call(&self, rank: Rank) -> bool {
-        matches!(self.states.get(&rank), Some(State::Alive(_) | State::Expected))
+        matches!(self.states.get(rank), Some(State::Alive(_) | State::Expected))
     }
 
     /// Lets `rank`, which takes part, go.
@@ -281,7 +283,7 @@ impl Membership {
 
     /// The process of `rank`, if it takes part.
     pub fn alive(&self, rank: Rank) -> Option<&Peer> {
-        match self.states.get(&rank) {
+        match self.states.get(rank) {
             Some(State::Alive(peer) | State::Closing(peer)) => Some(peer),
             _ => None,
         }
@@ -289,7 +291,7 @@ impl Membership {
 
     /// All processes that take part, by rank.
     pub fn peers(&self) -> impl Iterator<Item = &Peer> {
-        self.states.values().filter_map(|state| match state {
+        self.states.iter().filter_map(|(_, state)| match state {
             State::Alive(peer) | State::Closing(peer) => Some(peer),
             _ => None,
         })
@@ -354,6 +356,6 @@ impl Membership {
 
     /// Ranks in the state that `which` accepts.
     pub fn ranks(&self, which: impl Fn(&State) -> bool) -> Path {
-        self.states.iter().filter(|(_, state)| which(state)).map(|(rank, _)| *rank).collect()
+        self.states.iter().filter(|(_, state)| which(state)).map(|(rank, _)| rank).collect()
     }
 }

@@ -123,6 +123,9 @@ impl Path {
     /// # Errors
     /// [`Overlap`] names the smallest shared rank; a union is refused rather than silently deduplicated.
     pub fn union(&self, other: &Self) -> Result<Self, Overlap> {
+        if self.is_empty() || other.is_empty() {
+            return Ok(if self.is_empty() { other } else { self }.clone());
+        }
         let mut merged: SmallVec<[Interval; 2]> =
             SmallVec::with_capacity(self.intervals.len() + other.intervals.len());
         let (mut a, mut b) = (self.intervals.as_slice(), other.intervals.as_slice());

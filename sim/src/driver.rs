@@ -22,6 +22,8 @@ pub(crate) struct MasterDriver {
     is_lost: bool,
     /// Whether it has nothing more to do.
     is_done: bool,
+    /// Whether it has taken in or done something since its invariants were verified.
+    has_changed: bool,
     stopwatch: Option<fn() -> u64>,
     /// What the stopwatch has measured.
     time: Duration,
@@ -36,6 +38,7 @@ impl MasterDriver {
             due: None,
             is_lost: false,
             is_done: false,
+            has_changed: true,
             stopwatch: settings.stopwatch,
             time: Duration::ZERO,
         }
@@ -63,6 +66,7 @@ impl MasterDriver {
 
     /// Lets the master take something in.
     pub fn take_in(&mut self, now: Timestamp, coming: Coming) {
+        self.has_changed = true;
         self.measure(|coordinator| coordinator.take_in(now, coming));
     }
 
@@ -73,7 +77,19 @@ impl MasterDriver {
 
     /// What the master does next.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.measure(Coordinator::poll_action)
+        let action = self.measure(Coordinator::poll_action);
+        self.has_changed |= action.is_some();
+        action
+    }
+
+    /// Verifies the master's invariants, unless it is as it was when they held.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    pub fn check(&mut self) {
+        if std::mem::take(&mut self.has_changed) {
+            self.master().check();
+        }
     }
 
     /// When the master is to be woken up, if that is before it would be anyway. An early wake-up is harmless.

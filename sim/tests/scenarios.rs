@@ -35,6 +35,7 @@ macro_rules! scenarios {
 scenarios! {
     a_contribution_is_half_overwritten_by_the_result,
     a_contribution_arrives_damaged,
+    a_copy_is_ready_while_the_result_is_handed_out,
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_deadline_passes_while_its_result_is_copied,
     a_dead_rank_has_copied_the_result_over_its_partial,
@@ -64,6 +65,7 @@ scenarios! {
     rank_0_leaves_long_before_the_others,
     ranks_call_what_others_were_refused,
     the_fenced_have_room,
+    the_first_who_have_the_result_are_on_one_host,
     the_last_who_lives_leaves_without_contributing,
     the_result_is_handed_over_as_its_lenders_leave,
     two_hosts_cannot_read_each_others_results,

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::store;
+use crate::options::options;
 
 /// Held shared by calls, and taken for good by an exit.
 static CALLS: RwLock<()> = RwLock::new(());
@@ -25,7 +25,7 @@ pub fn prepare() {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
         // Handlers run in reverse order: what the database keeps in statics has to be there before.
-        drop(store::options());
+        drop(options());
         // SAFETY: the function stays where it is, and does not unwind.
         if unsafe { libc::atexit(wait_for_calls) } != 0 {
             tracing::warn!("no room for an exit handler: the process may crash when it exits");

@@ -1,11 +1,10 @@
-//! Why a store could not do it.
+//! Why a store could not do it, or a job's directory could not be used.
 
-#[cfg(feature = "disk")]
 use std::{
     io::{self, ErrorKind},
-    path::Path,
+    path::{Path, PathBuf},
+    time::Duration,
 };
-use std::{path::PathBuf, time::Duration};
 
 use crate::{
     key::{Kind, RecordKey},
@@ -156,4 +155,55 @@ impl StoreError {
 
 fn about(subject: &Option<Subject>) -> String {
     subject.map_or_else(String::new, |Subject { kind, key }| format!(" ({kind} of {key})"))
+}
+
+/// Why a job's directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JobDirectoryError {
+    /// The operating system refused, for instance because the file system has no locks.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The directory belongs to somebody else, who could read or replace what is stored in it.
+    #[error("{} belongs to user {owner}; set EVERFOLD_DIR to a directory of your own", path.display())]
+    Foreign {
+        /// Which directory.
+        path: PathBuf,
+        /// Its owner's user id.
+        owner: u32,
+    },
+    /// Something else is where a directory or a lock should be.
+    #[error("{} is {what}; remove it, or set EVERFOLD_DIR to a directory of your own", path.display())]
+    Unexpected {
+        /// Where.
+        path: PathBuf,
+        /// What it is, or is not.
+        what: &'static str,
+    },
+    /// The files of an earlier job with the same id are being removed, and that takes too long.
+    #[error("{} is still being removed after {waited:?}", path.display())]
+    Busy {
+        /// The directory of the job.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+}
+
+impl JobDirectoryError {
+    /// Whether something is not there.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+}
+
+/// What [`JobDirectoryError`] to make of the operating system's, when it refused `action` on `path`.
+pub(crate) fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobDirectoryError {
+    move |source| JobDirectoryError::Io { action, path: path.to_owned(), source }
 }

@@ -28,52 +28,16 @@ use std::{
 
 use everfold_protocol::{JobId, ProcessId};
 
-use crate::own_directory::{OwnDirectory, user_id};
+use crate::{
+    error::{JobDirectoryError, error},
+    own_directory::{OwnDirectory, user_id},
+};
 
 /// How long to wait while somebody else removes the files of an earlier job with the same id.
 const REMOVAL_WAIT: Duration = Duration::from_secs(10);
 const REMOVAL_POLL: Duration = Duration::from_millis(2);
 const JOBS: &str = "jobs";
 const LOCK_SUFFIX: &str = ".lock";
-
-/// Why a job's directory could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JobDirectoryError {
-    /// The operating system refused, for instance because the file system has no locks.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The directory belongs to somebody else, who could read or replace what is stored in it.
-    #[error("{} belongs to user {owner}; set EVERFOLD_DIR to a directory of your own", path.display())]
-    Foreign {
-        /// Which directory.
-        path: PathBuf,
-        /// Its owner's user id.
-        owner: u32,
-    },
-    /// Something else is where a directory or a lock should be.
-    #[error("{} is {what}; remove it, or set EVERFOLD_DIR to a directory of your own", path.display())]
-    Unexpected {
-        /// Where.
-        path: PathBuf,
-        /// What it is, or is not.
-        what: &'static str,
-    },
-    /// The files of an earlier job with the same id are being removed, and that takes too long.
-    #[error("{} is still being removed after {waited:?}", path.display())]
-    Busy {
-        /// The directory of the job.
-        path: PathBuf,
-        /// How long it was waited for.
-        waited: Duration,
-    },
-}
 
 /// The base directory for this user: `$EVERFOLD_DIR`, else `$XDG_CACHE_HOME/everfold`, else
 /// `$HOME/.cache/everfold`, else `everfold-<user id>` in the directory for temporary files. It should be on a
@@ -101,12 +65,6 @@ pub struct JobDirectory {
     names: Names,
     process: ProcessId,
     lock: File,
-}
-
-impl JobDirectoryError {
-    fn is_absence(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
-    }
 }
 
 impl JobDirectory {
@@ -312,10 +270,6 @@ fn remove(path: &Path) -> Result<bool, JobDirectoryError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => Err(error("remove", path)(source)),
     }
-}
-
-pub(crate) fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JobDirectoryError {
-    move |source| JobDirectoryError::Io { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! | [`record`] | how a record looks on disk, and how damage is told |
 //! | [`store`] | one RocksDB database per process: put, get, release |
 //! | [`durability`] | what an acknowledgement means |
+//! | `options` | how the database is set up |
 //! | `ending` | what an exit does to calls under way |
-//! | [`error`] | why a store could not do it |
+//! | [`error`] | why a store could not do it, or a job's directory could not be used |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
 //! | `own_directory` | directories that no other user can change |
 //!
@@ -26,6 +27,8 @@ pub mod ending;
 pub mod error;
 pub mod job_directory;
 pub mod key;
+#[cfg(feature = "disk")]
+mod options;
 mod own_directory;
 pub mod record;
 #[cfg(feature = "disk")]
@@ -35,7 +38,7 @@ pub mod store;
 pub mod store;
 
 pub use durability::Durability;
-pub use error::StoreError;
+pub use error::{JobDirectoryError, StoreError};
 pub use job_directory::JobDirectory;
 pub use key::{Kind, RecordKey};
 pub use store::Store;

@@ -18,7 +18,7 @@ use nix::{
     unistd::geteuid,
 };
 
-use crate::job_directory::{JobDirectoryError, error};
+use crate::error::{JobDirectoryError, error};
 
 /// All that others may do.
 const OTHERS: u32 = 0o077;

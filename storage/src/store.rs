@@ -1,10 +1,5 @@
 //! One RocksDB database per process: put, get, release.
 //!
-//! Records are written once, rarely read, and released soon, all of a reduction at a time. So the options
-//! below keep little in memory, keep values out of the sorted files (as blobs, which compactions need not
-//! copy), and compact early, because then only keys are moved and the blobs of released reductions go at
-//! once.
-//!
 //! The calls block on the disk, a put also while the database falls behind with writing; asynchronous callers
 //! give them a thread of their own. All of them may be called from several threads at once.
 
@@ -18,8 +13,8 @@ use std::{
 
 use everfold_protocol::ReductionId;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME,
-    ErrorKind, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions,
+    ColumnFamily, ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, ErrorKind, IteratorMode, Options,
+    WriteBatch, WriteOptions,
 };
 
 use crate::{
@@ -28,22 +23,13 @@ use crate::{
     error::{StoreError, Subject},
     job_directory::create_directory,
     key::{Kind, RecordKey},
+    options::options,
     record,
 };
 
 /// Longest value of one record in bytes. The database holds it in memory twice while it is written; longer
 /// bodies are stored segment by segment.
 pub const VALUE_BYTES_MAX: u64 = 1 << 30;
-/// What the database may keep in memory before it writes to its files, in bytes. More would spare the disk
-/// the records that are released early, but every process of a host takes its own.
-const MEMORY_BYTES: usize = 32 << 20;
-/// Values from this length on, in bytes, are kept as blobs. Below, a blob's own overhead costs more than
-/// moving it.
-const BLOB_BYTES_MIN: u64 = 4 << 10;
-/// The database's cache of keys, in bytes. Nothing is read twice, so that it only has to serve one look-up.
-const CACHE_BYTES: usize = 1 << 20;
-/// How many file descriptors the database keeps open.
-const OPEN_FILES_MAX: i32 = 64;
 /// How long a write waits for a disk that is slower than the writers.
 const STALL_WAIT: Duration = Duration::from_secs(30);
 const STALL_POLL: Duration = Duration::from_millis(1);
@@ -256,34 +242,6 @@ fn columns(options: &Options) -> impl Iterator<Item = ColumnFamilyDescriptor> {
     // Nothing lies in the default column, but left out it would be given the database's own, large defaults.
     let names = Kind::ALL.map(column_name).into_iter().chain([DEFAULT_COLUMN_FAMILY_NAME]);
     names.map(|name| ColumnFamilyDescriptor::new(name, options.clone()))
-}
-
-pub(crate) fn options() -> Options {
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.create_missing_column_families(true);
-
-    options.set_db_write_buffer_size(MEMORY_BYTES);
-    options.set_write_buffer_size(MEMORY_BYTES / 2);
-    // A record in one column's memory holds back the log of both columns; past this the column is written
-    // out.
-    options.set_max_total_wal_size(2 * MEMORY_BYTES as u64);
-
-    options.set_enable_blob_files(true);
-    options.set_min_blob_size(BLOB_BYTES_MIN);
-    options.set_enable_blob_gc(true);
-    options.set_level_zero_file_num_compaction_trigger(2);
-
-    let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
-    options.set_block_based_table_factory(&table);
-    options.set_max_open_files(OPEN_FILES_MAX);
-
-    options.set_log_level(LogLevel::Warn);
-    options.set_keep_log_file_num(1);
-    options.set_stats_dump_period_sec(0);
-    options.set_stats_persist_period_sec(0);
-    options
 }
 
 #[cfg(test)]

@@ -15,8 +15,7 @@ use std::{
 
 use everfold_protocol::{Incarnation, JobId, ProcessId};
 use everfold_storage::{
-    Durability, JobDirectory, Kind, Store,
-    job_directory::{JobDirectoryError, remove_orphans},
+    Durability, JobDirectory, JobDirectoryError, Kind, Store, job_directory::remove_orphans,
 };
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use support::{Helper, helper_directory, key, random, ready};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
     message::{
-        ByteRange, Contribution, Data, Fault, Finished, Header, Peer, Piece, Place, ToMaster, ToWorker,
-        WindowRef,
+        ByteRange, Contribution, Data, Evidence, Fault, Finished, Header, Peer, Piece, Place, ToMaster,
+        ToWorker, WindowRef,
     },
     report::{Refusal, Report},
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -105,6 +105,19 @@ fn who_is_declared_failed_does_not_know_whether_all_have_the_result_that_it_lend
     let mut worker = lender(reduction, false);
     hear(&mut worker, ToWorker::Fenced);
     assert!(matches!(resolved(&mut worker), End::Received(_)), "there is one result only");
+}
+
+#[test]
+fn a_death_that_is_told_twice_is_one_death() {
+    let mut worker = worker(ReductionId::new("sum", 0));
+    while worker.poll_action().is_some() {}
+    let (process, evidence) = (ProcessId::first(Rank(2)), Evidence::Disconnected);
+    for _ in 0..2 {
+        hear(&mut worker, ToWorker::Departed { process, evidence });
+    }
+    let told = std::iter::from_fn(|| worker.poll_action());
+    let told = told.filter(|action| matches!(action, Action::Departed { .. } | Action::News(_)));
+    assert_eq!(told.count(), 2, "whose memory is not to be read, and the news of it");
 }
 
 /// A long result is lost with who holds it, and the next is so short that it comes in a message: nobody reads

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use everfold_storage::{StoreError, job_directory::JobDirectoryError};
+use everfold_storage::{JobDirectoryError, StoreError};
 
 /// Why a keeper could not do what it was asked. It stays as it was, and usable.
 #[derive(Debug, thiserror::Error)]

@@ -22,11 +22,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Pauses that one call may have to wait for, one after the other.
 const PAUSES: u32 = 3;
 
+/// The longest pause between two tries to reach somebody.
+const TRY_PAUSE: Duration = Duration::from_millis(160);
+
 /// How long a reader tries to reach an owner that lives, besides the time in which its silence would be
 /// noticed.
 const TRIES_TIME: Duration = Duration::from_secs(20);
 
-/// How long a rank may try to find room for a result.
+/// Damaged reads of what lies at one rank of which each may take a task more. What stays damaged is given up.
+const DAMAGED_READS_MOST: u32 = 32;
+
+/// How long a rank may try to find room for a result, besides the time in which its silence would be noticed.
 const CROWD_TIME: Duration = Duration::from_secs(22);
 
 /// How long an attempt in teams may stand still, besides a ping interval.
@@ -52,7 +58,7 @@ impl Suspects<'_> {
         for (since, until) in spans {
             if since <= due {
                 from = from.max(until);
-                due = from + self.detection() + work * (2 + self.world.facts().failed.len() as u32);
+                due = from + self.detection() + work * (1 + self.world.facts().failed.len() as u32);
             }
         }
         due
@@ -83,23 +89,41 @@ impl Suspects<'_> {
         // What is damaged on its way is folded again, and that may be damaged, too.
         let again = if *damage_percent > 0 { 4 } else { 1 };
         let Schedule { crowded, windowless, .. } = self.schedule;
-        let crowd = if crowded.is_empty() && windowless.is_empty() { Duration::ZERO } else { CROWD_TIME };
-        folding * again + crowd + board + teams + self.tries() + PAUSE * PAUSES
+        let is_crowded = !crowded.is_empty() || !windowless.is_empty();
+        let silence = self.world.settings().policy.limits.silence_max();
+        let crowd = if is_crowded { CROWD_TIME + silence } else { Duration::ZERO };
+        let damaged_reads = self.schedule.faults.iter().map(|fault| match fault.what {
+            Trouble::Garble { reads, .. } => reads.min(DAMAGED_READS_MOST),
+            _ => 0,
+        });
+        let fold_us =
+            self.schedule.reductions.iter().map(|planned| planned.fold_us).max().unwrap_or_default();
+        let read_again = (hop + task + Duration::from_micros(fold_us)) * damaged_reads.sum::<u32>();
+        folding * again + read_again + crowd + board + teams + self.tries()
     }
 
-    /// How long those try that do not reach each other's memory.
+    /// How long those try that do not reach each other's memory, first to fold and then to copy the result:
+    /// until the next try after they do again, or until they give up.
     fn tries(&self) -> Duration {
-        let parts = |fault: &Fault| matches!(fault.what, Trouble::Unreachable { .. });
+        let lasts_us = |fault: &Fault| match fault.what {
+            Trouble::Unreachable { .. } => Some(fault.lasts_us),
+            _ => None,
+        };
         let limits = &self.world.settings().policy.limits;
-        let each = limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME;
-        if self.schedule.faults.iter().any(parts) { each } else { Duration::ZERO }
+        let each = match self.schedule.faults.iter().filter_map(lasts_us).min() {
+            None => Duration::ZERO,
+            Some(0) => limits.silence_max() + limits.read_patience() * 2 + TRIES_TIME,
+            Some(_) => limits.read_patience() + TRY_PAUSE,
+        };
+        each * 2
     }
 
     fn work_of(&self, planned: &Planned, hop: Duration, task: Duration) -> Duration {
         let spec = planned.spec(Rank(planned.calls[0].rank));
         let id = ReductionId::new(&planned.name, planned.sequence);
-        let parts = [id, id.in_teams()].map(|id| self.world.settings().segments(id, &spec).count() as u32);
-        let (segments, ranks) = (parts[0] + parts[1], spec.group.len() as u32);
+        let ids = if self.schedule.pacing.teams_from > 0 { &[id, id.in_teams()][..] } else { &[id] };
+        let parts = |id: &ReductionId| self.world.settings().segments(*id, &spec).count() as u32;
+        let (segments, ranks) = (ids.iter().map(parts).sum::<u32>(), spec.group.len() as u32);
         let fold = Duration::from_micros(planned.fold_us);
         let tasks = (hop + task + fold) * segments * ranks;
         let gather = Duration::from_micros(self.schedule.pacing.gather_us);
@@ -107,7 +131,7 @@ impl Suspects<'_> {
         let copies =
             if planned.protection == Protection::CommitFirst { hop * 2 * segments } else { Duration::ZERO };
         // A copy may be made a few segments at a time.
-        let portions = parts[0].checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
+        let portions = parts(&id).checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
         let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
         tasks + gather + copies + hands_out

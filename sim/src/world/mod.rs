@@ -226,7 +226,7 @@ impl World {
             self.run_deputy(rank);
         }
         if self.settings.follow {
-            self.master().check();
+            self.driver.check();
         }
     }
 

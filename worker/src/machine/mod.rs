@@ -322,8 +322,10 @@ impl Worker {
             }
             ToWorker::Departed { process, evidence } => {
                 let rank = process.rank;
-                self.failed =
-                    self.failed.union(&Path::single(rank)).expect("a process is declared failed once");
+                if self.failed.insert(rank).is_err() {
+                    // It was said before.
+                    return;
+                }
                 self.go_back_without(rank);
                 let news = News::Failed { rank, evidence };
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
