@@ -6,8 +6,9 @@ use everfold_protocol::{
     report::Refusal,
 };
 
-/// Something happened.
+/// Something happened. There are few at a time.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)]
 pub enum Event {
     /// A worker said something.
     Message {

@@ -215,7 +215,7 @@ pub enum End {
     Refused(Refusal),
     /// The agent that hosts the master is gone, or was silent for too long.
     MasterLost,
-    /// This process was declared failed: it was silent for too long.
+    /// This process was declared failed: it, or the agent of its host, was silent for too long.
     Fenced,
     /// The session was closed before.
     Closed,

@@ -593,7 +593,7 @@ fn add_fault(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     let lasts_us = (interval as f64 * 10f64.powf(random.random_range(-1.3..1.5))) as u64;
     let what = match random.random_range(0..100) {
         0..25 => death(schedule, random, rank),
-        0..55 => Trouble::Freeze(rank),
+        25..55 => Trouble::Freeze(rank),
         55..63 => Trouble::Starve {
             rank,
             every_us: random.random_range(100..interval),
