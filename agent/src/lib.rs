@@ -32,6 +32,10 @@ pub const FIRST_RANK: Rank = Rank(0);
 pub enum Event {
     /// A process of this host wants its memory held.
     Hailed(ProcessId),
+    /// The master that this process has brought along runs here.
+    MasterStarted(ProcessId),
+    /// It cannot run here; the process was told.
+    MasterFailed,
     /// A process that was welcomed has closed its connection. It may live on.
     HungUp(ProcessId),
     /// A process of this host has ended.
@@ -49,8 +53,8 @@ pub enum Event {
 /// Something is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Become the host of the master, before the process is welcomed that comes next.
-    HostMaster,
+    /// Become the host of the master, which this process brings along.
+    HostMaster(ProcessId),
     /// Hold the memory of this process, and say so.
     Welcome(ProcessId),
     /// Another process has this place, and has not ended: refuse this one.
@@ -106,6 +110,11 @@ impl Agent {
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Hailed(process) => self.hail(process),
+            Event::MasterStarted(process) => self.welcome(process),
+            Event::MasterFailed => {
+                self.hosts_master = false;
+                self.is_alone = self.processes.is_empty();
+            }
             Event::HungUp(process) => {
                 if let Some(held @ Held::Here) = self.processes.get_mut(&process) {
                     *held = Held::Gone;
@@ -146,8 +155,12 @@ impl Agent {
         }
         if process.rank == FIRST_RANK && !self.hosts_master {
             self.hosts_master = true;
-            self.actions.push_back(Action::HostMaster);
+            return self.actions.push_back(Action::HostMaster(process));
         }
+        self.welcome(process);
+    }
+
+    fn welcome(&mut self, process: ProcessId) {
         self.processes.insert(process, Held::Here);
         self.actions.push_back(Action::Welcome(process));
     }
@@ -225,7 +238,10 @@ mod tests {
     fn the_agent_of_rank_0_hosts_the_master_once() {
         let mut agent = Agent::new();
         assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Welcome(ONE)]);
-        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster, Action::Welcome(ZERO)]);
+        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster(ZERO)]);
+        assert_eq!(after(&mut agent, Event::MasterFailed), []);
+        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster(ZERO)], "it may try again");
+        assert_eq!(after(&mut agent, Event::MasterStarted(ZERO)), [Action::Welcome(ZERO)]);
         assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Refuse(ZERO)], "its place is taken");
         assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Code(1))), []);
         assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Welcome(ZERO)], "it has come back");
@@ -235,7 +251,7 @@ mod tests {
     fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
         let mut agent = Agent::new();
         after(&mut agent, Event::Hailed(ONE));
-        after(&mut agent, Event::Hailed(ZERO));
+        after(&mut agent, Event::MasterStarted(ZERO));
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9))), [], "there is no master yet");
         let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
@@ -254,6 +270,9 @@ mod tests {
     fn an_agent_that_nobody_needs_ends() {
         let mut agent = Agent::new();
         assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+        let mut agent = Agent::new();
+        after(&mut agent, Event::Hailed(ZERO));
+        assert_eq!(after(&mut agent, Event::MasterFailed), [Action::Done]);
         let mut agent = Agent::new();
         after(&mut agent, Event::Hailed(ONE));
         assert_eq!(after(&mut agent, Event::Alone), [], "somebody has come");

@@ -31,9 +31,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     ends(suite, "death::of_two_at_work", 6, two, 137, &[0, 2, 3, 5]);
     ends(suite, "death::while_closing", 4, while_closing, 137, &[0, 1, 3]);
     ends(suite, "death::the_first_failure_gives_the_code", 4, the_first_failure_gives_the_code, 7, &[0, 3]);
-    ends(suite, "death::of_the_master", 4, of_the_master, 137, &[1, 2, 3]);
-    ends(suite, "death::of_the_master_by_an_error", 4, of_the_master_by_an_error, 1, &[1, 2, 3]);
-    ends(suite, "death::calls_without_a_master", 3, calls_without_a_master, 137, &[1, 2]);
+    ends(suite, "death::of_rank_0", 4, of_rank_0, 137, &[1, 2, 3]);
+    ends(suite, "death::of_rank_0_by_an_error", 4, of_rank_0_by_an_error, 1, &[1, 2, 3]);
 }
 
 /// The test that a job of `program` ends with `code`, and the `survivors` come to their end.
@@ -331,7 +330,7 @@ async fn the_first_failure_gives_the_code(session: Session) -> everfold::Result<
     Ok(())
 }
 
-/// With rank 0 the master is gone: whatever the others wait for ends.
+/// Rank 0 is a rank like any other.
 async fn without_rank_0(session: &Session, way: Way) -> everfold::Result<()> {
     let long = || Sum(vec![1.0; 200_000]);
     if session.rank() == 0 {
@@ -339,46 +338,22 @@ async fn without_rank_0(session: &Session, way: Way) -> everfold::Result<()> {
         return die(&way);
     }
     let others = session.world().filter(|rank| rank != 0);
-    let mut waiting = vec![
-        session.reduce("small", Sum(vec![1.0])).root(1).start()?,
-        session.allreduce("long", long()).start()?,
-    ];
-    if session.rank() != 2 {
-        // Rank 0 has no part in it, but no other could finish it.
-        waiting.push(session.allreduce("others", long()).group(others).start()?);
-    }
-    // Rank 0 may die before it has told everyone that all have called.
-    let told = session.allreduce("all have called", Sum(vec![1u8])).await;
-    assert!(matches!(told, Ok(_) | Err(ReduceError::MasterLost)), "{told:?}");
-    for future in waiting {
-        match future.await {
-            Err(ReduceError::MasterLost) => {}
-            other => panic!("{other:?}"),
-        }
-    }
+    let small = session.reduce("small", Sum(vec![1.0])).root(1).start()?;
+    let all = session.allreduce("long", long()).start()?;
+    let without = session.allreduce("others", long()).group(others.clone()).start()?;
+    all_have_called(session).await?;
+    assert_failed(small.await, [0]);
+    assert_failed(all.await, [0]);
+    assert_eq!(without.await?.value, Some(Sum(vec![3.0; 200_000])));
+    let later = session.allreduce("later", Sum(vec![1u8])).group(others).await?;
+    assert_eq!(later.value, Some(Sum(vec![3])));
     Ok(())
 }
 
-async fn of_the_master(session: Session) -> everfold::Result<()> {
+async fn of_rank_0(session: Session) -> everfold::Result<()> {
     without_rank_0(&session, Way::Signal).await
 }
 
-async fn of_the_master_by_an_error(session: Session) -> everfold::Result<()> {
+async fn of_rank_0_by_an_error(session: Session) -> everfold::Result<()> {
     without_rank_0(&session, Way::Error).await
-}
-
-/// What is called after the master's death ends too, and says why.
-async fn calls_without_a_master(session: Session) -> everfold::Result<()> {
-    without_rank_0(&session, Way::Signal).await?;
-    for _ in 0..3 {
-        let future = session.allreduce("later", Sum(vec![1u8])).start()?;
-        wait_until("a call without a master is done", || future.is_done());
-        match future.await {
-            Err(ReduceError::MasterLost) => {}
-            Err(other) => panic!("the wrong reason: {other}"),
-            Ok(_) => panic!("it ended well"),
-        }
-    }
-    session.close().await;
-    Ok(())
 }

@@ -460,7 +460,8 @@ fn a_rendezvous_in_use(scheme: &str) {
     let job = Job::new(scheme, "environment::sums");
     let first = job.start(0);
     job.wait_for_master();
-    let end = job.start(0).ended();
+    // The same place in another job.
+    let end = job.spawn(job.command(0).env("EVERFOLD_SECRET", "00".repeat(32))).ended();
     assert_eq!(end.code, 1, "{end:?}");
     assert!(end.said.iter().any(|line| line.contains(&job.rendezvous) && line.contains("in use")), "{end:?}");
     job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);

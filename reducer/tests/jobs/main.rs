@@ -26,6 +26,7 @@ mod death;
 mod disagreements;
 mod environment;
 mod fixed;
+mod hosts;
 mod leftovers;
 mod process;
 mod refusals;
@@ -63,6 +64,7 @@ fn suite() -> Suite {
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     slow::add_to(&mut suite);
+    hosts::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     suite
 }

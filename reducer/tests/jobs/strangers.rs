@@ -281,7 +281,12 @@ fn own_port() -> SocketAddr {
 
 /// All ports at which this process listens.
 fn own_ports() -> Vec<SocketAddr> {
-    let inodes: Vec<String> = std::fs::read_dir("/proc/self/fd")
+    ports_of("self")
+}
+
+/// All ports at which a process listens.
+fn ports_of(process: &str) -> Vec<SocketAddr> {
+    let inodes: Vec<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
         .unwrap()
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()?.into_os_string().into_string().ok())
         .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
@@ -303,7 +308,12 @@ const CROWD_SIZE: usize = 150;
 
 /// Talks with all others for the first time when strangers stand before every port.
 async fn in_a_crowd(session: Session) -> everfold::Result<()> {
-    let ports: Vec<_> = own_ports().iter().map(SocketAddr::to_string).collect();
+    let mut ports = own_ports();
+    if session.rank() == 0 {
+        // The agent's, with that of the master.
+        ports.extend(ports_of(&std::os::unix::process::parent_id().to_string()));
+    }
+    let ports: Vec<_> = ports.iter().map(SocketAddr::to_string).collect();
     println!("ports: {}", ports.join(" "));
     let crowd = std::env::var_os(CROWD).unwrap();
     loop {
@@ -333,7 +343,7 @@ fn a_crowd() {
     let ports = process.said().iter().filter_map(|line| line.split_once("ports: "));
     let ports: Vec<SocketAddr> =
         ports.flat_map(|(_, ports)| ports.split(' ')).map(|port| port.parse().unwrap()).collect();
-    assert_eq!(ports.len(), 5, "the master and four workers");
+    assert_eq!(ports.len(), 6, "the master, the agent and four workers");
     everfold_runtime::descriptors::raise_limit();
     let crowd: Vec<_> =
         ports.iter().flat_map(|port| (0..CROWD_SIZE).map(|_| TcpStream::connect(*port).unwrap())).collect();

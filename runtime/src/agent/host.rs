@@ -46,6 +46,8 @@ use crate::{
 
 /// How long an agent that ranks have started waits for the first of them, and looks for the master.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to tell the last of them what there is to tell.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Processes of one host for which connections wait that have proved nothing yet.
 const RANKS_EXPECTED: u32 = 1024;
 
@@ -175,8 +177,6 @@ struct Host {
     address: Option<SocketAddr>,
     to_master: Option<Outlet<FromAgent>>,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
-    /// Why the master cannot be here.
-    no_master: Option<NoAgent>,
 }
 
 impl Host {
@@ -191,12 +191,12 @@ impl Host {
             address: None,
             to_master: None,
             master: None,
-            no_master: None,
         }
     }
 
     async fn run(mut self, listener: UnixListener, mut inputs: mpsc::UnboundedReceiver<Input>) {
-        let accepting = tokio::spawn(accept(listener, self.config.clone(), self.input.clone()));
+        let (attending, mut all_served) = mpsc::channel(1);
+        let accepting = tokio::spawn(accept(listener, self.config.clone(), self.input.clone(), attending));
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
         let mut waits = !self.config.is_parent;
@@ -214,6 +214,8 @@ impl Host {
             }
         }
         accepting.abort();
+        // Those who were refused are still to hear why.
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
         if let Some((master, _)) = self.master.take() {
             master.abandon();
         }
@@ -249,7 +251,7 @@ impl Host {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::HostMaster => self.host_master(),
+            Action::HostMaster(process) => self.host_master(process),
             Action::Welcome(process) => self.welcome(process),
             Action::Refuse(_) => {
                 if let Some(caller) = self.caller.take() {
@@ -263,20 +265,24 @@ impl Host {
     }
 
     /// Runs the master here, as the process that is being taken in has it.
-    fn host_master(&mut self) {
-        let Some(Caller { hail: Hail { size, policy, board, .. }, .. }) = self.caller.as_deref() else {
-            return;
-        };
+    fn host_master(&mut self, process: ProcessId) {
+        let Some(caller) = self.caller.take() else { return };
+        let Hail { size, policy, board, .. } = &caller.hail;
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
         let AgentConfig { job, key, rendezvous, .. } = &*self.config;
         let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
         let config =
             MasterConfig { job, key, size: *size, rendezvous, policy: *policy, board: board.clone() };
         match MasterThread::start(config) {
-            Ok(master) => self.master = Some((master, board)),
+            Ok(master) => {
+                self.master = Some((master, board));
+                self.caller = Some(caller);
+                self.machine.handle(Event::MasterStarted(process));
+            }
             Err(error) => {
                 let (reason, code) = (error.to_string(), error.raw_os_error());
-                self.no_master = Some(NoAgent::CannotListen { reason, code });
+                let _ = caller.answer.send((Err(NoAgent::CannotListen { reason, code }), None));
+                self.machine.handle(Event::MasterFailed);
             }
         }
     }
@@ -285,10 +291,6 @@ impl Host {
         let Some(caller) = self.caller.take() else { return };
         let Caller { region, end, answer, .. } = *caller;
         let is_first = process.rank == everfold_agent::FIRST_RANK;
-        if let Some(refusal) = self.no_master.clone().filter(|_| is_first) {
-            let _ = answer.send((Err(refusal), None));
-            return;
-        }
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
                 Ok(region) => self.remains.hold(process, region),
@@ -354,12 +356,25 @@ fn end_of(stream: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-async fn accept(listener: UnixListener, config: Arc<AgentConfig>, input: mpsc::UnboundedSender<Input>) {
+/// The same, if the system can tell.
+fn seen_end(stream: &UnixStream, process: ProcessId) -> Option<OwnedFd> {
+    let end = end_of(stream);
+    end.inspect_err(|error| tracing::warn!(%process, %error, "its end will not be seen")).ok()
+}
+
+/// Serves the processes of this host. As long as one is served, there is an `attending`.
+async fn accept(
+    listener: UnixListener,
+    config: Arc<AgentConfig>,
+    input: mpsc::UnboundedSender<Input>,
+    attending: mpsc::Sender<()>,
+) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (config, input) = (config.clone(), input.clone());
+                let (config, input, attending) = (config.clone(), input.clone(), attending.clone());
                 tokio::spawn(async move {
+                    let _attending: mpsc::Sender<()> = attending;
                     if let Err(error) = attend(stream, &config, &input).await {
                         tracing::debug!(%error, "dropped a connection");
                     }
@@ -385,7 +400,7 @@ async fn attend(
     if hello.purpose != Purpose::Hail {
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
-    let end = if config.is_parent { None } else { Some(end_of(&stream)?) };
+    let end = if config.is_parent { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
     let region = match hail.region {

@@ -47,7 +47,11 @@ pub(super) struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoAgent {
     /// Another process has that place.
-    #[error("another process has that place already, and has not ended")]
+    #[error(
+        "another process has its rank already. Give each process a rank of its own (EVERFOLD_RANK). If this one was \
+         started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and EVERFOLD_SIZE: unset \
+         them to start a job of its own"
+    )]
     PlaceTaken,
     /// The master is to run there and cannot.
     #[error("it cannot listen at the rendezvous: {reason}")]

@@ -9,14 +9,17 @@
 //! rank's name.
 
 use std::{
+    ffi::{CStr, OsStr},
     io::{self, Read, Write},
     os::{
         linux::net::SocketAddrExt,
         unix::{
+            ffi::OsStrExt,
             net::{SocketAddr, UnixDatagram, UnixStream as StdUnixStream},
             process::CommandExt,
         },
     },
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -87,7 +90,7 @@ fn connect(name: &str) -> io::Result<UnixStream> {
 /// What starts an agent of the job that its environment is yet to describe. It writes one byte to its stdout
 /// when it listens at that name, and nothing after it.
 pub fn command(name: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(own_program());
     command
         .arg0("everfold-agent")
         .env(BECOME_AGENT, name)
@@ -95,6 +98,20 @@ pub fn command(name: &str) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     command
+}
+
+/// This program, also where there is no `/proc`.
+fn own_program() -> PathBuf {
+    let program = Path::new("/proc/self/exe");
+    // SAFETY: the system gives a name that ends with a zero and stays where it is, or nothing.
+    let called = match unsafe { libc::getauxval(libc::AT_EXECFN) } {
+        0 => None,
+        name => Some(unsafe { CStr::from_ptr(name as *const libc::c_char) }),
+    };
+    match (program.exists(), called) {
+        (false, Some(called)) => PathBuf::from(OsStr::from_bytes(called.to_bytes())),
+        _ => program.to_owned(),
+    }
 }
 
 /// Waits until an agent that was started with [`command`] listens.
