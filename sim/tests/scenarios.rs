@@ -41,6 +41,7 @@ scenarios! {
     a_dead_rank_has_copied_the_result_over_its_partial,
     a_fold_hangs_past_the_deadline,
     a_host_is_lost_while_the_master_sleeps,
+    a_host_is_lost_whose_ranks_work_for_their_team,
     a_keeper_never_hears_from_an_owner,
     a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,

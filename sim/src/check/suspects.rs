@@ -5,7 +5,8 @@
 //! ([`Suspects::check`]). So whoever stands still for less than a silence that counts, is cut off for less,
 //! or is only slow, excuses nothing.
 
-use everfold_protocol::{Path, Rank, Timestamp, message::Evidence};
+use everfold_master::Notice;
+use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Evidence};
 
 use super::{schedule::Schedule, tally::Tally, violation::Violation};
 use crate::{World, events::Place};
@@ -14,6 +15,8 @@ pub(crate) const FENCED: &str =
     "whoever is declared failed has ended, or was hindered for as long as a silence lasts";
 pub(crate) const DESERTED: &str =
     "whoever gives the master up could not hear it for as long as a silence lasts";
+
+pub(crate) const TOGETHER: &str = "with a host that is given up all its ranks are declared failed";
 
 /// Who was gone, or about to leave, at which time.
 pub(crate) struct Suspects<'a> {
@@ -81,6 +84,17 @@ impl Suspects<'_> {
             };
             if !has_reason {
                 return Err(Violation::new(FENCED, format!("rank {rank}: {evidence}")));
+            }
+        }
+        for (&host, &at) in &facts.hosts_lost {
+            tally.judge(TOGETHER);
+            let is_gone = |rank: &Rank| {
+                let left = |notice: &Notice| *notice == Notice::Left(ProcessId::first(*rank));
+                by(facts.failed.get(rank).map(|(since, _)| since), at)
+                    || self.world.notices().iter().any(left)
+            };
+            if let Some(rank) = settings.ranks_on(host).find(|rank| !is_gone(rank)) {
+                return Err(Violation::new(TOGETHER, format!("rank {rank} of host {host}")));
             }
         }
         for (&rank, &at) in &facts.deserted {
