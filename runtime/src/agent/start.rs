@@ -103,11 +103,10 @@ pub fn command(name: &str) -> Command {
 /// This program, also where there is no `/proc`.
 fn own_program() -> PathBuf {
     let program = Path::new("/proc/self/exe");
-    // SAFETY: the system gives a name that ends with a zero and stays where it is, or nothing.
-    let called = match unsafe { libc::getauxval(libc::AT_EXECFN) } {
-        0 => None,
-        name => Some(unsafe { CStr::from_ptr(name as *const libc::c_char) }),
-    };
+    // SAFETY: this call takes an integer and looks up what the system has left for this process.
+    let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    // SAFETY: if it is not null, it is a name that ends with a zero and stays where it is.
+    let called = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
     match (program.exists(), called) {
         (false, Some(called)) => PathBuf::from(OsStr::from_bytes(called.to_bytes())),
         _ => program.to_owned(),
