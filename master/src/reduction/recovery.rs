@@ -288,9 +288,10 @@ impl Reduction {
 
     /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
     ///
-    /// It is told who has it, not which of its data it is. What a process holds that lives, or whose agent
-    /// does, is read again a few times, unless it is gone: the damage may have come on the way. Then replicas
-    /// are suspected first, which may lie on a disk: if it was something else, the next try tells.
+    /// It is told who has it, not which of its data it is. Replicas are suspected first, which may lie on a
+    /// disk. Whatever else was read there beside one is not: if it was that, the next try without the replica
+    /// tells. What a process holds that lives, or whose agent does, is read again a few times, unless it is
+    /// gone: the damage may have come on the way.
     ///
     /// # Errors
     /// A contribution is lost.
@@ -307,10 +308,15 @@ impl Reduction {
         let segment = &mut self.segments[index];
         let may_pass = fault != Fault::Gone && members.is_answered_for(culprit);
         let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
-        // All of them are counted: none of them is above suspicion.
-        let damaged: Vec<&Path> =
-            there.filter(|path| !(may_pass && segment.reads_again(culprit.rank, path))).collect();
-        let is_damaged = |copy: &Arc<Ready>| copy.process == culprit && damaged.contains(&&copy.path);
+        let (replicas, others): (Vec<&Path>, Vec<&Path>) =
+            there.partition(|path| segment.is_replica(culprit, path));
+        let suspects = if replicas.is_empty() { others } else { replicas };
+        // All of these are counted: none of them is above suspicion.
+        let is_believed = |path: &&Path| !(may_pass && segment.reads_again(culprit.rank, path));
+        let damaged: Vec<&Path> = suspects.into_iter().filter(is_believed).collect();
+        // What came inlined was not read there.
+        let is_damaged =
+            |copy: &Arc<Ready>| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
         if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
             let held = segment.held.len();
             segment.held.retain(|_, copy| !is_damaged(copy));
@@ -416,5 +422,102 @@ impl Reduction {
             }
         }
         if missing.is_empty() { Ok(cover) } else { Err(Refusal::ContributionLost { ranks: missing }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{
+        Generation, Incarnation, JobId, ReductionId, ReductionSpec, TaskId, WindowId,
+        message::{Contribution, Data, Peer, Place, WindowRef},
+        spec::{BodyKind, Delivery, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{lane::Load, policy::Policy};
+
+    const SEGMENT: SegmentIndex = SegmentIndex(0);
+    /// Whose data arrives damaged.
+    const CULPRIT: ProcessId = ProcessId { rank: Rank(0), incarnation: Incarnation(0) };
+
+    fn window() -> Data {
+        let (window, generation, place) = (WindowId(0), Generation(1), Place::Served);
+        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+    }
+
+    fn path(ranks: &[u32]) -> Path {
+        ranks.iter().copied().map(Rank).collect()
+    }
+
+    /// What lies at the culprit.
+    fn ready(ranks: &[u32]) -> Arc<Ready> {
+        Arc::new(Ready { process: CULPRIT, path: path(ranks), data: window() })
+    }
+
+    /// A reduction of an object to which ranks 0 to 2 have contributed, the first in this way.
+    fn reduction(first: Data) -> (Reduction, Membership) {
+        let mut members = Membership::new(JobId(1), 3);
+        let spec = ReductionSpec {
+            group: Path::range(0, 3),
+            delivery: Delivery::All,
+            kind: BodyKind::Object { type_name: "T".into() },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::Disk,
+            allow_missing: false,
+            trace: false,
+        };
+        let id = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
+        let (now, policy) = (Timestamp::ZERO, Policy::default());
+        let mut reduction = Reduction::new(now, Rank(0), &contribution, &policy, false);
+        for (rank, data) in (0..).zip([first, window(), window()]) {
+            let (process, host) = (ProcessId::first(Rank(rank)), u64::from(rank));
+            let (region, bell, board, domain) = (None, None, None, None);
+            let address = String::new();
+            members.join(Peer { process, host, pid: 1, region, bell, board, address, domain, agent: None });
+            reduction.arrive(now, process, data, false);
+        }
+        (reduction, members)
+    }
+
+    /// A task that reads these at the culprit comes to nothing: something there is damaged.
+    fn meets_damage(reduction: &mut Reduction, members: &Membership, read: &[&[u32]]) -> Result<(), Refusal> {
+        let queue = &mut reduction.segments[SEGMENT].queue;
+        while queue.remove(|_| true).is_some() {}
+        let (task, executor) = (TaskId(0), ProcessId::first(Rank(2)));
+        let sources = read.iter().map(|ranks| (CULPRIT, path(ranks))).collect();
+        let (own, load, late) = (path(&[2]), Load::default(), Timestamp::ZERO);
+        let running = Running { task, executor, own, sources, path: Path::range(0, 3), load, late };
+        reduction.damaged(SEGMENT, &running, (CULPRIT, Fault::Damaged), members)
+    }
+
+    #[test]
+    fn what_lies_beside_damaged_replicas_is_not_suspected() {
+        let (mut reduction, members) = reduction(window());
+        for owner in [1, 2] {
+            reduction.segments[SEGMENT].add_replica(Rank(owner), ready(&[owner]));
+        }
+        for owner in [1, 2] {
+            for is_kept in [true, true, true, false] {
+                meets_damage(&mut reduction, &members, &[&[0], &[owner]]).unwrap();
+                assert_eq!(reduction.segments[SEGMENT].replicas.contains_key(&Rank(owner)), is_kept);
+            }
+        }
+        for _ in 0..3 {
+            meets_damage(&mut reduction, &members, &[&[0]]).unwrap();
+        }
+        let lost = Refusal::ContributionLost { ranks: path(&[0]) };
+        assert_eq!(meets_damage(&mut reduction, &members, &[&[0]]), Err(lost), "it is damaged by itself");
+    }
+
+    #[test]
+    fn what_came_inlined_does_not_go_with_a_damaged_partial() {
+        let (mut reduction, members) = reduction(Data::Inline(b"0".as_slice().into()));
+        reduction.segments[SEGMENT].hold(ready(&[1, 2]));
+        for is_held in [true, true, true, false] {
+            meets_damage(&mut reduction, &members, &[&[0], &[1, 2]]).unwrap();
+            assert_eq!(reduction.segments[SEGMENT].held.contains_key(&Rank(0)), is_held);
+        }
     }
 }

@@ -282,6 +282,11 @@ impl Segment {
         copies.len() == 1
     }
 
+    /// Whether `keeper` keeps a copy of the original with this path.
+    pub(super) fn is_replica(&self, keeper: ProcessId, path: &Path) -> bool {
+        self.replicas.values().flatten().any(|copy| copy.process == keeper && copy.path == *path)
+    }
+
     /// Forgets all copies of originals but those that are `good`. Returns how many.
     pub(crate) fn keep_replicas(&mut self, good: impl Fn(&Arc<Ready>) -> bool) -> usize {
         let mut forgotten = 0;
