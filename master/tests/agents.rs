@@ -53,17 +53,18 @@ impl Job {
             Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
         let mut job = Self { master: Master::new(Timestamp::ZERO, JOB, RANKS, policy), now: Timestamp::ZERO };
         job.hear(Event::Agent(agent(0), FromAgent::Join));
-        for rank in 0..RANKS {
-            let host = u64::from(rank / 2);
-            let agent = Some(AgentRef { id: agent(host), address: String::new() });
-            let (region, bell, board) = (None, None, None);
-            let (address, domain) = (String::new(), None);
-            let peer =
-                Peer { process: process(rank), host, pid: 1, region, bell, board, address, domain, agent };
-            job.say(rank, ToMaster::Join { peer, size: RANKS });
-        }
+        (0..RANKS).for_each(|rank| drop(job.join(rank)));
         job.hear(Event::Agent(agent(1), FromAgent::Join));
         job
+    }
+
+    fn join(&mut self, rank: u32) -> Vec<Action> {
+        let host = u64::from(rank / 2);
+        let agent = Some(AgentRef { id: agent(host), address: String::new() });
+        let (region, bell, board) = (None, None, None);
+        let (address, domain) = (String::new(), None);
+        let peer = Peer { process: process(rank), host, pid: 1, region, bell, board, address, domain, agent };
+        self.say(rank, ToMaster::Join { peer, size: RANKS })
     }
 
     fn hear(&mut self, event: Event) -> Vec<Action> {
@@ -201,6 +202,18 @@ fn with_an_agent_its_host_is_lost() {
     assert!(job.hear(Event::AgentLost(agent(1))).is_empty(), "it is known");
     let actions = job.hear(Event::Agent(agent(1), FromAgent::Pong { number: 1 }));
     assert_eq!(actions, [Action::DisconnectAgent(agent(1))], "it is given up");
+}
+
+#[test]
+fn whoever_joins_from_a_lost_host_is_lost() {
+    let master = Master::new(Timestamp::ZERO, JOB, RANKS, Policy::default());
+    let mut job = Job { master, now: Timestamp::ZERO };
+    job.join(0);
+    job.hear(Event::AgentLost(agent(1)));
+    let actions = job.join(3);
+    assert_eq!(failed(&actions), [(3, Evidence::HostLost)]);
+    let told = ToWorker::Incomplete { missing: Path::single(Rank(3)) };
+    assert!(actions.contains(&Action::Send { to: process(0), message: told }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use everfold_protocol::{
 };
 
 use super::Master;
-use crate::{event::Notice, liveness::Watched, membership::State, remains, timers::Timer};
+use crate::{agents::Custody, event::Notice, liveness::Watched, membership::State, remains, timers::Timer};
 
 impl Master {
     /// Takes a process in. Once everyone is here, the job begins.
@@ -28,8 +28,7 @@ impl Master {
             self.desk.outbox.disconnect(sender);
             return;
         }
-        if self.desk.members.agents().of(sender.rank).is_some_and(|it| self.desk.members.agents().is_lost(it))
-        {
+        if self.desk.members.agents().custody(sender.rank) == Custody::Gone {
             // It comes from a host that was lost meanwhile.
             self.fail(sender, Evidence::HostLost);
         }
