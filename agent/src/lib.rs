@@ -143,7 +143,7 @@ impl Agent {
         self.is_done
     }
 
-    /// Whether the memory of `process` is held.
+    /// Whether `process` is known here: it is connected, or its memory is held.
     pub fn holds(&self, process: ProcessId) -> bool {
         self.processes.contains_key(&process)
     }
@@ -182,8 +182,11 @@ impl Agent {
         match message {
             ToAgent::Ping { number } => self.actions.push_back(Action::Tell(FromAgent::Pong { number })),
             ToAgent::Forget { process } => {
-                if self.processes.get(&process).is_some_and(|held| *held != Held::Here) {
-                    self.release(process);
+                match self.processes.get(&process) {
+                    // It was declared failed and lives on: its place stays taken.
+                    Some(Held::Here) => self.actions.push_back(Action::Release(process)),
+                    Some(_) => self.release(process),
+                    None => {}
                 }
             }
             ToAgent::Farewell => self.lose_master(),
@@ -260,7 +263,9 @@ mod tests {
         assert!(agent.holds(ONE));
         let forget = |process| Event::Master(ToAgent::Forget { process });
         assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE)]);
-        assert_eq!(after(&mut agent, forget(ZERO)), [], "it is connected, and may be read");
+        assert_eq!(after(&mut agent, forget(ZERO)), [Action::Release(ZERO)]);
+        assert!(agent.holds(ZERO), "it was declared failed and lives on");
+        assert_eq!(after(&mut agent, forget(ONE)), [], "it is forgotten already");
         assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
         assert_eq!(after(&mut agent, Event::HungUp(ZERO)), [Action::Done]);
         assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Refuse(ONE)]);

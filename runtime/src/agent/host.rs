@@ -8,7 +8,10 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
     },
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -99,7 +102,7 @@ impl AgentThread {
 
     /// Where to say how processes end.
     pub fn ends(&self) -> Ends {
-        Ends(self.input.clone())
+        Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
     }
 
     /// Waits until nobody needs the agent, to whom no more processes come.
@@ -122,13 +125,34 @@ impl AgentThread {
 
 /// Tells an agent how the processes have ended that its own process has started.
 #[derive(Clone, Debug)]
-pub struct Ends(mpsc::UnboundedSender<Input>);
+pub struct Ends {
+    input: mpsc::UnboundedSender<Input>,
+    /// How many processes the system had killed for want of memory when it was looked last.
+    oom_kills: Arc<AtomicU64>,
+}
 
 impl Ends {
-    /// Takes in how one has ended.
+    /// Takes in how one has ended. A kill for want of memory looks like any other, but the system counts it.
     pub fn ended(&self, process: ProcessId, ending: Ending) {
-        let _ = self.0.send(Input::Event(Event::Ended(process, ending)));
+        let now = oom_kills();
+        let ending = match ending {
+            Ending::Signal(libc::SIGKILL) if self.oom_kills.swap(now, Ordering::Relaxed) < now => {
+                Ending::OutOfMemory
+            }
+            ending => ending,
+        };
+        let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
     }
+}
+
+/// How many processes of this container, or of this machine, the system has killed for want of memory.
+fn oom_kills() -> u64 {
+    let files = ["/sys/fs/cgroup/memory.events", "/proc/vmstat"];
+    let count = |path: &&str| {
+        let text = fs::read_to_string(path).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    };
+    files.iter().find_map(count).unwrap_or_default()
 }
 
 impl Drop for AgentThread {
