@@ -1,6 +1,10 @@
 //! The way to other processes' windows.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -20,6 +24,10 @@ use crate::{
         tcp::Tcp,
     },
 };
+
+/// A connection that breaks within this time tells of the end of a process. One that has brought nothing for
+/// longer leads to a host that is out of reach, and so is its agent.
+const QUICKLY: Duration = Duration::from_millis(500);
 
 /// Reads windows of any peer, by the shortest way.
 #[derive(Debug)]
@@ -175,6 +183,7 @@ impl Peers {
             }
         }
         let mut failed = failed.subscribe();
+        let begun = Instant::now();
         let read = tokio::select! {
             biased;
             _ = failed.wait_for(|failed| *failed) => Err(gone()),
@@ -183,7 +192,7 @@ impl Peers {
         // What a process has in its region its agent shows, too, and when the process has ended.
         match (read, &peer.agent, window.place) {
             (Err(ReadError::Unreachable(error)), Some(agent), Place::Region(offset))
-                if self.known.contains_key(&owner) =>
+                if self.known.contains_key(&owner) && (*failed.borrow() || begun.elapsed() < QUICKLY) =>
             {
                 tracing::debug!(%owner, %error, "reading from its agent");
                 self.tcp.read_left((owner, agent), (window, offset), range).await
