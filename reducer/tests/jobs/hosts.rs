@@ -158,7 +158,9 @@ async fn a_host_dies(session: Session) -> everfold::Result<()> {
         }
     }
     let never = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;
-    assert!(matches!(never, Err(ReduceError::Refused(Refusal::ProcessFailed { .. }))));
+    // They may have called before they were given up.
+    let gone = Refusal::absent;
+    assert!(matches!(&never, Err(ReduceError::Refused(refusal)) if gone(refusal).is_some()));
     let two = session.allreduce("two", Sum(vec![1u64; LENGTH])).group(session.survivors()).await?;
     assert_eq!(two.value, Some(Sum(vec![2; LENGTH])));
     Ok(())
