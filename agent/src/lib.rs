@@ -46,7 +46,7 @@ pub enum Event {
     Master(ToAgent),
     /// The master says nothing more.
     MasterLost,
-    /// No process has come for as long as one is waited for.
+    /// No more processes come.
     Alone,
 }
 
@@ -75,6 +75,8 @@ pub struct Agent {
     master: Way,
     /// What the master is to hear as soon as there is a way to it.
     untold: Vec<FromAgent>,
+    /// Whether more processes are to come.
+    expects_more: bool,
     is_alone: bool,
     is_done: bool,
     actions: VecDeque<Action>,
@@ -101,9 +103,10 @@ enum Way {
 }
 
 impl Agent {
-    /// An agent that knows nobody yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// An agent that knows nobody yet. If it `expects` its processes, because its own process is about to
+    /// start them, it is needed at least until it is [`Alone`](Event::Alone).
+    pub fn new(expects: bool) -> Self {
+        Self { expects_more: expects, ..Self::default() }
     }
 
     /// Takes in an event.
@@ -113,7 +116,7 @@ impl Agent {
             Event::MasterStarted(process) => self.welcome(process),
             Event::MasterFailed => {
                 self.hosts_master = false;
-                self.is_alone = self.processes.is_empty();
+                self.is_alone = !self.expects_more && self.processes.is_empty();
             }
             Event::HungUp(process) => {
                 if let Some(held @ Held::Here) = self.processes.get_mut(&process) {
@@ -128,7 +131,10 @@ impl Agent {
             }
             Event::Master(message) => self.hear(message),
             Event::MasterLost => self.lose_master(),
-            Event::Alone => self.is_alone = self.processes.is_empty(),
+            Event::Alone => {
+                self.expects_more = false;
+                self.is_alone = self.processes.is_empty();
+            }
         }
         self.finish();
     }
@@ -211,7 +217,7 @@ impl Agent {
         let is_over = match self.master {
             Way::Closed => !self.processes.values().any(|held| *held == Held::Here),
             // Nobody has found a master who could say when the memory of the dead may go.
-            Way::Unknown => self.is_alone || self.have_all_ended(),
+            Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
             Way::Open => false,
         };
         if is_over && !self.is_done {
@@ -239,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_agent_of_rank_0_hosts_the_master_once() {
-        let mut agent = Agent::new();
+        let mut agent = Agent::new(false);
         assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Welcome(ONE)]);
         assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster(ZERO)]);
         assert_eq!(after(&mut agent, Event::MasterFailed), []);
@@ -252,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
-        let mut agent = Agent::new();
+        let mut agent = Agent::new(false);
         after(&mut agent, Event::Hailed(ONE));
         after(&mut agent, Event::MasterStarted(ZERO));
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
@@ -273,15 +279,19 @@ mod tests {
 
     #[test]
     fn an_agent_that_nobody_needs_ends() {
-        let mut agent = Agent::new();
+        let mut agent = Agent::new(false);
         assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
-        let mut agent = Agent::new();
+        let mut agent = Agent::new(false);
         after(&mut agent, Event::Hailed(ZERO));
         assert_eq!(after(&mut agent, Event::MasterFailed), [Action::Done]);
-        let mut agent = Agent::new();
+        let mut agent = Agent::new(false);
         after(&mut agent, Event::Hailed(ONE));
         assert_eq!(after(&mut agent, Event::Alone), [], "somebody has come");
         assert_eq!(after(&mut agent, Event::HungUp(ONE)), [], "it may live on");
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [Action::Done], "all have ended");
+        let mut agent = Agent::new(true);
+        after(&mut agent, Event::Hailed(ONE));
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others are about to come");
+        assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
     }
 }

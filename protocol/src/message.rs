@@ -504,7 +504,7 @@ impl fmt::Display for Ending {
         match self {
             Self::Code(code) => write!(f, "it ended with exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal} killed it"),
-            Self::OutOfMemory => f.write_str("the system killed it because memory was short"),
+            Self::OutOfMemory => f.write_str("it was killed, most likely because memory was short"),
             Self::Unknown => f.write_str("it ended"),
         }
     }

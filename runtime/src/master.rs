@@ -225,6 +225,8 @@ struct MasterDriver {
     board: Option<Arc<OwnBoard>>,
     connections: Connections,
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
+    /// What agents have said of the ends of processes whose connections have not broken yet.
+    ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
     /// Of the latest connection.
     number: ConnectionId,
     patience: Patience,
@@ -251,6 +253,7 @@ impl MasterDriver {
             board: config.board.clone(),
             connections: BTreeMap::new(),
             agents: BTreeMap::new(),
+            ends: BTreeMap::new(),
             number: ConnectionId::default(),
             patience: Patience::default(),
             short_call: None,
@@ -374,6 +377,14 @@ impl MasterDriver {
             }
             Input::FromAgent(agent, messages) => {
                 for message in messages {
+                    if let FromAgent::Ended { process, .. } = &message
+                        && self.connections.contains_key(process)
+                    {
+                        // What it has said before may still be on its way. And if it was only a wrapper that
+                        // has ended, the connection does not break.
+                        self.ends.insert(*process, (agent, message));
+                        continue;
+                    }
                     self.coordinator.hear(Event::Agent(agent, message));
                     self.take_in(timestamp(self.origin));
                 }
@@ -386,6 +397,9 @@ impl MasterDriver {
             Input::Disconnected(_, process) => {
                 self.hang_up(process);
                 self.coordinator.hear(Event::Disconnected(process));
+                if let Some((agent, ended)) = self.ends.remove(&process) {
+                    self.coordinator.hear(Event::Agent(agent, ended));
+                }
                 self.take_in(timestamp(self.origin));
             }
             Input::Abandon => {}

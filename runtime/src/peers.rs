@@ -129,6 +129,12 @@ impl Peers {
             ExecutionError { fault, ..ExecutionError::blame(owner, error) }
         };
         let fetched = self.read(owner, window, range).await.map_err(fault)?;
+        // Objects are decoded later, on another thread, where nobody asks any more whether they are still what
+        // they were.
+        let fetched = match window.checksum {
+            Some(_) => steady(fetched).await.ok_or_else(|| fault(ReadError::Released))?,
+            None => fetched,
+        };
         let whole = range.start == 0 && range.len == window.bytes;
         match window.checksum {
             Some(checksum) if whole && xxhash_rust::xxh3::xxh3_64(&fetched) != checksum => {
@@ -147,20 +153,12 @@ impl Peers {
         source: &Source,
         range: Option<ByteRange>,
     ) -> Result<Bytes, ExecutionError> {
-        match self.fetch(source.process, &source.data, range).await? {
-            fetched @ Fetched::Mapped(_) => {
-                let copied = tokio::task::spawn_blocking(move || {
-                    let bytes = Bytes::copy_from_slice(&fetched);
-                    fetched.is_still_valid().then_some(bytes)
-                });
-                let bytes = copied.await.ok().flatten();
-                bytes.ok_or_else(|| ExecutionError {
-                    fault: Fault::Unreachable,
-                    ..ExecutionError::blame(source.process, ReadError::Released)
-                })
-            }
-            fetched => Ok(Bytes::from_owner(fetched)),
-        }
+        let fetched = steady(self.fetch(source.process, &source.data, range).await?).await;
+        let gone = || ExecutionError {
+            fault: Fault::Unreachable,
+            ..ExecutionError::blame(source.process, ReadError::Released)
+        };
+        fetched.map(Bytes::from_owner).ok_or_else(gone)
     }
 
     async fn read(
@@ -200,4 +198,16 @@ impl Peers {
             (result, ..) => result,
         }
     }
+}
+
+/// Copies what is mapped, so that it stays as it is; nothing, if it did not stay so meanwhile.
+async fn steady(fetched: Fetched) -> Option<Fetched> {
+    if !matches!(fetched, Fetched::Mapped(_)) {
+        return Some(fetched);
+    }
+    let copy = move || {
+        let bytes = Bytes::copy_from_slice(&fetched);
+        fetched.is_still_valid().then_some(Fetched::Inline(bytes))
+    };
+    tokio::task::spawn_blocking(copy).await.ok().flatten()
 }

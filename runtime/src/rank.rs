@@ -12,7 +12,7 @@ use std::{
 use everfold_protocol::{JobId, ProcessId, message::Peer};
 
 use crate::{
-    agent::{About, OwnAgent, hail},
+    agent::{About, HailError, OwnAgent, hail},
     driver::{Driver, Joined},
     keeper::{Keeper, KeeperConfig},
     launch::Transport,
@@ -83,7 +83,9 @@ async fn connect(
 ) -> Result<(Arc<Driver>, OwnAgent), JoinError> {
     let deadline = tokio::time::Instant::now() + config.join_timeout;
     let (host, region) = memory(&config);
-    let (mut agent, board) = hail(&config.environment, about(&config, region.as_deref()), deadline).await?;
+    let hailing = hail(&config.environment, about(&config, region.as_deref()), deadline);
+    let no_answer = |_| HailError::NotFound(io::ErrorKind::TimedOut.into());
+    let (mut agent, board) = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
     let adopt = |board| OwnBoard::adopt(board, config.size).map(Arc::new);
     // Without it everything still works with messages.
     config.board =

@@ -68,5 +68,6 @@ fn heard(told: &[u8], rank: u32, size: u32) -> Option<Environment> {
         secret: Secret::from_hex(words.next()?)?,
         rendezvous: words.next()?.to_owned(),
         transport: Transport::Auto,
+        agent: None,
     })
 }

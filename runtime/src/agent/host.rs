@@ -1,6 +1,7 @@
 //! The thread of a host's agent: lets its machine act on sockets, memory and processes.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     net::{IpAddr, SocketAddr},
     os::{
@@ -197,8 +198,8 @@ struct Host {
     input: mpsc::UnboundedSender<Input>,
     /// The process that is being taken in.
     caller: Option<Box<Caller>>,
-    /// Where the memory of this host is served, once somebody has asked for it.
-    address: Option<SocketAddr>,
+    /// At which ports the memory of this host is served, by the address that somebody has asked for.
+    ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
 }
@@ -207,12 +208,12 @@ impl Host {
     fn new(id: AgentId, config: AgentConfig, input: mpsc::UnboundedSender<Input>) -> Self {
         Self {
             id,
+            machine: Agent::new(config.is_parent),
             config: Arc::new(config),
-            machine: Agent::new(),
             remains: Arc::default(),
             input,
             caller: None,
-            address: None,
+            ports: BTreeMap::new(),
             to_master: None,
             master: None,
         }
@@ -330,6 +331,8 @@ impl Host {
 
     fn tell(&mut self, message: FromAgent) {
         let Some(outlet) = &mut self.to_master else { return };
+        // What the master did not take before goes first; a ping comes soon, and with it the next try.
+        outlet.go_on();
         outlet.push(message);
         let header = Header { job: self.config.job, epoch: Epoch(0), sender: MASTER };
         if let Err(error) = outlet.send(&header, Limits::default().frame_bytes_max) {
@@ -340,14 +343,16 @@ impl Host {
     /// Serves the memory of this host at that address, and looks for the master, from the first time on.
     /// Returns the port.
     async fn serve(&mut self, ip: IpAddr) -> io::Result<u16> {
-        if let Some(address) = self.address {
-            return Ok(address.port());
+        if let Some(port) = self.ports.get(&ip) {
+            return Ok(*port);
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        self.address = Some(address);
         tokio::spawn(serve(listener, self.config.clone(), self.remains.clone()));
-        tokio::spawn(attend_master(self.id, self.config.clone(), self.input.clone()));
+        if self.ports.is_empty() {
+            tokio::spawn(attend_master(self.id, self.config.clone(), self.input.clone()));
+        }
+        self.ports.insert(ip, address.port());
         Ok(address.port())
     }
 }
@@ -434,10 +439,22 @@ async fn attend(
     let (answer, answered) = oneshot::channel();
     let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
     let Ok((answer, board)) = answered.await else { return Ok(()) };
-    line.tell(&answer).await?;
     if answer.is_err() {
-        return Ok(());
+        return line.tell(&answer).await;
     }
+    let served = serve_rank(line, answer, board, input).await;
+    let _ = input.send(Input::Event(Event::HungUp(process)));
+    served
+}
+
+/// Serves a process that was taken in, until it hangs up.
+async fn serve_rank(
+    mut line: Line,
+    answer: Answer,
+    board: Option<Arc<OwnBoard>>,
+    input: &mpsc::UnboundedSender<Input>,
+) -> Result<(), HandshakeError> {
+    line.tell(&answer).await?;
     if let Some(board) = board {
         line.hand_over(board.file()).await?;
     }
@@ -448,7 +465,6 @@ async fn attend(
             line.tell(&serving).await?;
         }
     }
-    let _ = input.send(Input::Event(Event::HungUp(process)));
     Ok(())
 }
 

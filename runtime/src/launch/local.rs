@@ -179,8 +179,10 @@ impl Local {
             return Err(LocalError::InsideRuntime);
         }
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
-        let code =
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(self.supervise());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let code = runtime.block_on(self.supervise());
+        // Who is interrupted waits for no other host.
+        runtime.shutdown_background();
         // Processes that were killed left their copies of contributions behind, and so may earlier jobs.
         match job_directory::remove_orphans(&job_directory::base_directory()) {
             Ok(orphans) => tracing::debug!(?orphans, "removed what dead processes left"),
