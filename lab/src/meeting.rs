@@ -10,7 +10,7 @@ use crate::{
     cluster::{Cluster, Host},
 };
 
-/// Where rank 0 listens on a host of its own.
+/// Where the master listens if its host is none of the others'.
 const PORT: u16 = 7077;
 
 /// What the processes of one job have to know of each other.
@@ -64,7 +64,7 @@ fn rendezvous(
     Ok(match (cluster, transport) {
         (Some(cluster), _) => (format!("tcp:{}:{PORT}", cluster.address(Host(0))), None),
         (None, Transport::Tcp) => {
-            // It does not listen, so rank 0 can.
+            // It does not listen, so the master can.
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseport(true)?;
             socket.bind(([127, 0, 0, 1], 0).into())?;

@@ -140,7 +140,7 @@ pub enum LaunchError {
         ancestor: u32,
     },
     /// Rank 0 cannot listen at the rendezvous.
-    #[error("rank 0 cannot listen at {address}: {source}{}", advice(source))]
+    #[error("the agent of rank 0 cannot listen at {address}: {source}{}", advice(source))]
     Listen {
         /// The rendezvous.
         address: String,

@@ -131,7 +131,7 @@ pub enum CallError {
     /// The body could not be contributed.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// The process that hosts the master is gone.
+    /// The agent that hosts the master is gone, or was silent for too long.
     #[error("the master is gone")]
     MasterLost,
     /// This process was declared failed.

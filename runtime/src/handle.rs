@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::{
     call::{Call, Pending},
     driver::{Driver, Joined},
-    executor::{Share, ShareError},
+    executor::{Prospects, Share, ShareError},
     memory::region::Region,
 };
 
@@ -87,8 +87,8 @@ impl Handle {
         let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
-        let shared =
-            Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, (self.apart, tried));
+        let prospects = Prospects { apart: self.apart, may_come_back: tried };
+        let shared = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, prospects);
         let is_closed = |shared: &Result<_, ShareError>| match shared {
             // Who has left shows nothing any more.
             Err(ShareError::NoWindow(_)) => self.driver.gone(),
@@ -113,8 +113,7 @@ impl Handle {
         Waiting(self.driver.clone())
     }
 
-    /// Leaves the job once all reductions of this rank have ended. The process that hosts the master waits
-    /// for all others, too.
+    /// Leaves the job once all reductions of this rank have ended.
     pub async fn close(&self) {
         self.driver.take(Event::Close);
         let mut gone = self.gone.clone();

@@ -1,4 +1,4 @@
-//! Does what the machines say: holds data, reads peers one-sidedly, folds, reports, hosts the master, starts
+//! Does what the machines say: holds data, reads peers one-sidedly, folds, reports, runs master and agent, starts
 //! processes.
 //!
 //! | module | holds |

@@ -16,7 +16,7 @@ use everfold_protocol::{
 };
 use everfold_runtime::{
     body::{Body, BodyError, Object},
-    executor::{Returned, Share},
+    executor::{Prospects, Returned, Share},
     kernel,
     memory::window::{Content, Windows},
     peers::Peers,
@@ -96,7 +96,8 @@ async fn fold_after_the_end(kind: BodyKind, body: Body, result: &'static [u8]) -
     let me = ME;
     let windows = Arc::new(Windows::new(None));
     let peers = peers(&windows);
-    let (share, _) = Share::new(me, &spec(kind), body, &windows, &Limits::default(), (false, false)).unwrap();
+    let (share, _) =
+        Share::new(me, &spec(kind), body, &windows, &Limits::default(), Prospects::default()).unwrap();
     let share = Arc::new(share);
     let range = ByteRange { start: 0, len: result.len() as u64 };
     let data = Data::Inline(result.into());
@@ -150,7 +151,7 @@ async fn a_result_waits_for_room_beside_a_contribution() {
     let windows = Arc::new(Windows::new(None));
     let peers = peers(&windows);
     let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
-    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, (false, false)).unwrap();
+    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, Prospects::default()).unwrap();
     let share = Arc::new(share);
     let mut others: Vec<WindowRef> = Vec::new();
     while let Some(window) = windows.publish(Content::Encoded(Bytes::from_static(b"other"))) {
@@ -177,7 +178,7 @@ async fn a_contribution_stays_while_a_result_is_copied_beside_it() {
     let windows = Arc::new(Windows::new(None));
     let peers = peers(&windows);
     let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
-    let (share, data) = Share::new(ME, &spec(kind), body, &windows, &limits, (false, false)).unwrap();
+    let (share, data) = Share::new(ME, &spec(kind), body, &windows, &limits, Prospects::default()).unwrap();
     let Data::Window(original) = data else { panic!("it lies in a window") };
     let share = Arc::new(share);
     let (generation, place) = (Generation(1), Place::Served);
@@ -216,7 +217,7 @@ async fn what_was_folded_anew_is_no_part_of_a_result_that_is_copied_beside() {
     let windows = Arc::new(Windows::new(None));
     let peers = peers(&windows);
     let limits = Limits { inline_bytes_max: 0, ..Limits::default() };
-    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, (false, false)).unwrap();
+    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &limits, Prospects::default()).unwrap();
     let share = Arc::new(share);
     let how = Collecting { beside: true, afresh: false };
     let (generation, place) = (Generation(1), Place::Served);
@@ -248,7 +249,9 @@ async fn a_body_that_comes_back_is_what_it_was() {
         let (kind, body) = bits(vec![1, 2, 4]);
         let spec = ReductionSpec { delivery, ..spec(kind) };
         let limits = Limits { inline_bytes_max, ..Limits::default() };
-        let (share, original) = Share::new(ME, &spec, body, &windows, &limits, (false, true)).unwrap();
+        let (share, original) =
+            Share::new(ME, &spec, body, &windows, &limits, Prospects { apart: false, may_come_back: true })
+                .unwrap();
         let share = Arc::new(share);
         let range = ByteRange { start: 0, len: 3 };
         execute(&share, &peers, task(id.in_teams(), range, Data::Inline([16, 16, 16][..].into())))
@@ -285,7 +288,15 @@ async fn whoever_gives_up_waits_for_no_answer() {
     let peers = peers(&windows);
     peers.meet(vec![peer(ProcessId::first(0), silent.local_addr().unwrap().to_string())], &Limits::default());
     let (kind, body) = bits(vec![1, 2, 4]);
-    let (share, _) = Share::new(ME, &spec(kind), body, &windows, &Limits::default(), (false, true)).unwrap();
+    let (share, _) = Share::new(
+        ME,
+        &spec(kind),
+        body,
+        &windows,
+        &Limits::default(),
+        Prospects { apart: false, may_come_back: true },
+    )
+    .unwrap();
     let share = Arc::new(share);
     let window = Data::Window(WindowRef {
         window: WindowId(0),

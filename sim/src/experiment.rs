@@ -33,14 +33,24 @@ pub struct Experiment {
     pub policy: Policy,
     /// How contributions are protected.
     pub protection: Protection,
-    /// Who dies, and how long after the first call.
-    pub death: Option<(Rank, Duration)>,
+    /// What dies, and how long after the first call.
+    pub death: Option<(Death, Duration)>,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Whether every event is followed; see [`Settings::follow`].
     pub follow: bool,
     /// See [`Settings::stopwatch`].
     pub stopwatch: Option<fn() -> u64>,
+}
+
+/// What dies in an experiment.
+#[derive(Clone, Copy, Debug)]
+pub enum Death {
+    /// The process of this rank. The agent of its host holds what it has left.
+    Process(Rank),
+    /// The host of this rank, with its agent, and with the master if it is the host of rank 0. Connections
+    /// to it break at once.
+    Host(Rank),
 }
 
 /// Who receives the results of an experiment.
@@ -103,6 +113,8 @@ impl Experiment {
         settings.policy = self.policy;
         settings.follow = self.follow;
         settings.stopwatch = self.stopwatch;
+        // As long as nothing dies, they say nothing but that they live.
+        settings.agents = self.death.is_some();
         let mut world = World::new(settings);
         while world.met().len() < self.ranks as usize && world.step() {}
         let kind = BodyKind::Array {
@@ -128,8 +140,10 @@ impl Experiment {
                 world.call(after, Call { rank, name: name(number), sequence: 0, spec, inline });
             }
         }
-        if let Some((rank, after)) = self.death {
-            world.kill(after, rank);
+        match self.death {
+            None => {}
+            Some((Death::Process(rank), after)) => world.kill(after, rank),
+            Some((Death::Host(rank), after)) => world.end_host_of(after, rank),
         }
         world
     }

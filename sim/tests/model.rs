@@ -8,7 +8,7 @@ use everfold_protocol::{Rank, spec::Protection};
 use everfold_sim::{
     Step,
     collective::{self, Algorithm, Arrivals},
-    experiment::{Experiment, Receivers},
+    experiment::{Death, Experiment, Receivers},
     model::{Cluster, Interference, Link, Preset, Topology},
 };
 
@@ -141,11 +141,11 @@ fn a_seed_describes_an_experiment_completely() {
 fn whoever_dies_late_is_survived_and_short_reductions_make_no_copies() {
     let long = Experiment {
         follow: true,
-        death: Some((Rank(1), Duration::from_millis(70))),
+        death: Some((Death::Host(Rank(1)), Duration::from_millis(70))),
         ..Experiment::new(6, 64 << 20, Cluster::new(Preset::TenGbe.link()))
     };
     assert!(long.run().time().is_some(), "its contribution was copied after 25 ms");
-    let early = Experiment { death: Some((Rank(1), Duration::from_micros(10))), ..long.clone() };
+    let early = Experiment { death: Some((Death::Host(Rank(1)), Duration::from_micros(10))), ..long.clone() };
     assert_eq!(early.run().time(), None, "nobody had read it");
 
     let short = Experiment::new(6, 256 << 10, Cluster::new(Preset::TenGbe.link()));

@@ -168,8 +168,9 @@ impl Plan {
             if faults <= victims { Ok(()) } else { Err(PlanError { what, faults, victims }) }
         };
         check("ranks", count(&[Kind::Kill, Kind::Fail, Kind::Stop, Kind::Slow]), self.victims.len())?;
-        check("hosts", count(&[Kind::Cut]), self.hosts().len())?;
-        check("hosts", count(&[Kind::Lose]), self.losable())
+        // A host that is cut off might be the only one that may be lost.
+        let hosts = if self.kinds.contains(&Kind::Lose) { self.losable() } else { self.hosts().len() };
+        check("hosts", count(&[Kind::Cut, Kind::Lose]), hosts)
     }
 
     /// The hosts of which every rank may be hit.
@@ -201,9 +202,7 @@ impl Plan {
                 Kind::Kill => Action::Kill { rank: victims.pop()? },
                 Kind::Lose => {
                     let at = hosts.iter().rposition(|host| *host != Host(0))?;
-                    let host = hosts.remove(at);
-                    victims.retain(|rank| self.layout.host(*rank) != host);
-                    Action::Lose { host }
+                    Action::Lose { host: hosts.remove(at) }
                 }
                 Kind::Fail => {
                     let way = Failing::ALL[rng.random_range(0..Failing::ALL.len())];

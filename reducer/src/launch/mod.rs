@@ -164,7 +164,7 @@ impl Session {
     /// to the hard one, up to 65 536, and so for processes that this one starts.
     ///
     /// # Errors
-    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, rank 0 cannot listen there, or
+    /// [`LaunchError`] if the configuration or the rendezvous makes no sense, the agent of rank 0 cannot listen there, or
     /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {

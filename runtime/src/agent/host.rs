@@ -10,7 +10,7 @@ use std::{
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
     },
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -40,7 +40,7 @@ use crate::{
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
     transport::{
-        control::{Address, Listener, connect, connect_until},
+        control::{Address, Listener, connect_until},
         handshake::{self, HandshakeError, Key, Purpose},
         line::{Inlet, Outlet, register},
         lobby::{self, Lobby},
@@ -198,6 +198,8 @@ struct Host {
     input: mpsc::UnboundedSender<Input>,
     /// The process that is being taken in.
     caller: Option<Box<Caller>>,
+    /// How long a process may be silent in this job, as the processes say that have come.
+    silence_max: Duration,
     /// At which ports the memory of this host is served, by the address that somebody has asked for.
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
@@ -213,6 +215,7 @@ impl Host {
             remains: Arc::default(),
             input,
             caller: None,
+            silence_max: Limits::default().silence_max(),
             ports: BTreeMap::new(),
             to_master: None,
             master: None,
@@ -225,7 +228,8 @@ impl Host {
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
         let mut waits = !self.config.is_parent;
-        while !self.machine.is_done() {
+        let mut is_finished = false;
+        while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
                 input = inputs.recv() => input,
                 () = &mut alone, if waits => {
@@ -234,14 +238,15 @@ impl Host {
                 }
             };
             match input {
-                None | Some(Input::Finish) => break,
+                None | Some(Input::Finish) => is_finished = true,
                 Some(input) => self.take(input).await,
             }
         }
         accepting.abort();
         // Those who were refused are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
-        if let Some((master, _)) = self.master.take() {
+        // Ranks of other hosts may need it yet, though nobody does here.
+        if let Some((master, _)) = self.master.as_ref().filter(|_| is_finished) {
             master.abandon();
         }
     }
@@ -250,6 +255,7 @@ impl Host {
         match input {
             Input::Hailed(caller) => {
                 let process = caller.process;
+                self.silence_max = caller.hail.policy.limits.silence_max();
                 self.caller = Some(caller);
                 self.handle(Event::Hailed(process));
             }
@@ -348,9 +354,9 @@ impl Host {
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        tokio::spawn(serve(listener, self.config.clone(), self.remains.clone()));
+        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, self.remains.clone()));
         if self.ports.is_empty() {
-            tokio::spawn(attend_master(self.id, self.config.clone(), self.input.clone()));
+            tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
         }
         self.ports.insert(ip, address.port());
         Ok(address.port())
@@ -469,7 +475,7 @@ async fn serve_rank(
 }
 
 /// Serves what processes of this host have left.
-async fn serve(listener: Listener, config: Arc<AgentConfig>, remains: Arc<Remains>) {
+async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, remains: Arc<Remains>) {
     let lobby = Lobby::for_job(RANKS_EXPECTED);
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
@@ -482,7 +488,11 @@ async fn serve(listener: Listener, config: Arc<AgentConfig>, remains: Arc<Remain
             let Purpose::Remains(process) = hello.purpose else {
                 return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "a connection was led astray");
             };
-            if let Err(error) = tcp::serve(stream, seals, remains.of(process)).await {
+            let served = async {
+                stream.bound_silence(silence_max)?;
+                tcp::serve(stream, seals, remains.of(process)).await
+            };
+            if let Err(error) = served.await {
                 tracing::debug!(%error, "dropped a connection");
             }
         });
@@ -490,8 +500,13 @@ async fn serve(listener: Listener, config: Arc<AgentConfig>, remains: Arc<Remain
 }
 
 /// Finds the master, and hears it until it says nothing more.
-async fn attend_master(id: AgentId, config: Arc<AgentConfig>, input: mpsc::UnboundedSender<Input>) {
-    if let Err(error) = hear_master(id, &config, &input).await {
+async fn attend_master(
+    id: AgentId,
+    config: Arc<AgentConfig>,
+    silence_max: Duration,
+    input: mpsc::UnboundedSender<Input>,
+) {
+    if let Err(error) = hear_master(id, &config, silence_max, &input).await {
         tracing::debug!(%error, "no connection to the master");
     }
     let _ = input.send(Input::Event(Event::MasterLost));
@@ -500,21 +515,15 @@ async fn attend_master(id: AgentId, config: Arc<AgentConfig>, input: mpsc::Unbou
 async fn hear_master(
     id: AgentId,
     config: &AgentConfig,
+    silence_max: Duration,
     input: &mpsc::UnboundedSender<Input>,
 ) -> Result<(), HandshakeError> {
     let AgentConfig { rendezvous, key, job, .. } = config;
-    let first = connect_until(rendezvous, Instant::now() + PATIENCE).await?;
-    let first = Mutex::new(Some(first));
-    let knock = || {
-        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        async move {
-            match first {
-                Some(first) => Ok(first),
-                None => connect(rendezvous).await,
-            }
-        }
-    };
+    let deadline = Instant::now() + PATIENCE;
+    let knock = || connect_until(rendezvous, deadline);
     let (stream, seals) = lobby::knock(knock, key, *job, MASTER, Purpose::Agent(id)).await?;
+    // A master whose host has vanished does not say so.
+    stream.bound_silence(silence_max)?;
     let socket = Arc::new(stream.into_socket()?);
     let inlet = Inlet::new(socket.clone(), seals.inward);
     let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward)));

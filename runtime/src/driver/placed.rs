@@ -15,7 +15,7 @@ use everfold_worker::participant::Participant;
 use crate::{
     body::Body,
     call::{Answer, Call},
-    executor::Share,
+    executor::{Prospects, Share},
     memory::board::{SharedWords, now},
     placing::{self, Placed},
 };
@@ -99,7 +99,7 @@ impl Driver {
             body,
             &self.windows,
             &limits,
-            (false, false),
+            Prospects::default(),
         ) {
             Err(error) => {
                 answer(to, Err(error.into()));

@@ -197,10 +197,17 @@ pub enum ShareError {
     },
 }
 
+/// What is in store for a share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prospects {
+    /// Peers read it from other hosts. Beside that it costs little to copy it where it outlives this process.
+    pub apart: bool,
+    /// It may have to be [renewed](Share::renew).
+    pub may_come_back: bool,
+}
+
 impl Share {
-    /// Makes `body` this rank's original: readable for peers unless this rank is the root. `may_come_back`:
-    /// it may have to be [renewed](Self::renew). `apart`: others read it from other hosts, so that it costs
-    /// little beside that to copy it where it outlives this process.
+    /// Makes `body` this rank's original: readable for peers unless this rank is the root.
     ///
     /// # Errors
     /// The body cannot be encoded, or no window is free.
@@ -210,7 +217,7 @@ impl Share {
         body: Body,
         windows: &Arc<Windows>,
         limits: &Limits,
-        (apart, may_come_back): (bool, bool),
+        Prospects { apart, may_come_back }: Prospects,
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
         let inline_bytes_max = limits.inline_bytes_max;

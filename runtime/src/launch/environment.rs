@@ -2,7 +2,7 @@
 //!
 //! | variable | holds | if it is not set |
 //! |---|---|---|
-//! | `EVERFOLD_RENDEZVOUS` | where rank 0 listens: `tcp:HOST:PORT`, or `unix:@NAME` on one machine | started alone |
+//! | `EVERFOLD_RENDEZVOUS` | where the master listens, on the host of rank 0: `tcp:HOST:PORT`, or `unix:@NAME` on one machine | started alone |
 //! | `EVERFOLD_RANK` | this process, from 0 | the launcher's variable |
 //! | `EVERFOLD_SIZE` | number of processes | the launcher's variable |
 //! | `EVERFOLD_JOB` | number of the job, hexadecimal | 0, if a foreign launcher gave the rank |
@@ -83,7 +83,7 @@ pub struct Environment {
     pub job: JobId,
     /// What only the processes of this job know.
     pub secret: Secret,
-    /// Where rank 0 listens. Not yet checked for being an address.
+    /// Where the master listens, on the host of rank 0. Not yet checked for being an address.
     pub rendezvous: String,
     /// How the processes are to reach each other.
     pub transport: Transport,

@@ -362,7 +362,7 @@ fn die_with(supervisor: Pid) -> io::Result<()> {
     if getppid() == supervisor { Ok(()) } else { Err(Errno::ESRCH.into()) }
 }
 
-/// A port that is nobody else's as long as the socket lives. It does not listen, so rank 0 can: with
+/// A port that is nobody else's as long as the socket lives. It does not listen, so the master can: with
 /// `SO_REUSEPORT`.
 fn reserve_port() -> io::Result<(TcpSocket, u16)> {
     let socket = TcpSocket::new_v4()?;

@@ -111,7 +111,7 @@ impl Facts {
     }
 }
 
-/// The process that hosts the master.
+/// Where the master lives.
 fn master(settings: &Settings) -> Place {
     Place::Agent(settings.master_host())
 }

@@ -71,6 +71,12 @@ impl World {
         self.schedule(self.now() + after, Happening::LoseHost(host));
     }
 
+    /// Kills the agent of a rank's host `after` now, and with it all ranks there; see
+    /// [`end_agent_of`](Self::end_agent_of).
+    pub fn end_host_of(&mut self, after: Duration, rank: Rank) {
+        self.end_agent_of(after, self.settings.host(rank));
+    }
+
     /// Kills the agent of a host `after` now, and with it all ranks there; their connections break. With the
     /// host of rank 0 the master is gone.
     pub fn end_agent_of(&mut self, after: Duration, host: u64) {

@@ -4,7 +4,11 @@ use std::{cmp::Reverse, time::Duration};
 
 use everfold::Protection;
 use everfold_lab::sim::{figure::Point, parallel};
-use everfold_sim::{collective::Arrivals, experiment::Experiment, model::Failures};
+use everfold_sim::{
+    collective::Arrivals,
+    experiment::{Death, Experiment},
+    model::Failures,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -216,7 +220,7 @@ impl Inquiry<'_> {
         let mut experiment = Experiment::new(question.ranks, bytes, question.cluster());
         experiment.arrivals = Arrivals { after, reductions: 1 };
         experiment.protection = run.protection;
-        experiment.death = moment.map(|moment| (victim, moment));
+        experiment.death = moment.map(|moment| (Death::Host(victim), moment));
         experiment.seed = random.random();
         let measured = experiment.run();
         Ran { time: measured.time(), events: measured.events }

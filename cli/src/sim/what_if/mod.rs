@@ -58,10 +58,11 @@ A question is a file such as this; all but the first two lines have these defaul
   # core_us = 1.0                # added to the latency between racks
 
 T is the mean of runs without failures. P is the probability that any of the nodes fails during T, which begins
-at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of a rank drawn
-from all, at a moment drawn from T. Rank 0 is among them; it receives the results and hosts the master, so that its
-death loses everything. \"lost\" is told with 95 % intervals: they are the wider, the fewer deaths were simulated.
-Long bodies take long to simulate and get fewer deaths, unless --deaths says how many.";
+at any moment, or right after a failure. The failures of the job are drawn. Deaths are simulated: of the node of a rank
+drawn from all, at a moment drawn from T. The node of rank 0 is among them; rank 0 receives the results and the
+master lives there, so that its death loses everything. \"lost\" is told with 95 % intervals: they are the wider,
+the fewer deaths were simulated. Long bodies take long to simulate and get fewer deaths, unless --deaths says how
+many.";
 
 /// Tell what reductions would take and risk in a cluster that a file describes.
 ///
