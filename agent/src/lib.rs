@@ -23,12 +23,13 @@ use everfold_protocol::{
     ProcessId, Rank,
     message::{Ending, FromAgent, ToAgent},
 };
+use serde::Serialize;
 
 /// The rank whose agent hosts the master.
 pub const FIRST_RANK: Rank = Rank(0);
 
 /// Something happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// A process of this host wants its memory held.
     Hailed(ProcessId),

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use everfold_protocol::ProcessId;
+use everfold_agent::{Action, Agent as Machine, Event};
+use everfold_protocol::{ProcessId, message::FromAgent};
 
 use crate::{events::Happening, faults::Reach};
 
@@ -11,12 +12,11 @@ use crate::{events::Happening, faults::Reach};
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub standing: Standing,
-    /// Processes that it has seen end before it has joined; nothing once it has.
-    pub early: Option<Vec<ProcessId>>,
     /// What waits until it thaws, if it is frozen.
     pub frozen: Option<Vec<Happening>>,
-    /// Whose memory nobody needs any more.
-    forgotten: BTreeSet<ProcessId>,
+    machine: Machine,
+    /// Whose memory it holds.
+    held: BTreeSet<ProcessId>,
 }
 
 /// Where an agent stands.
@@ -31,9 +31,12 @@ pub(crate) enum Standing {
 }
 
 impl Agent {
-    /// An agent that is about to join.
-    pub fn new() -> Self {
-        Self { standing: Standing::Lives, early: Some(Vec::new()), frozen: None, forgotten: BTreeSet::new() }
+    /// An agent to whom these processes have come.
+    pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
+        let (standing, machine) = (Standing::Lives, Machine::new(false));
+        let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new() };
+        processes.for_each(|process| drop(agent.hear(Event::Hailed(process))));
+        agent
     }
 
     /// Whether it lives.
@@ -41,9 +44,26 @@ impl Agent {
         self.standing == Standing::Lives
     }
 
-    /// Gives the memory of a process back.
-    pub fn forget(&mut self, process: ProcessId) {
-        self.forgotten.insert(process);
+    /// Whether it has nothing left to do.
+    pub fn is_done(&self) -> bool {
+        self.machine.is_done()
+    }
+
+    /// Takes in an event. Returns what it tells the master.
+    pub fn hear(&mut self, event: Event) -> Vec<FromAgent> {
+        self.machine.handle(event);
+        let mut told = Vec::new();
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::HostMaster(process) => self.machine.handle(Event::MasterStarted(process)),
+                Action::Welcome(process) => drop(self.held.insert(process)),
+                Action::Release(process) => drop(self.held.remove(&process)),
+                Action::Tell(message) => told.push(message),
+                Action::Refuse(process) => panic!("every process comes once, {process} too"),
+                Action::Done => {}
+            }
+        }
+        told
     }
 
     /// Whether it shows what a process has left.
@@ -52,8 +72,9 @@ impl Agent {
             Standing::Ended => Reach::Never,
             Standing::Vanished => Reach::Later,
             Standing::Lives if self.frozen.is_some() => Reach::Later,
-            Standing::Lives if self.forgotten.contains(&process) => Reach::Gone,
-            Standing::Lives => Reach::Now,
+            Standing::Lives if self.is_done() => Reach::Never,
+            Standing::Lives if self.held.contains(&process) => Reach::Now,
+            Standing::Lives => Reach::Gone,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Brings messages and work to where they go, as late as the timing says.
 
+use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
     ProcessId, Rank,
-    message::{FromAgent, Header, Task, ToAgent, ToMaster, ToWorker},
+    message::{FromAgent, Header, Task, ToMaster, ToWorker},
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -54,10 +55,10 @@ impl Courier {
         agenda.schedule(at, Happening::FromAgent(host, said));
     }
 
-    /// The master sends a message to the agent of a host.
-    pub fn tell_agent(&mut self, agenda: &mut Agenda, host: u64, said: ToAgent) {
+    /// What comes from the master reaches the agent of a host.
+    pub fn tell_agent(&mut self, agenda: &mut Agenda, host: u64, event: AgentEvent) {
         let at = self.timing.tell_agent(agenda.now(), &mut self.random, host);
-        agenda.schedule(at, Happening::ToAgent(host, said));
+        agenda.schedule(at, Happening::AtAgent(host, event));
     }
 
     /// The master loses its connection to the agent of a host.

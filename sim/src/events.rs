@@ -1,5 +1,6 @@
 //! What happens in a world.
 
+use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, ReductionSpec,
     message::{FromAgent, Task, ToAgent, ToMaster, ToWorker},
@@ -85,12 +86,8 @@ pub(crate) enum Happening {
     Thaw(Place),
     /// What the agent of this host says reaches the master.
     FromAgent(u64, FromAgent),
-    /// What the master says reaches the agent of this host.
-    ToAgent(u64, ToAgent),
-    /// The agent of this host joins.
-    JoinAgent(u64),
-    /// The agent of a host sees that a process there has ended.
-    SeeEnd(ProcessId, u64),
+    /// The agent of this host takes something in.
+    AtAgent(u64, AgentEvent),
     /// The master sees its connection to the agent of this host break.
     AgentLost(u64),
     Cut(Box<Cut>),
@@ -130,7 +127,7 @@ impl Happening {
             Self::ToMaster(.., message) => matches!(**message, ToMaster::Pong { .. }),
             Self::ToWorker(.., message) => matches!(**message, ToWorker::Ping { .. }),
             Self::FromAgent(_, said) => matches!(said, FromAgent::Pong { .. }),
-            Self::ToAgent(_, said) => matches!(said, ToAgent::Ping { .. }),
+            Self::AtAgent(_, event) => matches!(event, AgentEvent::Master(ToAgent::Ping { .. })),
             _ => false,
         }
     }
@@ -151,9 +148,7 @@ impl Happening {
                 Some(Place::Master)
             }
             Self::Timeout | Self::Look | Self::Turn => Some(Place::Master),
-            Self::ToAgent(host, _) | Self::SeeEnd(_, host) | Self::JoinAgent(host) => {
-                Some(Place::Agent(*host))
-            }
+            Self::AtAgent(host, _) => Some(Place::Agent(*host)),
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
             Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
@@ -168,7 +163,9 @@ impl Happening {
             Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((at(from.rank), Place::Master)),
             Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((Place::Master, at(to.rank))),
             Self::FromAgent(host, _) | Self::AgentLost(host) => Some((Place::Agent(*host), Place::Master)),
-            Self::ToAgent(host, _) => Some((Place::Master, Place::Agent(*host))),
+            Self::AtAgent(host, AgentEvent::Master(_) | AgentEvent::MasterLost) => {
+                Some((Place::Master, Place::Agent(*host)))
+            }
             Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => Some((at(from.rank), at(*to))),
             _ => None,
         }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use everfold_agent::Event as AgentEvent;
 use everfold_master::Notice;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
@@ -172,11 +173,7 @@ impl Teller {
             Happening::FromAgent(host, said) => {
                 (MASTER.to_owned(), format!("hears agent {host}: {}", from_agent(said)))
             }
-            Happening::ToAgent(host, said) => (agent(*host), format!("hears: {}", to_agent(*said))),
-            Happening::JoinAgent(host) => (agent(*host), "joins".to_owned()),
-            Happening::SeeEnd(process, host) => {
-                (agent(*host), format!("sees the process of rank {} end", process.rank))
-            }
+            Happening::AtAgent(host, event) => (agent(*host), at_agent(event)),
             Happening::AgentLost(host) => {
                 (MASTER.to_owned(), format!("sees the connection of agent {host} break"))
             }
@@ -350,11 +347,23 @@ fn from_agent(said: &FromAgent) -> String {
     }
 }
 
-fn to_agent(said: ToAgent) -> String {
-    match said {
-        ToAgent::Ping { number } => format!("ping {number}"),
-        ToAgent::Forget { process } => format!("forget rank {}'s memory", process.rank),
-        ToAgent::Farewell => "farewell".to_owned(),
+fn at_agent(event: &AgentEvent) -> String {
+    match event {
+        AgentEvent::Hailed(process) => format!("is hailed by rank {}", process.rank),
+        AgentEvent::MasterStarted(_) => "runs the master".to_owned(),
+        AgentEvent::MasterFailed => "cannot run the master".to_owned(),
+        AgentEvent::HungUp(process) => format!("sees rank {} hang up", process.rank),
+        AgentEvent::Ended(process, ending) => {
+            format!("sees the process of rank {} end: {ending}", process.rank)
+        }
+        AgentEvent::MasterFound => "joins".to_owned(),
+        AgentEvent::Master(ToAgent::Ping { number }) => format!("hears: ping {number}"),
+        AgentEvent::Master(ToAgent::Forget { process }) => {
+            format!("hears: forget rank {}'s memory", process.rank)
+        }
+        AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
+        AgentEvent::MasterLost => "loses the master".to_owned(),
+        AgentEvent::Alone => "expects nobody any more".to_owned(),
     }
 }
 

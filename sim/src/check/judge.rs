@@ -417,6 +417,9 @@ impl<'a> Judgement<'a> {
                 return Err(Violation::new(OPEN, format!("rank {rank} still serves {id:?}")));
             }
         }
+        if let Some(host) = world.needless_agents().next() {
+            return Err(Violation::new(LEAVE, format!("the agent of host {host} has not gone")));
+        }
         if self.suspects.master_is_dead() {
             return Ok(());
         }

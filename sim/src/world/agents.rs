@@ -2,24 +2,19 @@
 
 use std::time::Duration;
 
-use everfold_protocol::{
-    ProcessId,
-    message::{Ending, FromAgent, ToAgent},
-};
+use everfold_agent::Event;
+use everfold_protocol::{ProcessId, message::Ending};
 
 use rand::Rng;
 
 use super::World;
 use crate::{
-    agent::Standing,
+    agent::{Agent, Standing},
     events::{Happening, Place},
 };
 
-/// How the system ends what a schedule kills.
-const KILLED: Ending = Ending::Signal(9);
-
 impl World {
-    /// Lets all agents join.
+    /// Lets all agents find the master.
     pub(super) fn join_agents(&mut self) {
         if !self.settings.agents {
             return;
@@ -30,47 +25,33 @@ impl World {
                 true => most,
                 false => self.courier.random().random_range(Duration::ZERO..most),
             };
-            self.schedule(self.now() + wait, Happening::JoinAgent(host));
+            self.schedule(self.now() + wait, Happening::AtAgent(host, Event::MasterFound));
         }
     }
 
-    /// Lets an agent join.
-    pub(super) fn join_agent(&mut self, host: u64) {
+    /// Lets an agent take in an event.
+    pub(super) fn tell_agent(&mut self, host: u64, event: Event) {
         let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        let early = agent.early.take().unwrap_or_default();
-        self.courier.agent_tells(&mut self.agenda, host, FromAgent::Join);
-        early.into_iter().for_each(|process| self.see_end(host, process));
-    }
-
-    /// Lets an agent hear what the master says.
-    pub(super) fn tell_agent(&mut self, host: u64, said: ToAgent) {
-        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        match said {
-            ToAgent::Ping { number } => {
-                self.courier.agent_tells(&mut self.agenda, host, FromAgent::Pong { number });
-            }
-            ToAgent::Forget { process } => agent.forget(process),
-            ToAgent::Farewell => {}
+        let is_over = event == Event::MasterFound && (self.driver.is_done() || self.driver.is_lost());
+        let event = if is_over { Event::MasterLost } else { event };
+        for message in agent.hear(event) {
+            self.courier.agent_tells(&mut self.agenda, host, message);
         }
     }
 
-    /// Lets the agent of a process see that this has ended, or is about to.
-    pub(super) fn show_end(&mut self, process: ProcessId) {
-        let host = self.settings.host(process.rank);
+    /// Lets the agent of a process see that this is connected no longer. It may live on.
+    pub(super) fn show_hang_up(&mut self, process: ProcessId) {
+        self.show_agent_of(process, Event::HungUp(process));
+    }
+
+    /// Lets the agent of a process see that this has ended.
+    pub(super) fn show_end(&mut self, process: ProcessId, ending: Ending) {
+        self.show_agent_of(process, Event::Ended(process, ending));
+    }
+
+    fn show_agent_of(&mut self, process: ProcessId, event: Event) {
         if self.settings.agents {
-            self.schedule(self.now(), Happening::SeeEnd(process, host));
-        }
-    }
-
-    /// Lets an agent tell the master of a process that has ended.
-    pub(super) fn see_end(&mut self, host: u64, process: ProcessId) {
-        let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        if let Some(early) = &mut agent.early {
-            early.push(process);
-        } else {
-            let has_left = self.process(process.rank).worker.is_some();
-            let ending = if has_left { Ending::Code(0) } else { KILLED };
-            self.courier.agent_tells(&mut self.agenda, host, FromAgent::Ended { process, ending });
+            self.schedule(self.now(), Happening::AtAgent(self.settings.host(process.rank), event));
         }
     }
 
@@ -87,8 +68,32 @@ impl World {
         }
         match standing {
             Standing::Ended if is_masters => self.lose_master(),
+            Standing::Vanished if is_masters && self.settings.agents => {
+                // They wait in vain for a word of it.
+                let given_up = now + self.settings.policy.limits.silence_max();
+                for host in self.agents.keys() {
+                    self.agenda.schedule(given_up, Happening::AtAgent(*host, Event::MasterLost));
+                }
+            }
             Standing::Ended if self.settings.agents => self.courier.lose_agent(&mut self.agenda, host),
             _ => {}
         }
+    }
+
+    /// Lets all agents see that their connection to the master breaks.
+    pub(super) fn hang_up_agents(&mut self) {
+        for host in self.agents.keys().filter(|_| self.settings.agents) {
+            self.courier.tell_agent(&mut self.agenda, *host, Event::MasterLost);
+        }
+    }
+
+    /// Hosts whose agents go on although all of their ranks have hung up.
+    pub(crate) fn needless_agents(&self) -> impl Iterator<Item = u64> {
+        let has_hung_up = |rank| self.process(rank).worker.is_none() || self.closed.contains(&rank);
+        let goes_on = |agent: &Agent| self.settings.agents && agent.lives() && !agent.is_done();
+        let is_needless = move |(host, agent): &(&u64, &Agent)| {
+            goes_on(agent) && self.settings.ranks_on(**host).all(has_hung_up)
+        };
+        self.agents.iter().filter(is_needless).map(|(host, _)| *host)
     }
 }

@@ -1,12 +1,15 @@
 //! How processes end, stop and go on.
 
-use everfold_protocol::ProcessId;
+use everfold_protocol::{ProcessId, message::Ending};
 
 use super::World;
 use crate::{
     agent::Standing,
     events::{Happening, Place},
 };
+
+/// How the system ends what a schedule kills.
+const KILLED: Ending = Ending::Signal(9);
 
 impl World {
     /// Lets a process die.
@@ -15,8 +18,9 @@ impl World {
         self.hang_up_reads(process);
         // What it had sent still arrives, and then the end of the connection.
         self.hang_up(process);
+        self.show_hang_up(process);
         if !self.process(process.rank).lives_on {
-            self.show_end(process);
+            self.show_end(process, KILLED);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The master: what it hears, and what it does.
 
+use everfold_agent::Event as AgentEvent;
 use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
     AgentId, ProcessId, Rank,
@@ -94,17 +95,23 @@ impl World {
                     self.courier.tell_worker(&mut self.agenda, to, &header, message);
                 }
                 master::Action::SendAgent { to, message } => {
-                    self.courier.tell_agent(&mut self.agenda, to.0, message);
+                    self.courier.tell_agent(&mut self.agenda, to.0, AgentEvent::Master(message));
                 }
                 // It is given up.
-                master::Action::DisconnectAgent(agent) => self.facts.lose_host(self.agenda.now(), agent.0),
+                master::Action::DisconnectAgent(agent) => {
+                    self.facts.lose_host(self.agenda.now(), agent.0);
+                    self.courier.tell_agent(&mut self.agenda, agent.0, AgentEvent::MasterLost);
+                }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 master::Action::Disconnect(_) => {}
                 master::Action::Notice(notice) => {
                     self.hear_notice(notice);
                     self.run_coordinator();
                 }
-                master::Action::Done => self.driver.finish(),
+                master::Action::Done => {
+                    self.driver.finish();
+                    self.hang_up_agents();
+                }
             }
         }
         if let Some(due) = self.driver.poll_due() {
@@ -117,5 +124,6 @@ impl World {
         for rank in (0..self.settings.ranks).map(Rank) {
             self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
         }
+        self.hang_up_agents();
     }
 }

@@ -43,7 +43,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everfold_master::Notice;
 use everfold_protocol::{
-    Path, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     board::PATIENCE,
     message::{Header, MASTER, Peer},
     watch::INTERVALS_MOST,
@@ -133,8 +133,6 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
         let ranks = (0..settings.ranks).map(Rank);
-        let with_agent = ranks.clone().filter(|rank| settings.agents || rank.0 == 0);
-        let hosts = with_agent.map(|rank| settings.host(rank));
         let (shared, board) = Shared::new(&settings).unzip();
         let mut world = Self {
             agenda: Agenda::new(quiet),
@@ -142,7 +140,7 @@ impl World {
             driver: MasterDriver::new(Timestamp::ZERO, &settings, board.clone()),
             shared,
             processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
-            agents: hosts.map(|host| (host, Agent::new())).collect(),
+            agents: agents(&settings),
             frozen: 0,
             outages: Outages::new(&settings),
             inbox: Inbox::default(),
@@ -300,9 +298,7 @@ impl World {
             Happening::LoseHost(host) => self.lost_host(host),
             Happening::Break(process) => self.break_connection(process),
             Happening::EndHost(host) => self.end_host(host),
-            Happening::ToAgent(host, said) => self.tell_agent(host, said),
-            Happening::JoinAgent(host) => self.join_agent(host),
-            Happening::SeeEnd(process, host) => self.see_end(host, process),
+            Happening::AtAgent(host, event) => self.tell_agent(host, event),
             Happening::Cut(cut) => {
                 self.facts.cut(self.agenda.now(), (*cut).clone());
                 self.outages.cut(*cut);
@@ -353,4 +349,11 @@ impl World {
             }
         }
     }
+}
+
+/// The agents of all hosts to whom their ranks have come; where there are none, what the master is in.
+fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
+    let of = |host| settings.ranks_on(host).filter(|_| settings.agents).map(ProcessId::first);
+    let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
+    ranks.map(|rank| settings.host(rank)).map(|host| (host, Agent::of(of(host)))).collect()
 }

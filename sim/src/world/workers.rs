@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
-    message::{Contribution, Header, ToMaster},
+    message::{Contribution, Ending, Header, ToMaster},
 };
 use everfold_worker::machine::{Action, Collecting, Event, Gone};
 
@@ -130,9 +130,10 @@ impl World {
                 self.closed.push(rank);
                 self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);
+                self.show_hang_up(id);
                 match gone {
                     // It has nothing more to do.
-                    Gone::Left => self.show_end(id),
+                    Gone::Left => self.show_end(id, Ending::Code(0)),
                     Gone::MasterLost | Gone::Fenced => self.hang_up(id),
                 }
             }
