@@ -41,6 +41,9 @@ pub enum Event {
     HungUp(ProcessId),
     /// A process of this host has ended.
     Ended(ProcessId, Ending),
+    /// The master is looked for: [`MasterFound`](Self::MasterFound) or [`MasterLost`](Self::MasterLost)
+    /// follows.
+    MasterSought,
     /// The way to the master is open.
     MasterFound,
     /// The master said something.
@@ -97,8 +100,10 @@ enum Held {
 /// The way to the master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Way {
+    /// Nobody has asked for it.
     #[default]
     Unknown,
+    Sought,
     Open,
     Closed,
 }
@@ -125,6 +130,11 @@ impl Agent {
                 }
             }
             Event::Ended(process, ending) => self.end(process, ending),
+            Event::MasterSought => {
+                if self.master == Way::Unknown {
+                    self.master = Way::Sought;
+                }
+            }
             Event::MasterFound => {
                 self.master = Way::Open;
                 self.actions.push_back(Action::Tell(FromAgent::Join));
@@ -179,7 +189,7 @@ impl Agent {
         *held = Held::Ended;
         let ended = FromAgent::Ended { process, ending };
         match self.master {
-            Way::Unknown => self.untold.push(ended),
+            Way::Unknown | Way::Sought => self.untold.push(ended),
             Way::Open => self.actions.push_back(Action::Tell(ended)),
             Way::Closed => {}
         }
@@ -217,9 +227,10 @@ impl Agent {
     fn finish(&mut self) {
         let is_over = match self.master {
             Way::Closed => !self.processes.values().any(|held| *held == Held::Here),
-            // Nobody has found a master who could say when the memory of the dead may go.
+            // No process came so far that others would know of it.
             Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
-            Way::Open => false,
+            // Others may read what the dead have left, and the master says when they do no more.
+            Way::Sought | Way::Open => false,
         };
         if is_over && !self.is_done {
             self.is_done = true;
@@ -276,6 +287,18 @@ mod tests {
         assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
         assert_eq!(after(&mut agent, Event::HungUp(ZERO)), [Action::Done]);
         assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Refuse(ONE)]);
+    }
+
+    #[test]
+    fn a_process_that_dies_before_the_master_is_found_is_not_forgotten() {
+        let mut agent = Agent::new(false);
+        after(&mut agent, Event::Hailed(ONE));
+        assert_eq!(after(&mut agent, Event::MasterSought), []);
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others may know of it");
+        let ended = FromAgent::Ended { process: ONE, ending: Ending::Unknown };
+        let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
+        assert_eq!(after(&mut agent, Event::MasterFound), told);
+        assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
     }
 
     #[test]

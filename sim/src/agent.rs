@@ -36,6 +36,7 @@ impl Agent {
         let (standing, machine) = (Standing::Lives, Machine::new(false));
         let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new() };
         processes.for_each(|process| drop(agent.hear(Event::Hailed(process))));
+        agent.hear(Event::MasterSought);
         agent
     }
 

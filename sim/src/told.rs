@@ -356,6 +356,7 @@ fn at_agent(event: &AgentEvent) -> String {
         AgentEvent::Ended(process, ending) => {
             format!("sees the process of rank {} end: {ending}", process.rank)
         }
+        AgentEvent::MasterSought => "looks for the master".to_owned(),
         AgentEvent::MasterFound => "joins".to_owned(),
         AgentEvent::Master(ToAgent::Ping { number }) => format!("hears: ping {number}"),
         AgentEvent::Master(ToAgent::Forget { process }) => {

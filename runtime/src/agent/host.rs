@@ -356,6 +356,7 @@ impl Host {
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
         tokio::spawn(serve(listener, self.config.clone(), self.silence_max, self.remains.clone()));
         if self.ports.is_empty() {
+            self.handle(Event::MasterSought);
             tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
         }
         self.ports.insert(ip, address.port());
