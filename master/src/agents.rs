@@ -3,9 +3,9 @@
 //! An agent holds the regions of its host's processes. As long as it lives, what lies there can be read,
 //! whatever becomes of the processes. With it all of them are gone.
 
-use alloc::collections::BTreeMap;
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
-use everfold_protocol::{AgentId, Rank};
+use everfold_protocol::{AgentId, Path, Rank};
 
 /// Agents, and who is on whose host.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Agents {
     standings: BTreeMap<AgentId, Standing>,
     /// The agent of each rank that has one.
     of: BTreeMap<Rank, AgentId>,
+    /// What the host of an agent shares with others, as the first of its ranks says that has a label.
+    domains: BTreeMap<AgentId, String>,
 }
 
 /// Where an agent stands that was heard of.
@@ -37,8 +39,11 @@ pub(crate) enum Custody {
 
 impl Agents {
     /// Takes in which agent holds the memory of a rank.
-    pub fn assign(&mut self, rank: Rank, agent: AgentId) {
+    pub fn assign(&mut self, rank: Rank, agent: AgentId, domain: Option<&str>) {
         self.of.insert(rank, agent);
+        if let Some(domain) = domain {
+            self.domains.entry(agent).or_insert_with(|| domain.to_owned());
+        }
     }
 
     /// Takes in that an agent joins. Returns false if it is here already, or was lost before.
@@ -58,6 +63,14 @@ impl Agents {
     /// Whether an agent is gone.
     pub fn is_lost(&self, agent: AgentId) -> bool {
         self.standings.get(&agent) == Some(&Standing::Lost)
+    }
+
+    /// The domain of an agent that is lost, and the ranks there, if it had several hosts and all are lost.
+    pub fn lost_domain(&self, agent: AgentId) -> Option<(String, Path)> {
+        let domain = self.domains.get(&agent)?;
+        let hosts = || self.domains.iter().filter(|(_, other)| *other == domain).map(|(host, _)| *host);
+        let is_lost = hosts().count() > 1 && hosts().all(|host| self.is_lost(host));
+        is_lost.then(|| (domain.clone(), hosts().flat_map(|host| self.ranks(host)).collect()))
     }
 
     /// Those that are here.
@@ -100,8 +113,8 @@ mod tests {
     fn memory_is_held_from_when_the_agent_joins_until_it_is_lost() {
         let mut agents = Agents::default();
         let agent = AgentId(7);
-        agents.assign(Rank(1), agent);
-        agents.assign(Rank(3), agent);
+        agents.assign(Rank(1), agent, None);
+        agents.assign(Rank(3), agent, None);
         let custody = |agents: &Agents| [1, 2].map(|rank| agents.custody(Rank(rank)));
         assert_eq!(custody(&agents), [Custody::Nobody; 2], "it has not joined");
         assert!(agents.join(agent) && !agents.join(agent));
@@ -112,5 +125,19 @@ mod tests {
         assert_eq!(custody(&agents), [Custody::Gone, Custody::Nobody]);
         assert_eq!(agents.ranks(agent).collect::<Vec<_>>(), [Rank(1), Rank(3)]);
         assert!(agents.here().next().is_none() && agents.holder(Rank(1)).is_none());
+    }
+
+    #[test]
+    fn a_domain_is_lost_with_the_last_of_its_hosts() {
+        let mut agents = Agents::default();
+        for (rank, agent, domain) in [(0, 7, "a"), (1, 8, "b"), (2, 9, "b"), (3, 8, "b")] {
+            agents.assign(Rank(rank), AgentId(agent), Some(domain));
+        }
+        assert!(agents.lose(AgentId(8)));
+        assert_eq!(agents.lost_domain(AgentId(8)), None);
+        assert!(agents.lose(AgentId(9)) && agents.lose(AgentId(7)));
+        let ranks = Path::range(1, 4);
+        assert_eq!(agents.lost_domain(AgentId(9)), Some(("b".to_owned(), ranks)));
+        assert_eq!(agents.lost_domain(AgentId(7)), None, "that is a host, and no more");
     }
 }

@@ -44,6 +44,12 @@ impl Desk {
         self.members.agents().here().for_each(|agent| self.outbox.send_agent(agent, message));
     }
 
+    /// Tells everyone who takes part, and the watchers.
+    pub fn tell_all(&mut self, news: News) {
+        self.send_all(&ToWorker::News(news.clone()));
+        self.outbox.notice(Notice::News(news));
+    }
+
     /// Tells the group of a reduction, and the watchers.
     pub fn tell(&mut self, group: &Path, news: News) {
         self.send_each(group, &ToWorker::News(news.clone()));

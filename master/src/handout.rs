@@ -6,13 +6,14 @@
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    vec::Vec,
 };
 use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, Timestamp,
     message::{ByteRange, Data, HalfBody},
-    report::Report,
+    report::{FailureRecord, Report},
 };
 
 use crate::{membership::Membership, queue::Ready, tries::TimeTried};
@@ -47,6 +48,7 @@ pub(crate) struct Handout {
 struct Told {
     survived: Path,
     protected: Path,
+    failures: Vec<FailureRecord>,
 }
 
 /// What a rank could not copy of a result.
@@ -194,10 +196,11 @@ impl Handout {
 
     /// The report of a result: in part, what was told with it first.
     pub fn tell(&mut self, report: Report) -> Report {
-        let Report { survived, protected, .. } = &report;
-        let told = || Told { survived: survived.clone(), protected: protected.clone() };
-        let Told { survived, protected } = self.told.get_or_insert_with(told).clone();
-        Report { survived, protected, ..report }
+        let Report { survived, protected, failures, .. } = &report;
+        let told =
+            || Told { survived: survived.clone(), protected: protected.clone(), failures: failures.clone() };
+        let Told { survived, protected, failures } = self.told.get_or_insert_with(told).clone();
+        Report { survived, protected, failures, ..report }
     }
 
     /// Takes in that no rank that lives has heard a report.

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
     AgentId, Epoch, JobId, Path, ProcessId, Rank,
-    message::{Data, Evidence, Header, Peer},
+    message::{Data, Ending, Evidence, Header, Peer},
     report::Refusal,
 };
 
@@ -144,7 +144,7 @@ impl Membership {
         let rank = peer.process.rank;
         if matches!(self.states.get(rank), None | Some(State::Expected)) {
             self.hosts.insert(rank, Some(peer.host));
-            peer.agent.iter().for_each(|agent| self.agents.assign(rank, agent.id));
+            peer.agent.iter().for_each(|agent| self.agents.assign(rank, agent.id, peer.domain.as_deref()));
             self.states.insert(rank, State::Alive(peer));
             self.open += 1;
         }
@@ -216,6 +216,15 @@ impl Membership {
             Some(State::Failed(evidence)) => Some(*evidence),
             _ => None,
         }
+    }
+
+    /// Takes in how a process has ended whose connection has broken before. Returns what speaks for its death
+    /// from now on. Of one that was silent nothing is read all the same.
+    pub(crate) fn learn_end(&mut self, rank: Rank, ending: Ending) -> Option<Evidence> {
+        let evidence = Evidence::Ended(ending);
+        let is_better = self.evidence(rank) == Some(Evidence::Disconnected);
+        is_better.then(|| drop(self.states.insert(rank, State::Failed(evidence))))?;
+        Some(evidence)
     }
 
     /// Expects no more calls of `rank`.

@@ -10,6 +10,7 @@
 //! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
 //! | [`bracketing`] | which operands meet in the fixed order |
 //! | [`spec`] | what the ranks of one reduction must agree on |
+//! | [`evidence`] | what speaks for the death of a process |
 //! | [`message`] | everything that travels between master and worker |
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
 //! | [`team`] | how a large group is divided among deputies of the master |
@@ -33,6 +34,7 @@ mod atomic {
 pub mod board;
 pub mod bracketing;
 pub mod codec;
+pub mod evidence;
 pub mod frame;
 pub mod id;
 pub mod message;

@@ -9,7 +9,10 @@ use core::{fmt, ops::Range, time::Duration};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use crate::id::ByteRange;
+pub use crate::{
+    evidence::{Ending, Evidence},
+    id::ByteRange,
+};
 use crate::{
     id::{
         AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
@@ -486,30 +489,6 @@ pub enum ToAgent {
     Farewell,
 }
 
-/// How a process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
-    /// It ended with this exit code.
-    Code(i32),
-    /// This signal killed it.
-    Signal(i32),
-    /// The system killed it because memory was short.
-    OutOfMemory,
-    /// It has ended; the agent is not its parent, and does not hear how.
-    Unknown,
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "it ended with exit code {code}"),
-            Self::Signal(signal) => write!(f, "signal {signal} killed it"),
-            Self::OutOfMemory => f.write_str("it was killed, most likely because memory was short"),
-            Self::Unknown => f.write_str("it ended"),
-        }
-    }
-}
-
 /// Make a copy of an original while its owner lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keep {
@@ -523,38 +502,6 @@ pub struct Keep {
     pub how: KeepAs,
 }
 
-/// What spoke for a process's death.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Evidence {
-    /// Its connection broke: the process has ended, or its host has.
-    Disconnected,
-    /// It answered no ping for this long. It may be frozen, cut off, or dead.
-    Silent(Duration),
-    /// Its agent has seen it end.
-    Ended(Ending),
-    /// The agent of its host is gone, and with it the host.
-    HostLost,
-}
-
-impl Evidence {
-    /// Whether what the process has in its region stays as it is from then on. Of one that was only silent
-    /// that is not known, and with its host all is gone.
-    pub fn leaves_memory(self) -> bool {
-        matches!(self, Self::Disconnected | Self::Ended(_))
-    }
-}
-
-impl fmt::Display for Evidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Disconnected => f.write_str("its connection broke"),
-            Self::Silent(time) => write!(f, "it was silent for {time:.1?}"),
-            Self::Ended(ending) => write!(f, "{ending}"),
-            Self::HostLost => f.write_str("its host is lost"),
-        }
-    }
-}
-
 /// Something happened in the job that the application may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -565,6 +512,19 @@ pub enum News {
         rank: Rank,
         /// What spoke for it.
         evidence: Evidence,
+    },
+    /// A host is lost, with all of its processes. Each of them that took part [fails](News::Failed), too.
+    HostLost {
+        /// The ranks that lived there.
+        ranks: Path,
+    },
+    /// All hosts of a domain are lost, one after the other, and there were several: most likely they can only
+    /// not be reached.
+    DomainLost {
+        /// Its label.
+        domain: String,
+        /// The ranks that lived there.
+        ranks: Path,
     },
     /// It is known how a process has ended that was declared failed before.
     Ended {
@@ -605,6 +565,10 @@ impl fmt::Display for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { rank, evidence } => write!(f, "rank {rank} failed: {evidence}"),
+            Self::HostLost { ranks } => write!(f, "the host of ranks {ranks} is lost"),
+            Self::DomainLost { domain, ranks } => {
+                write!(f, "all hosts of domain {domain:?} are lost: those of ranks {ranks}")
+            }
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Recovered { name, ranks, redone } => {
                 write!(f, "reduction {name:?} survived the death of ranks {ranks}; {redone} folds redone")

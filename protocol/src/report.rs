@@ -6,8 +6,8 @@ use core::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    id::ByteRange,
-    id::{Rank, SegmentIndex},
+    evidence::Evidence,
+    id::{ByteRange, Rank, SegmentIndex},
     path::Path,
     spec::Aspect,
 };
@@ -44,7 +44,7 @@ pub struct Report {
     pub arrivals: Vec<(Rank, Duration)>,
     /// Every task in order of completion, if the caller asked for it.
     pub trace: Vec<TaskRecord>,
-    /// Every death that the reduction met, and what was put together again, if the caller asked for a trace.
+    /// Every death that the reduction met and survived, in the order in which the master learned of them.
     pub failures: Vec<FailureRecord>,
 }
 
@@ -83,14 +83,16 @@ pub struct TaskRecord {
     pub end: Duration,
 }
 
-/// A death in the middle of a reduction, for timelines.
+/// A death in the middle of a reduction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureRecord {
     /// Who died.
     pub rank: Rank,
     /// When the master learned it, counted from the first contribution.
     pub at: Duration,
-    /// What no live partial held any more.
+    /// What spoke for it: whether the process has ended, and how, was silent, or went with its host.
+    pub evidence: Evidence,
+    /// What no live partial held any more, if the caller asked for a trace.
     pub restored: Vec<Restored>,
 }
 
@@ -122,7 +124,13 @@ impl fmt::Display for Report {
         }
         if !self.survived.is_empty() {
             let redone = 100.0 * self.fraction_redone();
-            write!(f, "; survived the death of {}, {redone:.1} % of the folds redone", self.survived)?;
+            write!(f, "; survived the death of {}", self.survived)?;
+            for (index, FailureRecord { rank, evidence, .. }) in self.failures.iter().enumerate() {
+                let before = if index == 0 { " (" } else { "; " };
+                write!(f, "{before}{rank}: {evidence}")?;
+            }
+            let end = if self.failures.is_empty() { "" } else { ")" };
+            write!(f, "{end}, {redone:.1} % of the folds redone")?;
         }
         if !self.missing.is_empty() {
             write!(f, "; missing: {}", self.missing)?;
@@ -135,6 +143,7 @@ impl Report {
     /// The report for those who do not receive the result: without what grows with the job, tasks and their
     /// trace.
     pub fn brief(&self) -> Self {
+        let brief = |failure: &FailureRecord| FailureRecord { restored: Vec::new(), ..*failure };
         Self {
             contributors: self.contributors.clone(),
             tasks_per_worker: Vec::new(),
@@ -143,7 +152,7 @@ impl Report {
             protected: self.protected.clone(),
             arrivals: Vec::new(),
             trace: Vec::new(),
-            failures: Vec::new(),
+            failures: self.failures.iter().map(brief).collect(),
             ..*self
         }
     }

@@ -49,7 +49,8 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
     Path, Rank,
-    message::{Evidence, News},
+    evidence::{Ending, Evidence},
+    message::News,
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
     spec::{Aspect, Limits, Order, Protection, ProtectionError},
 };

@@ -36,6 +36,8 @@ pub struct Settings {
     /// Host of each rank; ranks of one host share memory. Empty: each its own. The master is on that of rank
     /// 0.
     pub hosts: Vec<u64>,
+    /// In how many domains the hosts are, in turn; 0 if they have no labels.
+    pub domains: u64,
     /// Whether each host has an agent that holds the memory of its ranks.
     pub agents: bool,
     /// Within which time agents join.
@@ -97,6 +99,7 @@ impl Settings {
         Self {
             ranks,
             hosts: Vec::new(),
+            domains: 0,
             agents: false,
             agents_join: Duration::ZERO,
             board: false,
@@ -134,6 +137,11 @@ impl Settings {
     /// The host of the master.
     pub(crate) fn master_host(&self) -> u64 {
         self.host(Rank(0))
+    }
+
+    /// The label of a host.
+    pub(crate) fn domain(&self, host: u64) -> Option<String> {
+        host.checked_rem(self.domains).map(|number| format!("domain {number}"))
     }
 
     /// The ranks on a host.

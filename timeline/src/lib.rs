@@ -68,6 +68,8 @@ struct Bar {
 struct Death {
     rank: u32,
     at_ms: f64,
+    /// What spoke for it.
+    why: String,
     /// By their holder, the paths of the copies that took the place of what was lost.
     copies: BTreeMap<u32, Vec<Copied>>,
 }
@@ -148,7 +150,8 @@ impl Death {
                 None => of_holder.push(Copied { path: path.clone(), segments: 1 }),
             }
         }
-        Self { rank: failure.rank.0, at_ms: ms(failure.at), copies }
+        let why = failure.evidence.to_string();
+        Self { rank: failure.rank.0, at_ms: ms(failure.at), why, copies }
     }
 }
 
@@ -158,7 +161,7 @@ fn ms(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use everfold_protocol::{SegmentIndex, message::ByteRange, report::Restored};
+    use everfold_protocol::{SegmentIndex, evidence::Evidence, message::ByteRange, report::Restored};
 
     use super::*;
 
@@ -194,7 +197,12 @@ mod tests {
                 task(0, 0, path([0, 1]), (2, path([2])), 9),
                 task(0, 7, path([0]), (1, path([1])), 9),
             ],
-            failures: vec![FailureRecord { rank: Rank(2), at, restored: vec![restored(0), restored(1)] }],
+            failures: vec![FailureRecord {
+                rank: Rank(2),
+                at,
+                evidence: Evidence::HostLost,
+                restored: vec![restored(0), restored(1)],
+            }],
             ..Report::default()
         }
     }
@@ -211,7 +219,10 @@ mod tests {
         let timeline = Timeline::new("", 3, &report());
         let copied = |path| vec![Copied { path, segments: 2 }];
         let copies = BTreeMap::from([(1, copied(path([1]))), (2, copied(path([2])))]);
-        assert_eq!(timeline.deaths, [Death { rank: 2, at_ms: 5.0, copies }]);
+        assert_eq!(
+            timeline.deaths,
+            [Death { rank: 2, at_ms: 5.0, why: "its host is lost".to_owned(), copies }]
+        );
     }
 
     #[test]

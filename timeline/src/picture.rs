@@ -165,10 +165,11 @@ impl<'a> Plot<'a> {
     /// When who died, and that nothing came from it any more.
     fn deaths(&self, svg: &mut Svg) {
         let mut line = Line::default();
-        for Death { rank, at_ms, .. } in &self.timeline.deaths {
+        for Death { rank, at_ms, why, .. } in &self.timeline.deaths {
             let (x, y) = (self.x(*at_ms), self.row(*rank));
             let height = self.labels + TASKS;
-            svg.rectangle([x, y, RIGHT - x, height], "fill='url(#dead)'", None);
+            let words = format!("rank {rank} is dead: {why}");
+            svg.rectangle([x, y, RIGHT - x, height], "fill='url(#dead)'", Some(&words));
             let looks = format!("stroke='{DEATH}' stroke-dasharray='4 3'");
             svg.line((x, TOP - 4.0), (x, self.bottom()), &looks);
             death(svg, x, self.middle_of_tasks(*rank));

@@ -42,9 +42,12 @@ impl Master {
         if self.is_member(process) {
             return self.fail(process, Evidence::Ended(ending));
         }
-        if members.evidence(process.rank).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
-            let all = members.processes().map(|process| process.rank).collect();
-            self.desk.tell(&all, News::Ended { rank: process.rank, ending });
+        let rank = process.rank;
+        if members.evidence(rank).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
+            if let Some(evidence) = self.desk.members.learn_end(rank, ending) {
+                self.reductions.values_mut().for_each(|reduction| reduction.learn(rank, evidence));
+            }
+            self.desk.tell_all(News::Ended { rank, ending });
         }
     }
 
@@ -56,5 +59,14 @@ impl Master {
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
         self.fail_all(&living, Evidence::HostLost, &dead);
+        if self.desk.members.is_joining() {
+            return;
+        }
+        let agents = self.desk.members.agents();
+        let (ranks, domain) = (agents.ranks(agent).collect(), agents.lost_domain(agent));
+        self.desk.tell_all(News::HostLost { ranks });
+        if let Some((domain, ranks)) = domain {
+            self.desk.tell_all(News::DomainLost { domain, ranks });
+        }
     }
 }

@@ -107,7 +107,7 @@ impl Master {
             let (lost, is_robbed) = (of_group(dead), !of_group(robbed).is_empty());
             dead.iter().chain(robbed).for_each(|process| reduction.lose_keeper(*process, members));
             if reduction.lose_collectors(dead, members) {
-                lost.into_iter().for_each(|process| reduction.mourn(self.desk.now, process));
+                lost.into_iter().for_each(|process| reduction.mourn(self.desk.now, process, members));
                 collecting.push(id);
                 continue;
             }

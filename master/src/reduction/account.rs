@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentIndex, Timestamp,
-    message::{Effort, Task, TaskCounters},
+    message::{Effort, Evidence, Task, TaskCounters},
     report::{FailureRecord, Phases, Report, Restored, TaskRecord},
 };
 
@@ -67,6 +67,12 @@ impl Account {
     /// Notes a death.
     pub(super) fn mourn(&mut self, at: Timestamp, failure: FailureRecord) {
         self.failures.push((at, failure));
+    }
+
+    /// Takes in better evidence of a death.
+    pub(super) fn learn(&mut self, dead: Rank, evidence: Evidence) {
+        let failures = self.failures.iter_mut().map(|(_, failure)| failure);
+        failures.filter(|it| it.rank == dead).for_each(|it| it.evidence = evidence);
     }
 
     /// Notes what was put together again after the latest death.
@@ -155,13 +161,15 @@ impl Reduction {
         let Account { arrivals, effort, history, failures, .. } = &self.account;
         let last_arrival = arrivals.last().map_or(self.started, |(_, at)| *at);
         let since = |at: &Timestamp| at.since(self.started);
-        let (mut trace, mut told_arrivals, mut told_failures) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut trace, mut told_arrivals) = (Vec::new(), Vec::new());
         if self.account.tells_trace {
             told_arrivals.extend(arrivals.iter().map(|(rank, at)| (*rank, since(at))));
             trace.extend(history.iter().map(|done| self.record(done)));
-            let told = |(at, it): &(Timestamp, FailureRecord)| FailureRecord { at: since(at), ..it.clone() };
-            told_failures.extend(failures.iter().map(told));
         }
+        let told = |(at, it): &(Timestamp, FailureRecord)| {
+            let restored = if self.account.tells_trace { it.restored.clone() } else { Vec::new() };
+            FailureRecord { at: since(at), restored, ..*it }
+        };
         Report {
             contributors: self.group.clone(),
             tasks_per_worker: effort.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
@@ -180,7 +188,7 @@ impl Reduction {
             },
             arrivals: told_arrivals,
             trace,
-            failures: told_failures,
+            failures: failures.iter().map(told).collect(),
         }
     }
 

@@ -23,7 +23,7 @@ use core::{cmp::Reverse, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp,
-    message::{Fault, TaskFailed},
+    message::{Evidence, Fault, TaskFailed},
     report::{FailureRecord, Refusal, Restored},
 };
 
@@ -58,7 +58,7 @@ impl Reduction {
             } else {
                 // What outlived its process is as safe from its death as a copy.
                 self.commit(rank);
-                self.mourn(now, process);
+                self.mourn(now, process, members);
             }
         }
         if !absent.is_empty() {
@@ -68,10 +68,16 @@ impl Reduction {
     }
 
     /// Notes that `dead`, whose contribution counts, died.
-    pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId) {
-        self.survived = self.survived.union(&Path::single(dead.rank)).expect("a process dies once");
-        let failure = FailureRecord { rank: dead.rank, at: Duration::ZERO, restored: Vec::new() };
-        self.account.mourn(now, failure);
+    pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) {
+        let rank = dead.rank;
+        self.survived = self.survived.union(&Path::single(rank)).expect("a process dies once");
+        let evidence = members.evidence(rank).expect("it was declared failed");
+        self.account.mourn(now, FailureRecord { rank, at: Duration::ZERO, evidence, restored: Vec::new() });
+    }
+
+    /// Takes in how a process has ended that was declared failed before.
+    pub(crate) fn learn(&mut self, dead: Rank, evidence: Evidence) {
+        self.account.learn(dead, evidence);
     }
 
     /// Takes it up again whoever has died meanwhile.

@@ -130,6 +130,8 @@ async fn a_process_dies(session: Session) -> everfold::Result<()> {
         array.iter().all(|sum| *sum == 10) && report.survived == everfold::Path::single(3.into()),
         "{report}"
     );
+    let [failure] = &report.failures[..] else { panic!("one has died: {report}") };
+    assert!(failure.rank == 3 && failure.evidence.leaves_memory(), "{failure:?}");
     let Outcome { value: Some(Bytes(object)), .. } = object()?.await? else { panic!("all receive it") };
     assert!(object == vec![10; LENGTH]);
     Ok(())
@@ -152,9 +154,16 @@ async fn a_host_dies(session: Session) -> everfold::Result<()> {
         assert!(matches!(never, Err(ReduceError::Fenced)), "{:?}", never.map(|outcome| outcome.report));
         return Err(everfold::Error::application("the others go on without this rank"));
     }
-    while session.survivors().len() > 2 {
-        if let Some(News::Failed { rank, evidence }) = news.next().await {
-            assert_eq!(evidence.to_string(), "its host is lost", "rank {rank}");
+    loop {
+        match news.next().await {
+            Some(News::Failed { rank, evidence }) => {
+                assert_eq!(evidence.to_string(), "its host is lost", "rank {rank}");
+            }
+            Some(News::HostLost { ranks }) => {
+                assert_eq!((ranks, session.survivors().len()), (everfold::Path::range(2, 4), 2));
+                break;
+            }
+            other => assert!(other.is_some(), "a lost host is told"),
         }
     }
     let never = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;

@@ -123,6 +123,7 @@ fn settings(schedule: &Schedule) -> Settings {
     };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
     settings.hosts = schedule.hosts.iter().copied().map(u64::from).collect();
+    settings.domains = u64::from(schedule.domains);
     settings.agents = schedule.agents;
     settings.agents_join = us(schedule.agents_join_us);
     settings.board = schedule.board;

@@ -14,7 +14,7 @@ use super::{
     protection,
     reach::Reaches,
     schedule::{Planned, Schedule},
-    suspects::{DESERTED, FENCED, Suspects, TOGETHER, join},
+    suspects::{DESERTED, FENCED, Suspects, TOGETHER, TOLD, join},
     tally::Tally,
     violation::Violation,
 };
@@ -39,7 +39,7 @@ const OPEN: &str = "nothing is left open";
 /// All rules that judge calls, processes or reductions one by one.
 pub(crate) const RULES: [&str; 13] =
     [ENDS, REASON, VALUE, RECEIVER, AGREE, SAME, SAFE, ONCE, MISSING, OUTLIVES, IN_TIME, DEADLINE, LEAVE];
-pub(crate) const RULES_OF_PROCESSES: [&str; 3] = [FENCED, TOGETHER, DESERTED];
+pub(crate) const RULES_OF_PROCESSES: [&str; 4] = [FENCED, TOGETHER, TOLD, DESERTED];
 
 /// Judges what comes of one schedule.
 pub(crate) struct Judgement<'a> {

@@ -21,6 +21,9 @@ pub struct Schedule {
     pub seed: u64,
     /// Host of each rank; ranks of one host share memory. The master is on that of rank 0.
     pub hosts: Vec<u32>,
+    /// In how many domains the hosts are, in turn; 0 if they have no labels.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub domains: u32,
     /// Whether each host has an agent that holds the memory of its ranks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents: bool,

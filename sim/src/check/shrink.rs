@@ -224,7 +224,8 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 25] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 26] = [
+    |schedule| schedule.domains = 0,
     |schedule| schedule.agents_join_us = 0,
     |schedule| schedule.agents = false,
     |schedule| schedule.batch_us = 0,

@@ -5,8 +5,13 @@
 //! ([`Suspects::check`]). So whoever stands still for less than a silence that counts, is cut off for less,
 //! or is only slow, excuses nothing.
 
+use std::collections::BTreeSet;
+
 use everfold_master::Notice;
-use everfold_protocol::{Path, ProcessId, Rank, Timestamp, message::Evidence};
+use everfold_protocol::{
+    Path, ProcessId, Rank, Timestamp,
+    message::{Evidence, News},
+};
 
 use super::{schedule::Schedule, tally::Tally, violation::Violation};
 use crate::{World, events::Place};
@@ -17,6 +22,7 @@ pub(crate) const DESERTED: &str =
     "whoever gives the master up could not hear it for as long as a silence lasts";
 
 pub(crate) const TOGETHER: &str = "with a host that is given up all its ranks are declared failed";
+pub(crate) const TOLD: &str = "a host that is given up is told, and a domain with the last of its hosts";
 
 /// Who was gone, or about to leave, at which time.
 pub(crate) struct Suspects<'a> {
@@ -63,6 +69,36 @@ impl Suspects<'_> {
         self.world.facts().master_ended.is_some()
     }
 
+    /// Whether hosts that are given up are told as such, and their domain with the last of them.
+    fn check_news(&self, tally: &mut Tally) -> Result<(), Violation> {
+        let (settings, lost) = (self.world.settings(), &self.world.facts().hosts_lost);
+        if self.world.met().is_empty() {
+            return Ok(());
+        }
+        let was_told = |news: &News| {
+            let is_it = |notice: &Notice| matches!(notice, Notice::News(told) if told == news);
+            self.world.notices().iter().any(is_it)
+        };
+        let all: BTreeSet<u64> = (0..settings.ranks).map(|rank| settings.host(Rank(rank))).collect();
+        for &host in lost.keys() {
+            tally.judge(TOLD);
+            let ranks = settings.ranks_on(host).collect();
+            if !was_told(&News::HostLost { ranks }) {
+                return Err(Violation::new(TOLD, format!("host {host}")));
+            }
+            let Some(domain) = settings.domain(host) else { continue };
+            let of_domain = |other: &&u64| settings.domain(**other).as_ref() == Some(&domain);
+            let hosts: Vec<&u64> = all.iter().filter(of_domain).collect();
+            let is_lost = hosts.len() > 1 && hosts.iter().all(|host| lost.contains_key(host));
+            let ranks = hosts.iter().flat_map(|host| settings.ranks_on(**host)).collect();
+            tally.judge_if(TOLD, is_lost);
+            if was_told(&News::DomainLost { domain, ranks }) != is_lost {
+                return Err(Violation::new(TOLD, format!("the domain of host {host}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether every failure that was declared has its reason.
     pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
         let (facts, settings) = (self.world.facts(), self.world.settings());
@@ -97,6 +133,7 @@ impl Suspects<'_> {
                 return Err(Violation::new(TOGETHER, format!("rank {rank} of host {host}")));
             }
         }
+        self.check_news(tally)?;
         for (&rank, &at) in &facts.deserted {
             tally.judge(DESERTED);
             let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);

@@ -32,6 +32,7 @@ impl Tally {
         count("worlds", 1);
         count("ranks", u64::from(schedule.ranks()));
         count("reductions", schedule.reductions.len() as u64);
+        count("worlds with domains", u64::from(schedule.domains > 0));
         count("worlds with agents", u64::from(schedule.agents));
         count("worlds whose agents join late", u64::from(schedule.agents && schedule.agents_join_us > 0));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));

@@ -116,7 +116,7 @@ impl Process {
             bell: settings.board.then_some(0),
             board: settings.board.then_some(0),
             address: String::new(),
-            domain: None,
+            domain: settings.domain(settings.host(rank)),
             agent: settings.agent_of(rank),
         };
         let mut worker = Participant::new(Worker::new(peer, settings.ranks));

@@ -53,6 +53,7 @@ pub fn draw(seed: u64) -> Schedule {
     let mut schedule = Schedule {
         seed,
         hosts: (0..ranks).map(|_| random.random_range(0..hosts)).collect(),
+        domains: 0,
         agents: false,
         agents_join_us: 0,
         board: false,
@@ -173,7 +174,31 @@ pub fn draw(seed: u64) -> Schedule {
     let mut apart = ChaCha8Rng::seed_from_u64(seed);
     apart.set_stream(10);
     employ_agents(&mut schedule, &mut apart, weather);
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(11);
+    label_hosts(&mut schedule, &mut apart, weather);
     schedule
+}
+
+/// Puts hosts into domains, at times, and takes one of these away, which is rarely that of the master.
+fn label_hosts(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    schedule.domains = pick(random, [0, 0, 2, 3]);
+    if weather == Weather::Fair || !random.random_bool(0.1) {
+        return;
+    }
+    let hosts: BTreeSet<u32> = schedule.hosts.iter().copied().collect();
+    let host = *schedule.hosts.choose(random).expect("not empty");
+    let domain = |host: u32| host.checked_rem(schedule.domains);
+    if domain(host).is_none() || (domain(host) == domain(schedule.hosts[0]) && random.random_bool(0.8)) {
+        return;
+    }
+    let is_silent = schedule.ping_interval_us > 0 && random.random_bool(0.5);
+    let at_us = random.random_range(0..10_000);
+    for host in hosts.into_iter().filter(|other| domain(*other) == domain(host)) {
+        let what = if is_silent { Trouble::LoseHost(host) } else { Trouble::EndHost(host) };
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
 /// Lets agents hold the memory of their hosts' ranks, mostly, and hit some of them, or the master, instead of
