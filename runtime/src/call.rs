@@ -1,6 +1,6 @@
 //! What a process tells its rank's thread when it joins and when it calls, and what it hears.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use everfold_master::Policy;
 use everfold_protocol::{
@@ -15,7 +15,6 @@ use crate::{
     body::Body,
     executor::{Returned, ShareError},
     launch::{Environment, Transport},
-    memory::board::OwnBoard,
     transport::{
         control::{Address, LoopbackName},
         handshake::{HandshakeError, Key},
@@ -41,8 +40,6 @@ pub struct RankConfig {
     pub join_timeout: Duration,
     /// What the process found in its environment.
     pub environment: Environment,
-    /// The job's board, if this process shows it to the others.
-    pub board: Option<Arc<OwnBoard>>,
     /// How the deputy schedules that this process hosts where a large group works in teams.
     pub policy: Policy,
     /// Threads that fold.

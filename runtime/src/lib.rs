@@ -24,6 +24,7 @@
 //! | `deputies` | the deputy that a rank hosts, and the way to other deputies |
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
+//! | [`logs`] | shown to those who ask for them |
 //! | [`patience`] | waiting for others without going to sleep at once |
 //!
 //! Deliberately absent: decisions. They are the machines', which the simulator runs as well; and the types
@@ -48,6 +49,7 @@ mod hearing;
 pub mod keeper;
 pub mod kernel;
 pub mod launch;
+pub mod logs;
 pub mod master;
 pub mod memory;
 pub mod patience;

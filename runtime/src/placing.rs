@@ -16,7 +16,7 @@ use crate::{
     call::{Answer, CallError, Completed},
     executor::Returned,
     kernel::{self, Accumulate, Bracketing, Own},
-    memory::board::{self, Bells, OwnBoard, SharedWords, now},
+    memory::board::{self, Bells, SharedWords, now},
     patience::{self, Patience},
 };
 
@@ -43,11 +43,11 @@ pub(crate) struct Placing {
 }
 
 impl Placing {
-    /// The board of the job of these processes, if they can have one; `own` in the process that has made it.
-    pub fn open(me: Rank, own: Option<&OwnBoard>, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
+    /// The board of the job of these processes, if they can have one.
+    pub fn open(me: Rank, peers: &[Peer], limits: &Limits) -> Option<(Self, Calls)> {
         let open = || {
             let bells = Arc::new(Bells::open(peers)?);
-            let board = own.map_or_else(|| board::open(peers), |own| Ok(own.board().clone()))?;
+            let board = board::open(peers)?;
             let calls = Tickets::new(me, board.clone(), limits.board_bytes_max);
             Ok((Self { me, board, bells, watched: None, patience: Patience::default() }, calls))
         };

@@ -16,7 +16,7 @@ use crate::{
     driver::{Driver, Joined},
     keeper::{Keeper, KeeperConfig},
     launch::Transport,
-    memory::{board::OwnBoard, lifeline::Lifeline, region::Region, window::Windows},
+    memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     serving::Server,
     transport::{
@@ -77,7 +77,7 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
 }
 
 async fn connect(
-    mut config: RankConfig,
+    config: RankConfig,
     members: Members,
     ready: mpsc::Sender<Result<Joined, JoinError>>,
 ) -> Result<(Arc<Driver>, OwnAgent), JoinError> {
@@ -85,11 +85,7 @@ async fn connect(
     let (host, region) = memory(&config);
     let hailing = hail(&config.environment, about(&config, region.as_deref()), deadline);
     let no_answer = |_| HailError::NotFound(io::ErrorKind::TimedOut.into());
-    let (mut agent, board) = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
-    let adopt = |board| OwnBoard::adopt(board, config.size).map(Arc::new);
-    // Without it everything still works with messages.
-    config.board =
-        board.and_then(|board| adopt(board).inspect_err(|error| tracing::warn!(%error, "no board")).ok());
+    let mut agent = tokio::time::timeout_at(deadline, hailing).await.map_err(no_answer)??;
     let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = config;
     let address = || rendezvous.clone();
     // The master may not be there yet. Later it is, and hangs up at most.
@@ -126,7 +122,7 @@ async fn connect(
         pid: std::process::id(),
         region: windows.region().map(|region| region.handle()),
         bell: None,
-        board: config.board.as_ref().map(|board| board.handle()),
+        board: agent.board(),
         address: own_address.to_string(),
         domain: config.domain.clone(),
         agent: Some(agent.serve(own_ip).await?),

@@ -15,6 +15,7 @@ use everfold_runtime::{
     agent::{HailError, NoAgent},
     descriptors,
     launch::place,
+    logs,
     rank::{self, JoinError, RankConfig},
     transport::{control::Address, handshake::Key},
 };
@@ -92,7 +93,7 @@ where
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    show_logs();
+    logs::show();
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::from(LaunchError::InsideRuntime).into());
     }
@@ -107,18 +108,6 @@ where
     match environment {
         Some(environment) => run(&environment, &launch.config, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),
-    }
-}
-
-/// Logs go to standard error, and only if `RUST_LOG` asks for them.
-fn show_logs() {
-    use tracing_subscriber::EnvFilter;
-    if std::env::var_os("RUST_LOG").is_some() {
-        // The application may have its own subscriber.
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::from_default_env())
-            .with_writer(std::io::stderr)
-            .try_init();
     }
 }
 
@@ -187,7 +176,6 @@ impl Session {
             rendezvous,
             transport,
             environment: environment.clone(),
-            board: None,
             policy: config.policy(),
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,6 +1,10 @@
 //! How a rank finds the agent of its host, and hands its memory over.
 
-use std::{io, net::IpAddr, os::fd::OwnedFd};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd, OwnedFd},
+};
 
 use everfold_master::Policy;
 use everfold_protocol::{
@@ -45,6 +49,8 @@ impl From<io::Error> for HailError {
 pub(crate) struct OwnAgent {
     line: Line,
     id: AgentId,
+    /// The board, if this process shows it to the others.
+    board: Option<OwnedFd>,
 }
 
 /// What a rank tells its agent of itself.
@@ -59,8 +65,7 @@ pub(crate) struct About<'a> {
     pub board: bool,
 }
 
-/// Finds the agent of this host, or starts one, and hands it this process's memory. Returns the board, too,
-/// if this process is to show it to the others.
+/// Finds the agent of this host, or starts one, and hands it this process's memory.
 ///
 /// # Errors
 /// See [`HailError`].
@@ -68,7 +73,7 @@ pub(crate) async fn hail(
     environment: &Environment,
     about: About<'_>,
     deadline: Instant,
-) -> Result<(OwnAgent, Option<OwnedFd>), HailError> {
+) -> Result<OwnAgent, HailError> {
     let About { key, job, process, size, policy, region, board } = about;
     let mut stream = start::find(environment, deadline).await.map_err(HailError::NotFound)?;
     let seals = handshake::connect(&mut stream, key, job, process, Purpose::Hail).await?;
@@ -80,10 +85,15 @@ pub(crate) async fn hail(
     }
     let welcome = line.hear::<Answer>().await??;
     let board = if welcome.board { Some(line.take().await?) } else { None };
-    Ok((OwnAgent { line, id: welcome.id }, board))
+    Ok(OwnAgent { line, id: welcome.id, board })
 }
 
 impl OwnAgent {
+    /// The board's descriptor, if this process shows it to the others.
+    pub fn board(&self) -> Option<i32> {
+        self.board.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     /// Lets the agent serve this host's memory to others, to whom this host has that address.
     ///
     /// # Errors

@@ -37,7 +37,11 @@ use crate::{
 };
 
 /// Set in a process that is to become an agent: the name of its socket.
-const BECOME_AGENT: &str = "EVERFOLD_BECOME_AGENT";
+const BECOME_AGENT: &CStr = c"EVERFOLD_BECOME_AGENT";
+
+fn become_agent() -> &'static str {
+    BECOME_AGENT.to_str().expect("it is ASCII")
+}
 
 /// How long a rank waits before it looks again for an agent that another one is starting.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -93,7 +97,7 @@ pub fn command(name: &str) -> Command {
     let mut command = Command::new(own_program());
     command
         .arg0("everfold-agent")
-        .env(BECOME_AGENT, name)
+        .env(become_agent(), name)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
@@ -146,7 +150,7 @@ fn start(environment: &Environment, name: &str) -> io::Result<()> {
 extern "C" fn before_main() {
     // Not through `std`, which is not set up yet in the other processes, where nothing is to be done.
     // SAFETY: the name ends with a zero, and no other thread runs yet.
-    let is_meant = !unsafe { libc::getenv(c"EVERFOLD_BECOME_AGENT".as_ptr()) }.is_null();
+    let is_meant = !unsafe { libc::getenv(BECOME_AGENT.as_ptr()) }.is_null();
     if is_meant {
         let code = match run() {
             Ok(()) => 0,
@@ -170,11 +174,12 @@ fn run() -> io::Result<()> {
     // What `std` does before `main`: writing to a peer that is gone is an error, and no signal.
     // SAFETY: no other thread runs yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    let name = std::env::var(BECOME_AGENT).map_err(io::Error::other)?;
+    let name = std::env::var(become_agent()).map_err(io::Error::other)?;
     let found = environment::detect(|variable| std::env::var(variable).ok()).map_err(io::Error::other)?;
     let environment = found.ok_or_else(|| io::Error::other("its environment describes no job"))?;
     let rendezvous: Address = environment.rendezvous.parse().map_err(io::Error::other)?;
     let key = Key(*environment.secret.bytes());
+    crate::logs::show();
     crate::descriptors::raise_limit();
     super::host::be_hard_to_kill();
     let config = AgentConfig { name, job: environment.job, key, rendezvous, is_parent: false };

@@ -610,8 +610,8 @@ impl Driver {
             let host = of_process(self.config.process);
             region.share_host(peers.iter().filter(|peer| Some(peer.host) == host).count());
         }
-        let (rank, own) = (self.config.process.rank, self.config.board.as_deref());
-        let (placing, calls): (_, Option<Calls>) = Placing::open(rank, own, &peers, &limits).unzip();
+        let rank = self.config.process.rank;
+        let (placing, calls): (_, Option<Calls>) = Placing::open(rank, &peers, &limits).unzip();
         inner.placing = placing;
         calls.into_iter().for_each(|calls| inner.part.share_board(calls));
         if let Some(ready) = inner.ready.take() {

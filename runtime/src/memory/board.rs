@@ -53,7 +53,7 @@ impl AsRef<[AtomicU64]> for SharedWords {
     }
 }
 
-/// The board of a job on one host, as the agent knows it that made it, and rank 0 that shows it to the others.
+/// The board of a job on one host, as the agent knows it that made it.
 #[derive(Debug)]
 pub struct OwnBoard {
     board: Arc<Board<SharedWords>>,
@@ -78,16 +78,6 @@ impl OwnBoard {
         Ok(Self { board, file, bells: OnceLock::new() })
     }
 
-    /// The board of a job of this size that another process has made.
-    ///
-    /// # Errors
-    /// `file` is no such board, or cannot be mapped.
-    pub fn adopt(file: OwnedFd, ranks: u32) -> io::Result<Self> {
-        let file = File::from(file);
-        let board = Arc::new(map(&file, ranks)?);
-        Ok(Self { board, file: file.into(), bells: OnceLock::new() })
-    }
-
     /// Its file, to be handed over to the process that shows it to the others.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -96,11 +86,6 @@ impl OwnBoard {
     /// The board itself.
     pub fn board(&self) -> &Arc<Board<SharedWords>> {
         &self.board
-    }
-
-    /// Its descriptor, for peers.
-    pub fn handle(&self) -> i32 {
-        self.file.as_raw_fd()
     }
 
     /// Learns how to wake the ranks up.
@@ -120,19 +105,16 @@ impl OwnBoard {
     }
 }
 
-/// The board of a job, made by the first of `peers`.
+/// The board of a job, which the first of `peers` shows.
 pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     let descriptor = peers[0].board.ok_or(ErrorKind::Unsupported)?;
     let file = open_of(&peers[0], descriptor, File::options().read(true).write(true))?;
-    map(&file, peers.len() as u32).map(Arc::new)
-}
-
-fn map(file: &File, ranks: u32) -> io::Result<Board<SharedWords>> {
+    let ranks = peers.len() as u32;
     let words = words(ranks);
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
         return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
     }
-    Ok(Board::new(SharedWords::map(file, words)?, ranks, body_bytes_max(ranks) as usize))
+    Ok(Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize)))
 }
 
 /// What time it is, by a clock that the processes of a host share.
