@@ -1,4 +1,4 @@
-//! The keeping part of everfold: originals and replicas on local disks.
+//! The keeping part of everfold: originals and replicas on local disks, and what a rank needs to come back.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,12 +11,14 @@
 //! | [`error`] | why a store could not do it, or a job's directory could not be used |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
 //! | `own_directory` | directories that no other user can change |
+//! | [`vault`] | the last checkpoint of a rank and the outcomes since, in files that outlive its process |
 //!
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
-//! [`Durability`] says and nothing more; files of a living job are never removed.
+//! [`Durability`] says and nothing more; files of a living job are never removed; a checkpoint is complete or
+//! absent.
 //!
 //! Without the feature `disk` there is no RocksDB: job directories are found and removed as ever, and no
-//! store can be opened.
+//! store can be opened. A vault takes files of any kind, and is there in every build.
 //!
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or
 //! to do without.
@@ -36,6 +38,7 @@ pub mod store;
 #[cfg(not(feature = "disk"))]
 #[path = "no_store.rs"]
 pub mod store;
+pub mod vault;
 
 pub use durability::Durability;
 pub use error::{JobDirectoryError, StoreError};
