@@ -8,9 +8,10 @@ EXAMPLES := $(BIN)/examples
 DENY := $(CACHE)/tools/bin/cargo-deny
 TIMELINES ?= $(CACHE)
 SEEDS ?= 100000
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler setup build demo test verify check deny sim mutants bench bench-compare clean
+.PHONY: help compiler setup build demo test verify check deny sim mutants fuzz sanitize bench bench-compare clean
 
 help: ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,12 @@ sim: setup ## Random worlds, many more than the tests run: SEEDS=100000.
 
 mutants: setup ## Break the rules one at a time and see that the simulator notices.
 	scripts/mutants
+
+fuzz: compiler ## Any bytes where foreign ones come in, each target for MINUTES=10, or one: TARGET=frame.
+	scripts/fuzz $(MINUTES) $(TARGET)
+
+sanitize: compiler ## Tests of memory, transports, board and agents under the address and the thread sanitizer.
+	scripts/sanitize
 
 bench: setup ## Criterion benchmarks, then reductions by size and ranks beside the bound.
 	cargo bench -p everfold-benches

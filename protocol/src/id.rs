@@ -212,8 +212,19 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The byte after the last.
+    /// The byte after the last, or as far as numbers go.
     pub fn end(self) -> u64 {
-        self.start + self.len
+        self.start.saturating_add(self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_others_name_ends_where_numbers_end() {
+        assert_eq!(ByteRange { start: 3, len: 4 }.end(), 7);
+        assert_eq!(ByteRange { start: u64::MAX, len: 4 }.end(), u64::MAX);
     }
 }

@@ -436,12 +436,12 @@ impl Limits {
     /// How long a read of another process's memory may bring nothing before it is given up: longer than a
     /// process that runs is silent, so that its end is mostly noticed before. Zero, without pings: for ever.
     pub fn read_patience(&self) -> Duration {
-        self.ping_interval * READ_INTERVALS
+        self.ping_interval.saturating_mul(READ_INTERVALS)
     }
 
     /// Longest silence of a process before it is declared failed, however irregularly it was heard before.
     pub fn silence_max(&self) -> Duration {
-        self.ping_interval * INTERVALS_MOST
+        self.ping_interval.saturating_mul(INTERVALS_MOST)
     }
 }
 
@@ -456,5 +456,16 @@ impl Default for Limits {
             ping_interval: Duration::from_millis(500),
             teams_from: 100,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_follow_from_a_long_ping_interval_are_as_long_as_there_are() {
+        let limits = Limits { ping_interval: Duration::MAX, ..Limits::default() };
+        assert_eq!((limits.read_patience(), limits.silence_max()), (Duration::MAX, Duration::MAX));
     }
 }

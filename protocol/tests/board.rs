@@ -113,6 +113,36 @@ fn what_is_taken_back_is_not_there_any_more() {
     assert!(!board.withdraw(Rank(0), spot), "it is complete");
 }
 
+/// Each word of a board holds the same: ranks that the job does not have, lengths without end.
+#[test]
+fn whatever_others_write_is_bits_only() {
+    let words = iter::repeat_with(AtomicU64::default).take(Board::<Words>::words(RANKS, BODY_BYTES));
+    let words: Arc<[AtomicU64]> = words.collect();
+    let fill = |value| words.iter().for_each(|word| word.store(value, SeqCst));
+    let board = Arc::new(Board::new(words.clone(), RANKS, BODY_BYTES));
+    let all = (1 << 48) - 1;
+    for value in [1 << 47, all, 1 << 62 | 1 << 47, 1 << 62 | all, u64::MAX] {
+        fill(value);
+        let mut clerk = Clerk::new(board.clone());
+        let found = [clerk.look(), clerk.look(), clerk.clear(), clerk.close()];
+        for Found { taken, late } in found {
+            assert_eq!(taken, [], "{value:#x}");
+            assert!(late.iter().all(|rank| rank.0 < RANKS), "{value:#x}: {late:?}");
+        }
+        assert!(board.place(Rank(0), NOW, &entry(&contribution(0, 5))).is_none());
+    }
+    fill(0);
+    let spots = [0, 1, 2].map(|rank| board.place(Rank(rank), NOW, &entry(&contribution(rank, 5))).unwrap().0);
+    let round = Round::at(spots[0], &board, Rank(0)).expect("it is complete");
+    let mut copy = [7; 7];
+    for (value, len) in [(0, Some(0)), (u64::MAX, None)] {
+        fill(value);
+        assert_eq!(round.len_of(Rank(1)), len);
+        round.read(Rank(1), 8, &mut copy);
+        assert_eq!(copy, [7; 7], "there is nothing");
+    }
+}
+
 /// A lost wake-up makes this hang.
 #[test]
 fn whoever_sleeps_is_woken_up_and_nobody_else_has_to_be() {

@@ -196,4 +196,7 @@ fn the_secret_may_come_from_a_file() {
 
     let message = refusal(&ours(&[(SECRET, ""), (SECRET_FILE, path.to_str().unwrap())]));
     assert!(message.contains(path.to_str().unwrap()) && message.contains("No such file"), "{message}");
+    // A file without an end.
+    let error = detect_in(&ours(&[(SECRET, ""), (SECRET_FILE, "/dev/zero")])).unwrap_err();
+    assert!(matches!(error, EnvironmentError::MalformedSecret { variable: SECRET_FILE, .. }), "{error}");
 }

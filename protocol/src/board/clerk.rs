@@ -64,7 +64,7 @@ impl<M: AsRef<[AtomicU64]>> Clerk<M> {
             let seen = core::mem::replace(&mut self.seen[cell], word);
             if !word.is_free() && (word.generation(), word.phase()) == (seen.generation(), seen.phase()) {
                 match word.phase() {
-                    Phase::Complete => found.late.extend(word.ranks().map(Rank)),
+                    Phase::Complete => found.late.extend(self.board.ranks_in(word)),
                     Phase::Open | Phase::Taken => found.taken.extend(self.take(cell, |_| true)),
                 }
             }

@@ -174,8 +174,8 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         word.join(me.0, self.ranks)?;
         // While a rank is in a round, the ranks that were there write nothing else: others may be about to
         // read it.
-        let is_other = |first| self.slot(cell, Rank(first)).reduction() != reduction;
-        if self.is_marked(reduction) || word.ranks().next().is_some_and(is_other) {
+        let is_other = |first| self.slot(cell, first).reduction() != reduction;
+        if self.is_marked(reduction) || self.ranks_in(word).next().is_some_and(is_other) {
             return None;
         }
         self.slot(cell, me).write(called, entry)?;
@@ -184,7 +184,7 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
             let joined = word.join(me.0, self.ranks)?;
             // All that are in a round have agreed with one that was there before them.
             let mine = self.slot(cell, me);
-            if word.ranks().next().is_some_and(|first| !self.slot(cell, Rank(first)).agrees(mine)) {
+            if self.ranks_in(word).next().is_some_and(|first| !self.slot(cell, first).agrees(mine)) {
                 return None;
             }
             if self.step(cell, word, joined) {
@@ -244,10 +244,15 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         (0..self.ranks).map(Rank)
     }
 
+    /// The ranks of a round. Whoever has written others there, they are none of this job.
+    fn ranks_in(&self, word: Word) -> impl Iterator<Item = Rank> {
+        word.ranks().take_while(|rank| *rank < self.ranks).map(Rank)
+    }
+
     /// The reduction to which contributions lie in a cell.
     fn reduction(&self, cell: usize) -> Option<ReductionId> {
-        let first = self.state(cell).ranks().next()?;
-        Some(self.slot(cell, Rank(first)).reduction())
+        let first = self.ranks_in(self.state(cell)).next()?;
+        Some(self.slot(cell, first).reduction())
     }
 
     /// Takes the round of a reduction for the master, if it is open.
@@ -255,16 +260,16 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         let cell = cell_of(reduction);
         let taken = loop {
             let word = self.state(cell);
-            let Some((taken, first)) = word.take().zip(word.ranks().next()) else { return Vec::new() };
-            if self.slot(cell, Rank(first)).reduction() != reduction {
+            let Some((taken, first)) = word.take().zip(self.ranks_in(word).next()) else { return Vec::new() };
+            if self.slot(cell, first).reduction() != reduction {
                 return Vec::new();
             }
             if self.step(cell, word, taken) {
                 break taken;
             }
         };
-        let contribution = |rank| Some((Rank(rank), self.slot(cell, Rank(rank)).read()?));
-        let contributions = taken.ranks().filter_map(contribution).collect();
+        let contribution = |rank| Some((rank, self.slot(cell, rank).read()?));
+        let contributions = self.ranks_in(taken).filter_map(contribution).collect();
         self.line(cell).store(taken.clear().bits(), SeqCst);
         contributions
     }

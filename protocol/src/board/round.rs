@@ -40,8 +40,10 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
     /// Copies what `rank` has contributed from the byte `start` on, a multiple of 8, and as much as `to` has
     /// room for.
     pub fn read(&self, rank: Rank, start: usize, to: &mut [u8]) {
-        if let Some((_, words)) = self.slot(rank).body() {
-            slot::load(&words[start / 8..], to);
+        // What is not there any more, because another process has written where nobody may, stays as it is.
+        let body = self.slot(rank).body();
+        if let Some(words) = body.and_then(|(_, words)| words.get(start / 8..)) {
+            slot::load(words, to);
         }
     }
 

@@ -46,7 +46,7 @@ impl From<io::Error> for HailError {
 /// The agent of this process's host. The agent holds the memory of this process as long as it is needed; when
 /// this is dropped, the agent knows that the process has left.
 #[derive(Debug)]
-pub(crate) struct OwnAgent {
+pub struct OwnAgent {
     line: Line,
     id: AgentId,
     /// The board, if this process shows it to the others.
@@ -54,7 +54,8 @@ pub(crate) struct OwnAgent {
 }
 
 /// What a rank tells its agent of itself.
-pub(crate) struct About<'a> {
+#[allow(missing_docs)]
+pub struct About<'a> {
     pub key: &'a Key,
     pub job: JobId,
     pub process: ProcessId,
@@ -69,7 +70,7 @@ pub(crate) struct About<'a> {
 ///
 /// # Errors
 /// See [`HailError`].
-pub(crate) async fn hail(
+pub async fn hail(
     environment: &Environment,
     about: About<'_>,
     deadline: Instant,

@@ -15,10 +15,12 @@
 mod hail;
 mod host;
 mod line;
-mod remains;
+#[doc(hidden)]
+pub mod remains;
 pub mod start;
 
-pub(crate) use self::hail::{About, OwnAgent, hail};
+#[doc(hidden)]
+pub use self::hail::{About, OwnAgent, hail};
 pub use self::{
     hail::HailError,
     host::{AgentConfig, AgentThread, Ends},

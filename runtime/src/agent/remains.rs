@@ -18,7 +18,7 @@ use crate::memory::{
 
 /// Regions by process.
 #[derive(Debug, Default)]
-pub(super) struct Remains(DashMap<ProcessId, Arc<PeerRegion>>);
+pub struct Remains(DashMap<ProcessId, Arc<PeerRegion>>);
 
 impl Remains {
     /// Holds a region from now on.
@@ -39,7 +39,7 @@ impl Remains {
 
 /// What one process has left, as long as that is needed.
 #[derive(Debug)]
-pub(super) struct Left {
+pub struct Left {
     remains: Arc<Remains>,
     process: ProcessId,
 }

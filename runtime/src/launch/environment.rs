@@ -23,7 +23,12 @@
 //! Deliberately absent: nothing here reads the environment of the process. [`detect`] is told what to look
 //! at.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+};
 
 use everfold_protocol::{Incarnation, JobId, Rank};
 
@@ -278,7 +283,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
 pub(super) fn secret(lookup: &impl Fn(&str) -> Option<String>) -> Result<Secret, EnvironmentError> {
     let (variable, text) = match (lookup(SECRET), lookup(SECRET_FILE)) {
         (Some(text), _) => (SECRET, text),
-        (None, Some(path)) => match std::fs::read_to_string(&path) {
+        (None, Some(path)) => match read_short(&path) {
             Ok(text) => (SECRET_FILE, text),
             Err(source) => {
                 return Err(EnvironmentError::UnreadableSecret { path: path.into(), source });
@@ -289,6 +294,15 @@ pub(super) fn secret(lookup: &impl Fn(&str) -> Option<String>) -> Result<Secret,
     let text = text.trim();
     let characters = text.chars().count();
     Secret::from_hex(text).ok_or(EnvironmentError::MalformedSecret { variable, characters })
+}
+
+/// Longest file that is read for the secret: what is longer holds something else, and may have no end.
+const SECRET_FILE_BYTES_MAX: u64 = 4 << 10;
+
+fn read_short(path: &str) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SECRET_FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn missing(variable: &'static str, because: &'static str) -> EnvironmentError {

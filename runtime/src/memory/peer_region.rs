@@ -129,6 +129,7 @@ mod tests {
         assert!(peer.is_open(7, 42) && !peer.is_open(7, 41));
         seqlock::close(region.generation(7));
         assert!(!peer.is_still_open(7, 42));
+        assert!(!peer.is_open(7, 0) && !peer.is_open(8, 0), "nobody names a closed window");
         assert!(peer.view(region.handle().bytes - 1, 2).unwrap().is_none());
         assert!(peer.view(u64::MAX, 2).unwrap().is_none());
     }

@@ -26,9 +26,9 @@ pub fn close(word: &AtomicU64) {
     fence(Release);
 }
 
-/// Whether bytes that are read from now on may be valid.
+/// Whether bytes that are read from now on may be valid. Who asks for a window that is closed finds none.
 pub fn is_open(word: &AtomicU64, generation: u64) -> bool {
-    word.load(Acquire) == generation
+    generation != CLOSED && word.load(Acquire) == generation
 }
 
 /// Whether bytes that were read since [`is_open`] are valid.

@@ -61,6 +61,9 @@ pub trait Connection: Stream {
 /// However short the silence is that a job tolerates: what is lost on the way has to be sent again in time.
 const SILENCE_LEAST: Duration = Duration::from_secs(2);
 
+/// Longest time between two probes that the system accepts.
+const PROBE_SECS_MAX: u64 = 32767;
+
 impl Connection for TcpStream {
     fn into_socket(self: Box<Self>) -> io::Result<OwnedFd> {
         self.into_std().map(OwnedFd::from)
@@ -72,10 +75,12 @@ impl Connection for TcpStream {
 
     fn bound_silence(&self, silence_max: Duration) -> io::Result<()> {
         let silence_max = silence_max.max(SILENCE_LEAST);
-        let probe_secs = (silence_max.as_secs() / 4).max(1) as u32;
+        // The system counts no further than this.
+        let probe_secs = (silence_max.as_secs() / 4).clamp(1, PROBE_SECS_MAX) as u32;
+        let silence_ms = i32::try_from(silence_max.as_millis()).unwrap_or(i32::MAX);
         // A stopped process still acknowledges probes of its full window: only the first of these gives it
         // up.
-        setsockopt(self, sockopt::TcpUserTimeout, &(silence_max.as_millis() as u32))?;
+        setsockopt(self, sockopt::TcpUserTimeout, &silence_ms.cast_unsigned())?;
         setsockopt(self, sockopt::TcpKeepIdle, &probe_secs)?;
         setsockopt(self, sockopt::TcpKeepInterval, &probe_secs)?;
         setsockopt(self, sockopt::KeepAlive, &true)?;
@@ -422,6 +427,15 @@ mod tests {
         assert_eq!(connect_any(vec![closed, open.1]).await.unwrap().peer_addr().unwrap(), open.1);
         assert_eq!(connect_any(vec![open.1, closed]).await.unwrap().peer_addr().unwrap(), open.1);
         assert!(connect_any(vec![closed, closed]).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn any_silence_can_be_a_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        for silence_max in [Duration::ZERO, Duration::from_secs(3), Duration::MAX] {
+            stream.bound_silence(silence_max).unwrap();
+        }
     }
 
     #[test]

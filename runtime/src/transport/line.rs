@@ -100,7 +100,8 @@ impl Incoming {
         }
         self.bytes.copy_within(taken..self.filled, 0);
         self.filled -= taken;
-        self.bytes.resize(needed.max(READ_BYTES), 0);
+        // Memory grows with what has come, and not with what is announced.
+        self.bytes.resize(needed.min(2 * self.filled).max(READ_BYTES), 0);
         Ok(())
     }
 }
@@ -216,4 +217,35 @@ pub fn register(file: &Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<A
     // part in it.
     let registered = unsafe { AsyncFd::register_with_interest(file.clone(), interest) };
     registered.map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::unix::net::UnixStream};
+
+    use everfold_protocol::{ProcessId, frame};
+
+    use super::*;
+
+    #[test]
+    fn memory_grows_with_what_has_come() {
+        const FRAME_BYTES: u64 = 1 << 20;
+        let header = Header { job: 1.into(), epoch: 0.into(), sender: ProcessId::first(0) };
+        let message = vec![7u8; FRAME_BYTES as usize / 2];
+        let mut bytes = Vec::new();
+        frame::encode_into(&(header, vec![&message]), FRAME_BYTES, &mut Seal::of_strangers(), &mut bytes)
+            .unwrap();
+        let (mut peer, own) = UnixStream::pair().unwrap();
+        own.set_nonblocking(true).unwrap();
+        let inlet = Inlet::new(Arc::new(own.into()), Seal::of_strangers());
+        let (mut heard, mut told) = (Vec::new(), 0);
+        for piece in bytes.chunks(50_000) {
+            peer.write_all(piece).unwrap();
+            told += piece.len();
+            while inlet.hear(FRAME_BYTES, |_, messages: Vec<Vec<u8>>| heard.extend(messages)).unwrap() {}
+            let kept = inlet.incoming.lock().unwrap().bytes.len();
+            assert!(kept <= (2 * told).max(READ_BYTES), "{kept} bytes are kept for {told}");
+        }
+        assert!(heard == [message]);
+    }
 }

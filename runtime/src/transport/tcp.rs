@@ -223,23 +223,35 @@ impl Tcp {
     }
 
     fn link(&self, owner: Owner, address: &str) -> Link {
-        let (asked, requests) = mpsc::unbounded_channel();
-        let (key, job, me, pool) = (self.key, self.job, self.me, self.pool.clone());
+        let (key, job, me) = (self.key, self.job, self.me);
         let silence_max = self.limits.get().map(Limits::silence_max);
-        let patience = self.limits.get().map(Limits::read_patience).filter(|patience| !patience.is_zero());
-        let patience = patience.map(|patience| patience.max(PATIENCE_LEAST));
         let purpose = match owner {
             Owner::Process(process) => Purpose::Data(process),
             Owner::Left(process) => Purpose::Remains(process),
         };
         let address = Address::Tcp(address.to_owned());
+        self.link_over(async move {
+            let (stream, seals) = lobby::knock(|| connect(&address), &key, job, me, purpose).await?;
+            silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
+            Ok((stream, seals))
+        })
+    }
+
+    /// Reads windows of `process` over this connection, which has passed the handshake, as long as it lasts.
+    #[doc(hidden)]
+    pub fn attach(&self, process: ProcessId, stream: BoxStream, seals: Seals) {
+        self.links.insert(Owner::Process(process), self.link_over(future::ready(Ok((stream, seals)))));
+    }
+
+    fn link_over(
+        &self,
+        connected: impl Future<Output = Result<(BoxStream, Seals), HandshakeError>> + Send + 'static,
+    ) -> Link {
+        let (asked, mut requests) = mpsc::unbounded_channel();
+        let pool = self.pool.clone();
+        let patience = self.limits.get().map(Limits::read_patience).filter(|patience| !patience.is_zero());
+        let patience = patience.map(|patience| patience.max(PATIENCE_LEAST));
         let task = tokio::spawn(async move {
-            let mut requests = requests;
-            let connected = async {
-                let (stream, seals) = lobby::knock(|| connect(&address), &key, job, me, purpose).await?;
-                silence_max.map(|silence_max| stream.bound_silence(silence_max)).transpose()?;
-                Ok((stream, seals))
-            };
             let connected = within(patience, connected).await.map_err(|error| match error {
                 HandshakeError::Io(error) => ReadError::Unreachable(error),
                 error => error.into(),

@@ -7,6 +7,12 @@ use everfold_lab::size;
 use everfold_sim::model::{Cluster, Failures, Interference, Preset, Topology};
 use serde::{Deserialize, Deserializer, de::Error};
 
+/// Shortest and longest time that can be asked for, in whatever unit.
+const TIME_LEAST: f64 = 1e-3;
+const TIME_MOST: f64 = 1e9;
+/// Least part of a processor or a link that others leave.
+const PART_LEAST: f64 = 1e-6;
+
 /// A question, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,10 +30,10 @@ pub struct Question {
     #[serde(default, deserialize_with = "positive")]
     alpha_us: Option<f64>,
     /// Bandwidth of a node, if not the network's usual.
-    #[serde(default, deserialize_with = "positive")]
+    #[serde(default, deserialize_with = "rate")]
     gbit_per_s: Option<f64>,
     /// Bandwidth of a node's disk.
-    #[serde(default, deserialize_with = "positive")]
+    #[serde(default, deserialize_with = "rate")]
     disk_mb_per_s: Option<f64>,
     /// What of a contribution outlives its process.
     #[serde(default, deserialize_with = "named")]
@@ -78,10 +84,10 @@ struct Racks {
     #[serde(deserialize_with = "rack")]
     nodes: u32,
     /// How many times less than its nodes together a rack can send.
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "factor")]
     oversubscription: f64,
     /// What the way through the core adds to the latency.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "latency")]
     core_us: f64,
 }
 
@@ -167,10 +173,20 @@ fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D
     number(deserializer).map(Some)
 }
 
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    within(deserializer, 0.01, 1e6).map(Some)
+}
+
+fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, 0.01, 1e3)
+}
+
+fn latency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, 0.0, TIME_MOST)
+}
+
 fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let part = number(deserializer)?;
-    let refuse = || D::Error::custom(format!("{part} is more than the whole, 1"));
-    if part <= 1.0 { Ok(part) } else { Err(refuse()) }
+    within(deserializer, PART_LEAST, 1.0)
 }
 
 fn shape<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
@@ -187,9 +203,14 @@ fn rack<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 }
 
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    within(deserializer, TIME_LEAST, TIME_MOST)
+}
+
+/// Reads a number that is not less and not more. What the simulator makes of it has to be a number, too.
+fn within<'de, D: Deserializer<'de>>(deserializer: D, least: f64, most: f64) -> Result<f64, D::Error> {
     let number = f64::deserialize(deserializer)?;
-    let is_good = number.is_finite() && number > 0.0;
-    if is_good { Ok(number) } else { Err(D::Error::custom(format!("{number} is not above 0"))) }
+    let refuse = || D::Error::custom(format!("{number} is not from {least} to {most}"));
+    if (least..=most).contains(&number) { Ok(number) } else { Err(refuse()) }
 }
 
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
@@ -243,7 +264,7 @@ mod tests {
         assert_eq!(cluster.topology, racks);
         let error = read(&text.replace("cpu_left = 0.5", "cpu_left = 1.5")).unwrap_err();
         assert!(
-            error.contains("line 7") && error.contains("cpu_left") && error.contains("1.5 is more"),
+            error.contains("line 7") && error.contains("cpu_left") && error.contains("1.5 is not from"),
             "{error}"
         );
     }
@@ -254,7 +275,14 @@ mod tests {
             ("rnks = 8", "unknown field `rnks`"),
             ("link = \"11gbe\"", "\"11gbe\" is no network"),
             ("protection = \"much\"", "\"much\" is no level of protection"),
-            ("gbit_per_s = -1.0", "-1 is not above 0"),
+            ("gbit_per_s = -1.0", "-1 is not from 0.01 to 1000000"),
+            ("gbit_per_s = nan", "NaN is not from"),
+            ("alpha_us = 1e300", " is not from 0.001 to 1000000000"),
+            (
+                "interference = { nodes = 8, busy_ms = 1e300, idle_ms = 1.0, cpu_left = 1.0, link_left = 1.0 }",
+                "is not",
+            ),
+            ("racks = { nodes = 8, oversubscription = 4.0, core_us = -1.0 }", "-1 is not from 0 to"),
             ("reductions = 0", "one at least"),
             ("node_mtbf_hours = \"long\"", "invalid type"),
             ("failures = \"murphy\"", "\"murphy\" is no law of failures; there are lanl-2, "),
