@@ -102,9 +102,9 @@ impl Delivery {
     }
 }
 
-/// What of an original outlives its owner, and from when on (DR-9, DR-12).
+/// What of an original outlives its owner's host, and from when on (DR-9, DR-12).
 ///
-/// | level | replica | a contribution outlives its owner's death | costs |
+/// | level | replica | a contribution outlives its owner's host | costs |
 /// |---|---|---|---|
 /// | `None` | none | once a survivor has folded it, unless the group works in [`team`](crate::team)s | nothing |
 /// | `Memory` | in another process's memory | once a survivor has folded it, or that process has copied it | while others are late: its bytes once over the link, and in memory |
@@ -116,8 +116,9 @@ impl Delivery {
 /// waits for ranks that are late or do not answer, and leave the links to folding while it goes on.
 /// `CommitFirst` lets a contribution in without a copy if none can be made, and says so. Bodies that travel
 /// inside messages are kept by the master, and short ones on one host lie where all its processes have them,
-/// but for groups that work in teams: there a process that dies takes its contribution along. Arrays in
-/// shared memory (`Session::array`) outlive their process on one host, too.
+/// but for groups that work in teams: there a process that dies takes its contribution along. What lies in
+/// shared memory outlives its process at every level: arrays of `Session::array`, objects, and each `Vec`, but
+/// with `None` on one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
     /// No copies.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, thread::JoinHandle};
 use everfold_protocol::{
     Path, ProcessId,
     message::{Contribution, News, Peer},
-    spec::Limits,
+    spec::{Limits, Protection},
     team,
 };
 use everfold_worker::machine::{Event, Gone};
@@ -87,7 +87,9 @@ impl Handle {
         let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
-        let prospects = Prospects { apart: self.apart, may_come_back: tried };
+        // Beside a link it costs little in any case.
+        let outlives = self.apart || spec.protection > Protection::None;
+        let prospects = Prospects { outlives, may_come_back: tried };
         let shared = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, prospects);
         let is_closed = |shared: &Result<_, ShareError>| match shared {
             // Who has left shows nothing any more.

@@ -249,9 +249,15 @@ async fn a_body_that_comes_back_is_what_it_was() {
         let (kind, body) = bits(vec![1, 2, 4]);
         let spec = ReductionSpec { delivery, ..spec(kind) };
         let limits = Limits { inline_bytes_max, ..Limits::default() };
-        let (share, original) =
-            Share::new(ME, &spec, body, &windows, &limits, Prospects { apart: false, may_come_back: true })
-                .unwrap();
+        let (share, original) = Share::new(
+            ME,
+            &spec,
+            body,
+            &windows,
+            &limits,
+            Prospects { outlives: false, may_come_back: true },
+        )
+        .unwrap();
         let share = Arc::new(share);
         let range = ByteRange { start: 0, len: 3 };
         execute(&share, &peers, task(id.in_teams(), range, Data::Inline([16, 16, 16][..].into())))
@@ -294,7 +300,7 @@ async fn whoever_gives_up_waits_for_no_answer() {
         body,
         &windows,
         &Limits::default(),
-        Prospects { apart: false, may_come_back: true },
+        Prospects { outlives: false, may_come_back: true },
     )
     .unwrap();
     let share = Arc::new(share);

@@ -25,6 +25,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.victim("survive::another_root_receives", another_root);
     suite.victim("survive::who_receives_the_result_dies", receiver_dies);
     suite.victim("survive::a_short_contribution_outlives_its_rank", short_contribution);
+    suite.victim("survive::a_vec_outlives_its_rank", long_vec);
     suite.job_with(quick(), "survive::a_short_contribution_of_a_frozen_rank_counts", 4, frozen_contribution);
     suite.job("survive::two_that_have_closed_wait_for_each_other", 2, both_close);
     suite.victim("survive::survivors_and_events", survivors);
@@ -186,6 +187,22 @@ async fn receiver_dies(session: Session) -> everfold::Result<()> {
     let Outcome { value, report } = session.reduce("x", Deadly::new(1)).roots([1, 0]).await?;
     assert_eq!(value.map(|Deadly(count)| count), (session.rank() == 0).then_some(4));
     assert_eq!((report.survived, report.contributors), (path([1]), path(0..4)));
+    Ok(())
+}
+
+/// Rank 1 calls with a long `Vec` and dies before anybody else calls. There is no replica yet.
+async fn long_vec(session: Session) -> everfold::Result<()> {
+    let mut news = session.events();
+    let vec = || session.allreduce("vec", Sum(vec![1u64; 300_000])).protection(Protection::Memory).start();
+    if session.rank() == 1 {
+        let _called = vec()?;
+        session.allreduce("rank 1 has called", Sum(vec![1u8])).await?;
+        return die();
+    }
+    session.allreduce("rank 1 has called", Sum(vec![1u8])).await?;
+    while !matches!(news.next().await, Some(News::Failed { rank: Rank(1), .. })) {}
+    let Outcome { value: Some(Sum(sum)), report } = vec()?.await? else { panic!("all receive it") };
+    assert!(sum == vec![4; 300_000] && report.survived == path([1]), "{report}");
     Ok(())
 }
 

@@ -200,8 +200,8 @@ pub enum ShareError {
 /// What is in store for a share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prospects {
-    /// Peers read it from other hosts. Beside that it costs little to copy it where it outlives this process.
-    pub apart: bool,
+    /// It is copied where it outlives this process, if there is room.
+    pub outlives: bool,
     /// It may have to be [renewed](Share::renew).
     pub may_come_back: bool,
 }
@@ -217,7 +217,7 @@ impl Share {
         body: Body,
         windows: &Arc<Windows>,
         limits: &Limits,
-        Prospects { apart, may_come_back }: Prospects,
+        Prospects { outlives, may_come_back }: Prospects,
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
         let inline_bytes_max = limits.inline_bytes_max;
@@ -230,7 +230,7 @@ impl Share {
                 let saves = (inline && !private) || (private && may_come_back);
                 saved = saves.then(|| Bytes::copy_from_slice(memory.bytes()));
                 let memory = match windows.region() {
-                    Some(region) if apart && !in_place && memory.region_offset().is_none() => {
+                    Some(region) if outlives && !in_place && memory.region_offset().is_none() => {
                         Sheltered::new(memory, region).map_or_else(|memory| memory, |it| Box::new(it) as _)
                     }
                     _ => memory,
