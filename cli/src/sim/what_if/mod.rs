@@ -62,7 +62,8 @@ at any moment, or right after a failure. The failures of the job are drawn. Deat
 drawn from all, at a moment drawn from T. The node of rank 0 is among them; rank 0 receives the results and the
 master lives there, so that its death loses everything. \"lost\" is told with 95 % intervals: they are the wider,
 the fewer deaths were simulated. Long bodies take long to simulate and get fewer deaths, unless --deaths says how
-many.";
+many. With commit-first a node mostly dies while contributions are still copied: one that did not count yet is missing
+then, and the reduction has no result, though nothing that counted is lost.";
 
 /// Tell what reductions would take and risk in a cluster that a file describes.
 ///
