@@ -15,7 +15,7 @@
 extern crate alloc;
 
 use alloc::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     vec::Vec,
 };
 
@@ -67,6 +67,8 @@ pub enum Action {
     Tell(FromAgent),
     /// Hold the memory of this process no longer.
     Release(ProcessId),
+    /// Start this process; its [end](Event::Ended) is told in any case, also if it cannot be started.
+    Start(ProcessId),
     /// Nothing is left to do.
     Done,
 }
@@ -77,6 +79,10 @@ pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
     hosts_master: bool,
     master: Way,
+    /// Of each rank the latest process that was started here, or has come, and has not ended.
+    running: BTreeMap<Rank, ProcessId>,
+    /// Processes that are to be started as soon as the earlier ones of their ranks have ended.
+    starts: BTreeMap<Rank, ProcessId>,
     /// What the master is to hear as soon as there is a way to it.
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
@@ -179,19 +185,39 @@ impl Agent {
 
     fn welcome(&mut self, process: ProcessId) {
         self.processes.insert(process, Held::Here);
+        self.running.insert(process.rank, process);
         self.actions.push_back(Action::Welcome(process));
     }
 
+    /// Starts a process, once the earlier one of its rank has ended.
+    fn start(&mut self, process: ProcessId) {
+        match self.running.entry(process.rank) {
+            Entry::Occupied(_) => drop(self.starts.insert(process.rank, process)),
+            Entry::Vacant(place) => {
+                place.insert(process);
+                self.actions.push_back(Action::Start(process));
+            }
+        }
+    }
+
     fn end(&mut self, process: ProcessId, ending: Ending) {
-        let Some(held) = self.processes.get_mut(&process).filter(|held| **held != Held::Ended) else {
+        let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
+        let is_new = self.running.get(&process.rank) == Some(&process);
+        if held.is_none() && !is_new {
             return;
-        };
-        *held = Held::Ended;
+        }
+        held.into_iter().for_each(|held| *held = Held::Ended);
+        if is_new {
+            self.running.remove(&process.rank);
+        }
         let ended = FromAgent::Ended { process, ending };
         match self.master {
             Way::Unknown | Way::Sought => self.untold.push(ended),
             Way::Open => self.actions.push_back(Action::Tell(ended)),
             Way::Closed => {}
+        }
+        if let Some(next) = self.starts.remove(&process.rank) {
+            self.start(next);
         }
     }
 
@@ -206,6 +232,7 @@ impl Agent {
                     None => {}
                 }
             }
+            ToAgent::Start { process } => self.start(process),
             ToAgent::Farewell => self.lose_master(),
         }
     }
@@ -213,6 +240,7 @@ impl Agent {
     /// Nobody reads the memory of the dead any more.
     fn lose_master(&mut self) {
         self.master = Way::Closed;
+        self.starts.clear();
         let gone = self.processes.iter().filter(|(_, held)| **held != Held::Here);
         let gone: Vec<ProcessId> = gone.map(|(process, _)| *process).collect();
         gone.into_iter().for_each(|process| self.release(process));
@@ -299,6 +327,24 @@ mod tests {
         let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
         assert_eq!(after(&mut agent, Event::MasterFound), told);
         assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
+    }
+
+    #[test]
+    fn a_rank_is_started_again_when_its_process_has_ended() {
+        let mut agent = Agent::new(true);
+        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::MasterFound);
+        let [next, third] =
+            [1, 2].map(|number| ProcessId { incarnation: everfold_protocol::Incarnation(number), ..ONE });
+        let start = |process| Event::Master(ToAgent::Start { process });
+        let ended = |process| Action::Tell(FromAgent::Ended { process, ending: Ending::Code(1) });
+        assert_eq!(after(&mut agent, Event::HungUp(ONE)), []);
+        assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [ended(ONE), Action::Start(next)]);
+        assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
+        assert_eq!(after(&mut agent, start(third)), [Action::Start(third)]);
+        assert_eq!(after(&mut agent, Event::Hailed(third)), [Action::Welcome(third)]);
+        assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
     }
 
     #[test]

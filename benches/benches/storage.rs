@@ -1,13 +1,13 @@
-//! How long a process needs to keep a replica on its disk, to read it back and to forget it; and what a rank pays
-//! for its vault.
+//! How long a process needs to keep a replica on its disk, to read it back and to forget it; and what a rank
+//! pays for its vault.
 //!
-//! The store's files lie in the directory for temporary files (`TMPDIR`). In memory (`/dev/shm`) the database's
-//! own work shows; on a disk it is mostly hidden behind the disk. Without the feature `disk` only the vault is
-//! measured: `cargo bench -p everfold-benches --no-default-features --bench storage`.
+//! The store's files lie in the directory for temporary files (`TMPDIR`). In memory (`/dev/shm`) the
+//! database's own work shows; on a disk it is mostly hidden behind the disk. Without the feature `disk` only
+//! the vault is measured: `cargo bench -p everfold-benches --no-default-features --bench storage`.
 //!
-//! The vault lies in memory. Its log is longer than any cache, so an outcome goes to main memory, as it does in a
-//! program; the checkpoint that empties a full log is in its time. A checkpoint goes where the one before the last
-//! was. `memcpy` has both its arrays ready, in the cache if they fit.
+//! The vault lies in memory. Its log is longer than any cache, so an outcome goes to main memory, as it does
+//! in a program; the checkpoint that empties a full log is in its time. A checkpoint goes where the one before
+//! the last was. `memcpy` has both its arrays ready, in the cache if they fit.
 
 use std::{fs::File, io::IoSlice};
 

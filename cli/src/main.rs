@@ -1,15 +1,17 @@
 //! The `everfold` command.
 
 mod bench;
+mod rules;
 mod run;
 mod sim;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use everfold_lab::{Chaos, Failure, note, say};
+use everfold_lab::{Chaos, Failure, Plan, note, say};
 
-/// Reductions that finish: start jobs on this machine, measure reductions, break them, simulate them.
+/// Reductions that finish: start jobs on this machine, measure reductions, break them,
+/// simulate them, place checkpoints.
 ///
 /// Logs are silent unless RUST_LOG asks for them, for instance RUST_LOG=debug.
 #[derive(Parser)]
@@ -26,6 +28,9 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Chaos(Box<Chaos>),
+    Plan(Box<Plan>),
+    #[command(subcommand)]
+    Rules(rules::Rules),
     /// Simulate reductions in clusters that are not at hand.
     #[command(subcommand)]
     Sim(sim::Sim),
@@ -47,6 +52,8 @@ impl Arguments {
             Command::Run(run) => run.run(),
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
+            Command::Plan(plan) => plan.run(),
+            Command::Rules(rules) => rules.run(),
             Command::Sim(sim) => sim.run(),
         }
     }

@@ -241,9 +241,25 @@ fn hosts_are_cut_off() {
          grep -q refused refused; do :; done";
     if !geteuid().is_root() {
         let output = run.end("--cut 1 --ranks 3 --trials 1 -- true");
-        return assert!(output.status.success() && said(&output).contains("--cut is skipped"));
+        return assert!(output.status.success() && said(&output).contains("faults of hosts are skipped"));
     }
     let figures = run.figures(&format!("--cut 1 --ranks 3 --victims 2 --trials 1 --time 1ms -- {pings}"));
     let fault = &figures["trials"][0]["faults"][0];
     assert!(fault["fault"]["action"]["cut"].is_object() && fault["at_ms"].is_number(), "{figures:#}");
+}
+
+#[test]
+fn a_domain_is_killed_as_a_whole() {
+    let run = Run::new();
+    let what = "--lose-domain 1 --hosts 4 --domains 2 --ranks 4 --trials 1 --bytes 64KiB --allow-missing";
+    if !geteuid().is_root() {
+        let output = run.end(what);
+        return assert!(!output.status.success(), "hosts cannot be made");
+    }
+    let figures = run.figures(what);
+    let fault = &figures["trials"][0]["faults"][0];
+    assert_eq!(fault["fault"]["action"]["lose_domain"]["domain"], 1, "{figures:#}");
+    // The trial may have been over before.
+    let death = if fault["at_ms"].is_number() { "domain" } else { "nothing" };
+    assert_eq!(figures["summary"]["by_death"][death]["trials"], 1, "{figures:#}");
 }

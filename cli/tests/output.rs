@@ -19,7 +19,7 @@ const OUTPUT_LOST: i32 = 74;
 const SIGPIPE: i32 = 141;
 
 /// One of each command that prints.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "--help",
     "--version",
     "run --help",
@@ -30,6 +30,8 @@ const COMMANDS: [&str; 13] = [
     "sim costs --ranks 8 --open 2 --dead 1 --json",
     "sim what-if question.toml --repeat 1 --deaths 1",
     "sim paper --quick --out paper",
+    "plan profile.toml",
+    "plan paper --runs 2 --out paper",
     "bench reduce --ranks 2 --bytes 8 --repeat 3 --json figures.json",
     "bench detect --ranks 2 --repeat 1",
     "chaos --kill 1 --ranks 2 --trials 1 --bytes 8",
@@ -39,6 +41,12 @@ fn run(command: &str) -> Traces {
     let run = Traces::new();
     if command.contains("question") {
         fs::write(run.path("question.toml"), "ranks = 4\nsizes = [\"64KiB\"]\n").unwrap();
+    }
+    if command.contains("profile.toml") {
+        let machine = "[machine]\nstorage = \"1 MB/s\"\nmtbf_host = \"9 s\"\n";
+        let section =
+            "[[section]]\nname = \"s\"\nlasts = \"9 s\"\npoints = [{ name = \"a\", at = \"4500 ms\" }]\n";
+        fs::write(run.path("profile.toml"), format!("{machine}{section}")).unwrap();
     }
     run
 }

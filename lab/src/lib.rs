@@ -4,6 +4,7 @@
 //! |---|---|
 //! | measure reductions on this machine, and beside MPI | [`mod@bench`] |
 //! | make processes, networks and disks fail, and see what comes of it | [`Chaos`] |
+//! | tell where a program should take checkpoints | [`Plan`] |
 //! | draw the paper's figures, and simulate more ranks than there are machines | [`sim`] |
 //!
 //! The `everfold` command offers all of it. What both need is here, too: output ([`mod@say`]), failures
@@ -23,10 +24,11 @@ mod failure;
 pub mod interrupts;
 mod machine;
 mod meeting;
+mod plan;
 mod progress;
 mod scratch;
 pub mod sim;
 pub mod size;
 mod transport;
 
-pub use self::{chaos::Chaos, failure::Failure, transport::Transport};
+pub use self::{chaos::Chaos, failure::Failure, plan::Plan, transport::Transport};

@@ -5,14 +5,14 @@
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
-use everfold_protocol::{AgentId, Path, Rank};
+use everfold_protocol::{AgentId, Path, ProcessId};
 
 /// Agents, and who is on whose host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agents {
     standings: BTreeMap<AgentId, Standing>,
-    /// The agent of each rank that has one.
-    of: BTreeMap<Rank, AgentId>,
+    /// The agent of each process that has one.
+    of: BTreeMap<ProcessId, AgentId>,
     /// What the host of an agent shares with others, as the first of its ranks says that has a label.
     domains: BTreeMap<AgentId, String>,
 }
@@ -26,7 +26,7 @@ enum Standing {
     Lost,
 }
 
-/// What becomes of the memory of a rank that dies.
+/// What becomes of the memory of a process that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Custody {
     /// Nobody holds it but processes of its host that have mapped it.
@@ -38,9 +38,9 @@ pub(crate) enum Custody {
 }
 
 impl Agents {
-    /// Takes in which agent holds the memory of a rank.
-    pub fn assign(&mut self, rank: Rank, agent: AgentId, domain: Option<&str>) {
-        self.of.insert(rank, agent);
+    /// Takes in which agent holds the memory of a process.
+    pub fn assign(&mut self, process: ProcessId, agent: AgentId, domain: Option<&str>) {
+        self.of.insert(process, agent);
         if let Some(domain) = domain {
             self.domains.entry(agent).or_insert_with(|| domain.to_owned());
         }
@@ -70,7 +70,17 @@ impl Agents {
         let domain = self.domains.get(&agent)?;
         let hosts = || self.domains.iter().filter(|(_, other)| *other == domain).map(|(host, _)| *host);
         let is_lost = hosts().count() > 1 && hosts().all(|host| self.is_lost(host));
-        is_lost.then(|| (domain.clone(), hosts().flat_map(|host| self.ranks(host)).collect()))
+        is_lost.then(|| {
+            (
+                domain.clone(),
+                hosts().flat_map(|host| self.processes(host)).map(|process| process.rank).collect(),
+            )
+        })
+    }
+
+    /// Those that are gone.
+    pub fn lost(&self) -> impl Iterator<Item = AgentId> {
+        self.standings.iter().filter(|(_, standing)| **standing == Standing::Lost).map(|(agent, _)| *agent)
     }
 
     /// Those that are here.
@@ -78,24 +88,29 @@ impl Agents {
         self.standings.iter().filter(|(_, standing)| **standing == Standing::Here).map(|(agent, _)| *agent)
     }
 
-    /// The agent of a rank, if it has one.
-    pub fn of(&self, rank: Rank) -> Option<AgentId> {
-        self.of.get(&rank).copied()
+    /// Whether all agents are here, or gone, that hold the memory of a process.
+    pub fn are_here(&self) -> bool {
+        self.of.values().all(|agent| self.standings.contains_key(agent))
     }
 
-    /// The agent of a rank, if it is here.
-    pub fn holder(&self, rank: Rank) -> Option<AgentId> {
-        self.of(rank).filter(|agent| self.standings.get(agent) == Some(&Standing::Here))
+    /// The agent of a process, if it has one.
+    pub fn of(&self, process: ProcessId) -> Option<AgentId> {
+        self.of.get(&process).copied()
     }
 
-    /// The ranks whose memory an agent holds.
-    pub fn ranks(&self, agent: AgentId) -> impl Iterator<Item = Rank> {
-        self.of.iter().filter(move |(_, of)| **of == agent).map(|(rank, _)| *rank)
+    /// The agent of a process, if it is here.
+    pub fn holder(&self, process: ProcessId) -> Option<AgentId> {
+        self.of(process).filter(|agent| self.standings.get(agent) == Some(&Standing::Here))
     }
 
-    /// What becomes of the memory of a rank that dies.
-    pub fn custody(&self, rank: Rank) -> Custody {
-        match self.of(rank).and_then(|agent| self.standings.get(&agent)) {
+    /// The processes whose memory an agent holds or held.
+    pub fn processes(&self, agent: AgentId) -> impl Iterator<Item = ProcessId> {
+        self.of.iter().filter(move |(_, of)| **of == agent).map(|(process, _)| *process)
+    }
+
+    /// What becomes of the memory of a process that dies.
+    pub fn custody(&self, process: ProcessId) -> Custody {
+        match self.of(process).and_then(|agent| self.standings.get(&agent)) {
             None => Custody::Nobody,
             Some(Standing::Here) => Custody::Agent,
             Some(Standing::Lost) => Custody::Gone,
@@ -113,9 +128,9 @@ mod tests {
     fn memory_is_held_from_when_the_agent_joins_until_it_is_lost() {
         let mut agents = Agents::default();
         let agent = AgentId(7);
-        agents.assign(Rank(1), agent, None);
-        agents.assign(Rank(3), agent, None);
-        let custody = |agents: &Agents| [1, 2].map(|rank| agents.custody(Rank(rank)));
+        agents.assign(ProcessId::first(1), agent, None);
+        agents.assign(ProcessId::first(3), agent, None);
+        let custody = |agents: &Agents| [1, 2].map(|rank| agents.custody(ProcessId::first(rank)));
         assert_eq!(custody(&agents), [Custody::Nobody; 2], "it has not joined");
         assert!(agents.join(agent) && !agents.join(agent));
         assert_eq!(custody(&agents), [Custody::Agent, Custody::Nobody]);
@@ -123,15 +138,15 @@ mod tests {
         assert!(agents.lose(agent) && !agents.lose(agent));
         assert!(!agents.join(agent), "its host was given up");
         assert_eq!(custody(&agents), [Custody::Gone, Custody::Nobody]);
-        assert_eq!(agents.ranks(agent).collect::<Vec<_>>(), [Rank(1), Rank(3)]);
-        assert!(agents.here().next().is_none() && agents.holder(Rank(1)).is_none());
+        assert_eq!(agents.processes(agent).collect::<Vec<_>>(), [1, 3].map(ProcessId::first));
+        assert!(agents.here().next().is_none() && agents.holder(ProcessId::first(1)).is_none());
     }
 
     #[test]
     fn a_domain_is_lost_with_the_last_of_its_hosts() {
         let mut agents = Agents::default();
         for (rank, agent, domain) in [(0, 7, "a"), (1, 8, "b"), (2, 9, "b"), (3, 8, "b")] {
-            agents.assign(Rank(rank), AgentId(agent), Some(domain));
+            agents.assign(ProcessId::first(rank), AgentId(agent), Some(domain));
         }
         assert!(agents.lose(AgentId(8)));
         assert_eq!(agents.lost_domain(AgentId(8)), None);

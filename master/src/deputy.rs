@@ -17,7 +17,7 @@ use crate::{
     desk::Desk,
     dissolved::join,
     event::Action,
-    membership::Membership,
+    membership::{Membership, Prospect},
     policy::Policy,
     reduction::{Called, Reduction, Reductions, Standing},
     scheduler::{Scheduler, Step},
@@ -80,7 +80,7 @@ impl Deputy {
             return;
         }
         self.meet(&Path::single(sender.rank));
-        if self.desk.members.alive(sender.rank).is_none_or(|peer| peer.process != sender) {
+        if !self.desk.members.lives(sender) {
             return;
         }
         match message {
@@ -95,7 +95,7 @@ impl Deputy {
     pub fn depart(&mut self, now: Timestamp, process: ProcessId, evidence: Evidence) {
         self.desk.now = now;
         self.meet(&Path::single(process.rank));
-        if !self.desk.members.fail(&[process], evidence).is_empty() {
+        if !self.desk.members.fail(&[process], evidence, Prospect::Gone).is_empty() {
             self.scheduler.bury(process, &self.reductions);
             self.scheduler.forget_teams_of(process.rank, &mut self.reductions, &self.desk.members);
         }

@@ -71,6 +71,8 @@ pub enum Notice {
     },
     /// The group of a reduction was told something.
     News(News),
+    /// A rank whose process had failed has come back as this one.
+    Returned(ProcessId),
     /// A process left the job in good order.
     Left(ProcessId),
     /// A message was dropped because its sender, task or reduction is no longer current.

@@ -29,6 +29,8 @@ pub(crate) struct Handout {
     waiting: Option<Path>,
     /// Of these, those that could not reach all of it and wait to be told more.
     returned: Path,
+    /// Of these, those whose processes have died, and that come back.
+    away: Path,
     /// Whether they wait for a pause to pass before they try again.
     pauses: bool,
     /// Ranks that have the result. They fold nothing any more.
@@ -37,6 +39,8 @@ pub(crate) struct Handout {
     misses: BTreeMap<Rank, Misses>,
     /// What was told with the result.
     told: Option<Told>,
+    /// The only rank that is to receive the result, if there is one, and it was told.
+    receiver: Option<Rank>,
     /// What the bodies of ranks hold that could not copy the whole result, or that lend it.
     bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
     /// Dead ranks whose memory did not outlive them, although it could have.
@@ -117,9 +121,10 @@ impl Handout {
     }
 
     /// Lets `ranks` copy the result.
-    pub fn begin(&mut self, ranks: Path) {
+    pub fn begin(&mut self, ranks: Path, away: Path) {
         self.overwrite();
         self.returned = Path::empty();
+        self.away = away;
         self.misses.clear();
         self.waiting = Some(ranks);
     }
@@ -138,15 +143,52 @@ impl Handout {
     pub fn stop(&mut self, rank: Rank) -> bool {
         let waited = self.waiting.as_mut().is_some_and(|waiting| waiting.remove(rank));
         if waited {
+            self.come_back(rank);
             self.returned.remove(rank);
             self.misses.remove(&rank);
         }
         waited
     }
 
+    /// Takes in that the process of `rank` has died, and that the rank comes back.
+    pub fn leave(&mut self, rank: Rank) {
+        if self.awaits(rank) {
+            self.returned.remove(rank);
+            self.misses.remove(&rank);
+            self.away.insert(rank).ok();
+        }
+    }
+
+    /// Takes in that `rank` is there again.
+    pub fn come_back(&mut self, rank: Rank) {
+        self.away.remove(rank);
+    }
+
+    /// Takes in that `rank`, if it is waited for, has yet to hear where the result lies.
+    pub fn ask_again(&mut self, rank: Rank) {
+        if self.awaits(rank) {
+            self.returned.insert(rank).ok();
+        }
+    }
+
+    /// Whether `rank` is waited for until it comes back.
+    pub fn is_away(&self, rank: Rank) -> bool {
+        self.away.contains(rank)
+    }
+
     /// Notes that `rank`, which has copied the result, has it.
     pub fn serve(&mut self, rank: Rank) {
         self.have_it.insert(rank).expect("it has waited");
+    }
+
+    /// Takes in that `rank` has the result, if that is news.
+    pub fn know(&mut self, rank: Rank) {
+        self.have_it.insert(rank).ok();
+    }
+
+    /// Whether a part of the result lies where a contribution has lain, of a rank that lacks the rest.
+    pub fn has_overwritten(&self) -> bool {
+        self.bodies.values().any(|(_, half)| half.untouched > 0)
     }
 
     /// Takes in that a rank has missed something, when it had so many bytes of the result.
@@ -173,9 +215,9 @@ impl Handout {
         !self.returned.is_empty()
     }
 
-    /// Whether all who still copy the result have missed something.
+    /// Whether all who still copy the result have missed something, or are away.
     pub fn is_stuck(&self) -> bool {
-        self.waiting.as_ref() == Some(&self.returned)
+        self.waiting.as_ref().is_some_and(|waiting| waiting.difference(&self.away) == self.returned)
     }
 
     /// Takes those who have missed something, to be told anew where the result lies.
@@ -203,9 +245,22 @@ impl Handout {
         Report { survived, protected, failures, ..report }
     }
 
-    /// Takes in that no rank that lives has heard a report.
-    pub fn tell_anew(&mut self) {
-        self.told = None;
+    /// Whether a rank has heard a report.
+    pub fn was_told(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// The only rank that is to receive the result, if it was told.
+    pub fn receiver(&self) -> Option<Rank> {
+        self.receiver
+    }
+
+    /// Takes in that `rank` alone is to receive the result. No rank that takes part has heard another report if
+    /// it was another rank before.
+    pub fn choose(&mut self, rank: Rank) {
+        if self.receiver.replace(rank) != Some(rank) {
+            self.told = None;
+        }
     }
 
     /// Takes in that there will be another result, with other contributors: what was copied of this one is
@@ -213,6 +268,7 @@ impl Handout {
     pub fn start_over(&mut self) {
         self.bodies.clear();
         self.told = None;
+        self.receiver = None;
     }
 
     /// Keeps what the body of `process` holds.
@@ -228,6 +284,13 @@ impl Handout {
     /// Forgets what the body of `rank` holds.
     pub fn drop_body(&mut self, rank: Rank) {
         self.bodies.remove(&rank);
+    }
+
+    /// Forgets what the body of `process` holds.
+    pub fn drop_body_of(&mut self, process: ProcessId) {
+        if self.bodies.get(&process.rank).is_some_and(|(owner, _)| *owner == process) {
+            self.drop_body(process.rank);
+        }
     }
 
     /// Whether it is known what the body of `rank` holds.
@@ -260,7 +323,7 @@ impl Handout {
     /// Who lives and lends the whole result.
     pub fn lenders<'a>(&'a self, members: &'a Membership) -> impl Iterator<Item = ProcessId> + 'a {
         let whole = self.bodies.values().filter(|(_, half)| half.collected == u64::MAX);
-        whole.map(|(process, _)| *process).filter(|process| members.alive(process.rank).is_some())
+        whole.map(|(process, _)| *process).filter(|process| members.lives(*process))
     }
 
     /// Whether it takes one lender more, besides those there are: `rank`.

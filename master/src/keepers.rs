@@ -351,7 +351,8 @@ impl Keepers {
         self.charges.get(&owner)?.reason.as_deref()
     }
 
-    /// Starts anew where `dead` has kept copies, or was to. What it has folded may have to be copied, too.
+    /// Starts anew where `dead` has kept copies, or was to. What it has folded may have to be copied, too. May
+    /// be called again when what it has left is gone.
     pub fn lose(&mut self, dead: ProcessId) {
         self.placement = None;
         for charge in self.charges.values_mut() {
@@ -361,7 +362,7 @@ impl Keepers {
             }
             // What is on its way is not ordered twice, unless more is gone.
             if charge.holders.contains(&dead) || charge.ordered == 0 {
-                charge.holders.retain(|holder| *holder != dead);
+                // It may have left copies, and lose them later with its host.
                 charge.left = charge.segments;
             }
         }

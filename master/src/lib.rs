@@ -61,6 +61,7 @@ mod liveness;
 pub mod machine;
 pub mod membership;
 mod outbox;
+mod outcomes;
 mod pace;
 pub mod placement;
 pub mod policy;

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
     AgentId, Epoch, JobId, Path, ProcessId, Rank,
-    message::{Data, Ending, Evidence, Header, Peer},
+    message::{Data, Ending, Evidence, Header, Peer, ToWorker},
     report::Refusal,
 };
 
@@ -25,9 +25,32 @@ pub enum State {
     /// Takes part in what it has called, and calls nothing more.
     Closing(Peer),
     /// Left in good order.
-    Left,
-    /// Declared failed. Fenced: nothing it says counts any more (I2).
-    Failed(Evidence),
+    Left(Peer),
+    /// This process was declared failed, or has ended before it was here, and the rank is to come back as a
+    /// later one. Fenced, as below.
+    Away(ProcessId),
+    /// This process was declared failed. Fenced: nothing it says counts any more (I2).
+    Failed(ProcessId),
+}
+
+/// What becomes of a rank whose process was declared failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// Nobody expects it back.
+    Gone,
+    /// It is started again.
+    Returns,
+}
+
+/// How a process joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// As the first of its rank.
+    First,
+    /// In place of one that was declared failed.
+    Return,
+    /// Not at all: its rank is not expected (any more).
+    Refused,
 }
 
 /// A message's place in time.
@@ -39,6 +62,13 @@ pub enum Freshness {
     Stale,
     /// From a future that this master has not made, or from another job: the sender is broken.
     Impossible,
+}
+
+/// A process that was declared failed.
+#[derive(Clone, Debug)]
+struct Dead {
+    peer: Peer,
+    evidence: Evidence,
 }
 
 /// The view of the job at the current epoch.
@@ -57,6 +87,10 @@ pub struct Membership {
     open: u32,
     /// Who is in [`State::Failed`].
     failed: Path,
+    /// Who is in [`State::Away`].
+    away: Path,
+    /// What spoke for the deaths of processes that were declared failed.
+    dead: BTreeMap<ProcessId, Dead>,
     /// Who is in [`State::Left`] or [`State::Closing`].
     leaving: Path,
     /// Whether processes are still expected to join.
@@ -84,6 +118,8 @@ impl Membership {
             agents: Agents::default(),
             open: 0,
             failed: Path::empty(),
+            away: Path::empty(),
+            dead: BTreeMap::new(),
             leaving: Path::empty(),
             is_joining: false,
             lost: Path::empty(),
@@ -111,17 +147,26 @@ impl Membership {
                 Freshness::Current
             }
             Some(State::Expected) => Freshness::Current,
+            Some(State::Away(last)) if header.sender.incarnation > last.incarnation => Freshness::Current,
             Some(_) => Freshness::Stale,
         }
     }
 
-    /// Takes `peer` in. Returns false if its rank is not expected (any more).
-    pub fn join(&mut self, peer: Peer) -> bool {
-        let expected = matches!(self.states.get(peer.process.rank), Some(State::Expected));
-        if expected {
-            self.take_in(peer);
+    /// Takes `peer` in, if its rank is expected. With one that returns a new epoch begins.
+    pub fn join(&mut self, peer: Peer) -> Entry {
+        match self.states.get(peer.process.rank) {
+            Some(State::Expected) => {
+                self.take_in(peer);
+                Entry::First
+            }
+            Some(State::Away(last)) if peer.process.incarnation > last.incarnation => {
+                self.away.remove(peer.process.rank);
+                self.enter(peer);
+                self.epoch = self.epoch.next();
+                Entry::Return
+            }
+            _ => Entry::Refused,
         }
-        expected
     }
 
     /// Whether processes are still expected to join.
@@ -141,13 +186,17 @@ impl Membership {
 
     /// Takes `peer` in, unless it was heard of before.
     pub fn take_in(&mut self, peer: Peer) {
-        let rank = peer.process.rank;
-        if matches!(self.states.get(rank), None | Some(State::Expected)) {
-            self.hosts.insert(rank, Some(peer.host));
-            peer.agent.iter().for_each(|agent| self.agents.assign(rank, agent.id, peer.domain.as_deref()));
-            self.states.insert(rank, State::Alive(peer));
-            self.open += 1;
+        if matches!(self.states.get(peer.process.rank), None | Some(State::Expected)) {
+            self.enter(peer);
         }
+    }
+
+    fn enter(&mut self, peer: Peer) {
+        let (process, domain) = (peer.process, peer.domain.as_deref());
+        self.hosts.insert(process.rank, Some(peer.host));
+        peer.agent.iter().for_each(|agent| self.agents.assign(process, agent.id, domain));
+        self.states.insert(process.rank, State::Alive(peer));
+        self.open += 1;
     }
 
     /// The host of a rank, once it has joined, whatever has become of it.
@@ -168,11 +217,22 @@ impl Membership {
     }
 
     /// Declares those of `processes` failed that take part, and starts a new epoch with each. Returns which.
-    pub fn fail(&mut self, processes: &[ProcessId], evidence: Evidence) -> Vec<ProcessId> {
-        let takes_part = |it: &ProcessId| self.alive(it.rank).is_some_and(|peer| peer.process == *it);
+    pub fn fail(
+        &mut self,
+        processes: &[ProcessId],
+        evidence: Evidence,
+        prospect: Prospect,
+    ) -> Vec<ProcessId> {
+        let takes_part = |it: &ProcessId| self.lives(*it);
         let failed: Vec<ProcessId> = processes.iter().copied().filter(takes_part).collect();
         for process in &failed {
-            self.change(process.rank, State::Failed(evidence));
+            let peer = self.alive(process.rank).expect("it takes part").clone();
+            self.dead.insert(*process, Dead { peer, evidence });
+            let state = match prospect {
+                Prospect::Returns if !self.is_joining => State::Away,
+                Prospect::Returns | Prospect::Gone => State::Failed,
+            };
+            self.change(process.rank, state(*process));
             self.epoch = self.epoch.next();
         }
         if self.is_joining && self.lost.is_empty() {
@@ -197,34 +257,89 @@ impl Membership {
         if !self.agents.lose(agent) {
             return None;
         }
-        let (mut living, mut dead) = (Vec::new(), Vec::new());
-        for rank in self.agents.ranks(agent) {
-            match self.states.get(rank) {
-                Some(State::Alive(peer) | State::Closing(peer)) => living.push(peer.process),
-                Some(State::Failed(evidence)) if evidence.leaves_memory() => {
-                    dead.push(ProcessId::first(rank));
-                }
-                _ => {}
-            }
-        }
-        Some((living, dead))
+        let there = || self.agents.processes(agent);
+        let living = there().filter(|process| self.lives(*process)).collect();
+        Some((living, there().filter(|process| self.has_left_memory(*process)).collect()))
     }
 
-    /// What spoke for the death of `rank`, if it was declared failed.
-    pub(crate) fn evidence(&self, rank: Rank) -> Option<Evidence> {
+    /// What spoke for the death of a process, if it was declared failed.
+    pub(crate) fn evidence(&self, process: ProcessId) -> Option<Evidence> {
+        self.dead.get(&process).map(|dead| dead.evidence)
+    }
+
+    /// Expects a rank back no longer whose process was declared failed. Returns whether it did.
+    pub(crate) fn give_up(&mut self, rank: Rank) -> bool {
+        let Some(State::Away(last)) = self.states.get(rank) else { return false };
+        let last = *last;
+        self.change(rank, State::Failed(last));
+        true
+    }
+
+    /// Takes in that a process has ended that was to come. What it has said yet is stale.
+    pub(crate) fn miss(&mut self, missed: ProcessId) {
+        if let Some(State::Away(_)) = self.states.get(missed.rank) {
+            self.states.insert(missed.rank, State::Away(missed));
+        }
+    }
+
+    /// Ranks whose processes were declared failed, and that are to come back.
+    pub(crate) fn away(&self) -> &Path {
+        &self.away
+    }
+
+    /// The process in whose place another one is to come.
+    pub(crate) fn away_since(&self, rank: Rank) -> Option<ProcessId> {
         match self.states.get(rank) {
-            Some(State::Failed(evidence)) => Some(*evidence),
+            Some(State::Away(last)) => Some(*last),
             _ => None,
         }
     }
 
+    /// The first process of each rank that is known, by rank.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = &Peer> {
+        self.states.iter().filter_map(|(rank, state)| {
+            let first = self.dead.range(ProcessId::first(rank)..).next();
+            let first = first.filter(|(process, _)| process.rank == rank).map(|(_, dead)| &dead.peer);
+            first.or(match state {
+                State::Alive(peer) | State::Closing(peer) | State::Left(peer) => Some(peer),
+                State::Expected | State::Away(_) | State::Failed(_) => None,
+            })
+        })
+    }
+
+    /// What has become of [these](Self::firsts), in the words in which everybody was told.
+    pub(crate) fn history(&self) -> Vec<ToWorker> {
+        let mut told = Vec::new();
+        for (process, dead) in &self.dead {
+            if self.dead.range(ProcessId::first(process.rank)..*process).next().is_some() {
+                told.push(ToWorker::Returned { peer: dead.peer.clone() });
+            }
+            told.push(ToWorker::Departed { process: *process, evidence: dead.evidence });
+        }
+        let returned = self.peers().filter(|peer| self.failed_before(peer.process));
+        told.extend(returned.map(|peer| ToWorker::Returned { peer: peer.clone() }));
+        told.extend(self.agents.lost().map(|agent| ToWorker::AgentLost { agent }));
+        told
+    }
+
+    fn failed_before(&self, process: ProcessId) -> bool {
+        self.dead.range(ProcessId::first(process.rank)..process).next().is_some()
+    }
+
+    /// Whether a rank takes part, or is to come back.
+    pub(crate) fn takes_part(&self, rank: Rank) -> bool {
+        self.alive(rank).is_some() || self.away.contains(rank)
+    }
+
     /// Takes in how a process has ended whose connection has broken before. Returns what speaks for its death
     /// from now on. Of one that was silent nothing is read all the same.
-    pub(crate) fn learn_end(&mut self, rank: Rank, ending: Ending) -> Option<Evidence> {
-        let evidence = Evidence::Ended(ending);
-        let is_better = self.evidence(rank) == Some(Evidence::Disconnected);
-        is_better.then(|| drop(self.states.insert(rank, State::Failed(evidence))))?;
-        Some(evidence)
+    pub(crate) fn learn_end(&mut self, process: ProcessId, ending: Ending) -> Option<Evidence> {
+        let dead = self.dead.get_mut(&process)?;
+        if dead.evidence != Evidence::Disconnected {
+            return None;
+        }
+        dead.evidence = Evidence::Ended(ending);
+        Some(dead.evidence)
     }
 
     /// Expects no more calls of `rank`.
@@ -241,12 +356,14 @@ impl Membership {
 
     /// Whether `rank` may yet call something.
     pub fn may_call(&self, rank: Rank) -> bool {
-        matches!(self.states.get(rank), Some(State::Alive(_) | State::Expected))
+        matches!(self.states.get(rank), Some(State::Alive(_) | State::Expected | State::Away(_)))
     }
 
     /// Lets `rank`, which takes part, go.
     pub fn leave(&mut self, rank: Rank) {
-        self.change(rank, State::Left);
+        if let Some(peer) = self.alive(rank).cloned() {
+            self.change(rank, State::Left(peer));
+        }
     }
 
     /// Declared failed.
@@ -278,9 +395,11 @@ impl Membership {
 
     fn change(&mut self, rank: Rank, state: State) {
         self.leaving.remove(rank);
+        self.away.remove(rank);
         let now_in = match &state {
             State::Failed(_) => Some(&mut self.failed),
-            State::Left | State::Closing(_) => Some(&mut self.leaving),
+            State::Away(_) => Some(&mut self.away),
+            State::Left(_) | State::Closing(_) => Some(&mut self.leaving),
             State::Expected | State::Alive(_) => None,
         };
         if let Some(ranks) = now_in {
@@ -322,17 +441,17 @@ impl Membership {
     /// everybody; without an agent it stays mapped at the peers of its host. Of a process that was only
     /// silent nothing is read (I2): it may wake up and go on writing.
     pub fn readable(&self, ready: &Ready, share_memory: bool) -> bool {
-        let rank = ready.process.rank;
+        let process = ready.process;
         match &ready.data {
             Data::Inline(_) => true,
-            _ if self.lives(ready.process) => true,
+            _ if self.lives(process) => true,
             Data::Window(window) => {
-                let is_held = match self.agents.custody(rank) {
+                let is_held = match self.agents.custody(process) {
                     Custody::Agent => true,
                     Custody::Gone => false,
                     Custody::Nobody => share_memory,
                 };
-                is_held && self.has_left_memory(rank) && window.place.outlives_its_process()
+                is_held && self.has_left_memory(process) && window.place.outlives_its_process()
             }
             Data::Private => false,
         }
@@ -341,16 +460,17 @@ impl Membership {
     /// Whether somebody answers for what lies in the region of `process`: itself, or its agent. Then a read
     /// that fails does not prove that it is gone.
     pub(crate) fn is_answered_for(&self, process: ProcessId) -> bool {
-        let is_held = || self.agents.custody(process.rank) == Custody::Agent;
-        self.lives(process) || (self.has_left_memory(process.rank) && is_held())
+        let is_held = || self.agents.custody(process) == Custody::Agent;
+        self.lives(process) || (self.has_left_memory(process) && is_held())
     }
 
-    fn lives(&self, process: ProcessId) -> bool {
+    /// Whether this process takes part: it was neither declared failed nor has it left.
+    pub fn lives(&self, process: ProcessId) -> bool {
         self.alive(process.rank).is_some_and(|peer| peer.process == process)
     }
 
-    fn has_left_memory(&self, rank: Rank) -> bool {
-        self.evidence(rank).is_some_and(Evidence::leaves_memory)
+    fn has_left_memory(&self, process: ProcessId) -> bool {
+        self.evidence(process).is_some_and(Evidence::leaves_memory)
     }
 
     /// Who keeps the replicas of whose originals, among the living of `group`.

@@ -98,6 +98,10 @@ pub struct Policy {
     pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
+    /// How long it waits for a process of a rank that is to come back.
+    pub return_time: Duration,
+    /// How often a rank may come back.
+    pub returns_max: u32,
 }
 
 impl Default for Policy {
@@ -125,6 +129,8 @@ impl Default for Policy {
             copy_bytes: 4 << 20,
             refusals_max: 4096,
             join_timeout: Duration::from_secs(60),
+            return_time: Duration::from_secs(60),
+            returns_max: 100,
         }
     }
 }

@@ -79,7 +79,7 @@ pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
 /// Tells the agent who holds it that nobody reads the memory of a process any more. Workers know by
 /// themselves.
 pub(crate) fn let_agent_forget(process: ProcessId, desk: &mut Desk) {
-    if let Some(agent) = desk.members.agents().holder(process.rank) {
+    if let Some(agent) = desk.members.agents().holder(process) {
         desk.outbox.send_agent(agent, ToAgent::Forget { process });
     }
 }

@@ -178,6 +178,12 @@ pub enum ToMaster {
     },
     /// The sender could not copy the whole result.
     NotCollected(NotCollected),
+    /// How a reduction has ended is in the sender's result log, which outlives its process. A process that has
+    /// come in place of another one says so of all that it finds there.
+    Noted {
+        /// Which reduction.
+        reduction: ReductionId,
+    },
     /// The sender is a deputy, and all of its team have contributed.
     Opened(Box<Opened>),
     /// The sender is a deputy, and these segments of its team are folded.
@@ -438,6 +444,11 @@ pub enum ToWorker {
         /// What spoke for it.
         evidence: Evidence,
     },
+    /// A rank whose process was declared failed has come back. The frame's epoch is the new one.
+    Returned {
+        /// Its process from now on.
+        peer: Peer,
+    },
     /// No reduction needs the memory of this process any more, which was declared failed.
     Forget {
         /// Which.
@@ -485,6 +496,11 @@ pub enum ToAgent {
         /// Which.
         process: ProcessId,
     },
+    /// Start this process: its rank is to come back.
+    Start {
+        /// Which.
+        process: ProcessId,
+    },
     /// The job is over.
     Farewell,
 }
@@ -526,6 +542,18 @@ pub enum News {
         /// The ranks that lived there.
         ranks: Path,
     },
+    /// A rank whose process had failed has come back.
+    Returned {
+        /// Which rank.
+        rank: Rank,
+        /// How often it has come back.
+        incarnation: Incarnation,
+    },
+    /// A rank whose process had failed has not come back, and is expected no longer.
+    NotReturned {
+        /// Which rank.
+        rank: Rank,
+    },
     /// It is known how a process has ended that was declared failed before.
     Ended {
         /// Which rank.
@@ -559,6 +587,14 @@ pub enum News {
         /// Who could not keep it, and why, for people.
         reason: String,
     },
+    /// An outcome of this rank could not be noted. If its process dies before its next checkpoint, it does not
+    /// come back.
+    CannotReturn {
+        /// Which rank: the one that hears it.
+        rank: Rank,
+        /// Why not.
+        reason: String,
+    },
 }
 
 impl fmt::Display for News {
@@ -568,6 +604,11 @@ impl fmt::Display for News {
             Self::HostLost { ranks } => write!(f, "the host of ranks {ranks} is lost"),
             Self::DomainLost { domain, ranks } => {
                 write!(f, "all hosts of domain {domain:?} are lost: those of ranks {ranks}")
+            }
+            Self::Returned { rank, incarnation } => write!(f, "rank {rank} has come back ({incarnation})"),
+            Self::NotReturned { rank } => write!(f, "rank {rank} has not come back"),
+            Self::CannotReturn { rank, reason } => {
+                write!(f, "rank {rank} cannot come back before its next checkpoint: {reason}")
             }
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Recovered { name, ranks, redone } => {

@@ -301,6 +301,19 @@ pub enum Refusal {
         /// What went wrong.
         reason: String,
     },
+    /// This process has come in place of one that has called the same with other arguments.
+    #[error(
+        "rank {rank} has come back, and calls reduction {name:?} (call {sequence}) with other arguments than \
+         before; between two checkpoints a program has to do the same again"
+    )]
+    Diverged {
+        /// The rank.
+        rank: Rank,
+        /// Name of the reduction.
+        name: String,
+        /// How often that name was used before.
+        sequence: u64,
+    },
     /// It was refused before this rank called it, and the master has refused so many since that it only knows
     /// that.
     #[error(

@@ -428,6 +428,9 @@ pub struct Limits {
     /// Ranks from which on a reduction to one rank between hosts is tried in teams; 0 for never. See
     /// [`team`](crate::team).
     pub teams_from: u32,
+    /// Whether ranks come back whose processes have died. Then each rank notes how its reductions end before
+    /// its application hears that.
+    pub ranks_return: bool,
 }
 
 /// Ping intervals for which a read may bring nothing.
@@ -456,6 +459,7 @@ impl Default for Limits {
             reductions_max: 65_536,
             ping_interval: Duration::from_millis(500),
             teams_from: 100,
+            ranks_return: false,
         }
     }
 }

@@ -5,6 +5,8 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 use everfold_master::Policy;
 use everfold_protocol::spec::Limits;
 
+use crate::checkpoint::Interval;
+
 /// What a job may use and how long it waits. All processes of a job run the same program and so have the
 /// same; where they differ, the limits of rank 0 hold.
 ///
@@ -17,6 +19,8 @@ use everfold_protocol::spec::Limits;
 /// | [`board_bytes_max`](Self::board_bytes_max) | bytes | 512 KiB | 0 (none) – 512 KiB | one rank folds what several could | messages and tasks for short arrays |
 /// | [`reductions_max`](Self::reductions_max) | open calls per rank | 65 536 | 1 – 2²⁴ | a program that forgets to await takes more memory before it is refused | fewer at a time |
 /// | [`teams_from`](Self::teams_from) | ranks | 100 | 0 (never), 3 – 2³² − 1 | the master's messages take longer than the data | a death loses more of what has no protection |
+/// | [`checkpoint_interval`](Self::checkpoint_interval) | time | Daly's optimum for an MTBF of a day | fixed: 0 – 1 year; MTBF: 1 s – 100 years | more is computed again after a death | time to save |
+/// | [`result_log_bytes_max`](Self::result_log_bytes_max) | bytes per rank | 1 GiB | 1 KiB – 2⁴⁸ | memory of the host | checkpoints have to come more often |
 ///
 /// Silence counts as death after three ping intervals, and up to twenty for a process that has been late
 /// before. Slow tasks are given to others, copies begin to be made, and observers doubt themselves after
@@ -34,6 +38,8 @@ pub struct Config {
     limits: Limits,
     storage: Option<PathBuf>,
     domain: Option<String>,
+    checkpoint_interval: Interval,
+    result_log_bytes_max: u64,
 }
 
 impl Default for Config {
@@ -43,6 +49,8 @@ impl Default for Config {
             limits: Limits::default(),
             storage: None,
             domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
+            checkpoint_interval: Interval::default(),
+            result_log_bytes_max: 1 << 30,
         }
     }
 }
@@ -103,6 +111,34 @@ impl Config {
         self
     }
 
+    /// Lets ranks come back whose processes have died: the supervisor of their host starts them again, with
+    /// the arguments that they had. A process that comes back does what the earlier one did, is told how the
+    /// reductions have ended that that one had called, and goes on from there. So a program has to do the
+    /// same again.
+    ///
+    /// Each rank notes its results before it hands them out, and short arrays take no board.
+    pub fn restart_ranks(mut self) -> Self {
+        self.limits.ranks_return = true;
+        self.limits.board_bytes_max = 0;
+        self.limits.teams_from = 0;
+        self
+    }
+
+    /// How long a rank computes between two checkpoints, where [ranks come back](Self::restart_ranks).
+    pub fn checkpoint_interval(mut self, interval: Interval) -> Self {
+        self.checkpoint_interval = interval;
+        self
+    }
+
+    /// Most bytes of outcomes that a rank notes between two checkpoints, where
+    /// [ranks come back](Self::restart_ranks). A checkpoint is due once half of them are taken. Over the limit
+    /// the rank goes on, but cannot come back before its next checkpoint, which
+    /// [`Session::events`](crate::Session::events) tells.
+    pub fn result_log_bytes_max(mut self, bytes: u64) -> Self {
+        self.result_log_bytes_max = bytes;
+        self
+    }
+
     /// How often every process is pinged.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.limits.ping_interval = interval;
@@ -134,6 +170,14 @@ impl Config {
         check("inline_bytes_max", self.limits.inline_bytes_max.into(), 0..=1 << 20)?;
         check("board_bytes_max", self.limits.board_bytes_max.into(), 0..=512 << 10)?;
         check("reductions_max", self.limits.reductions_max.into(), 1..=1 << 24)?;
+        check("result_log_bytes_max", self.result_log_bytes_max.into(), 1 << 10..=1 << 48)?;
+        let year_ns = 366 * day_ns;
+        match self.checkpoint_interval {
+            Interval::Fixed(interval) => check("checkpoint_interval (ns)", interval.as_nanos(), 0..=year_ns)?,
+            Interval::Young { mtbf } | Interval::Daly { mtbf } => {
+                check("checkpoint_interval, mtbf (ns)", mtbf.as_nanos(), 1_000_000_000..=100 * year_ns)?;
+            }
+        }
         match self.limits.teams_from {
             0 => Ok(()),
             ranks => check("teams_from", ranks.into(), 3..=u32::MAX.into()),
@@ -147,6 +191,14 @@ impl Config {
 
     pub(crate) fn storage_directory(&self) -> PathBuf {
         self.storage.clone().unwrap_or_else(everfold_storage::job_directory::base_directory)
+    }
+
+    pub(crate) fn interval(&self) -> Interval {
+        self.checkpoint_interval
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.result_log_bytes_max
     }
 
     pub(crate) fn domain_label(&self) -> Option<String> {
@@ -179,6 +231,11 @@ mod tests {
         assert_eq!(knob(good.clone().inline_bytes_max(2 << 20)), "inline_bytes_max");
         assert_eq!(knob(good.clone().board_bytes_max(1 << 20)), "board_bytes_max");
         assert_eq!(knob(good.clone().reductions_max(0)), "reductions_max");
+        let short = Interval::Young { mtbf: Duration::ZERO };
+        assert_eq!(knob(good.clone().checkpoint_interval(short)), "checkpoint_interval, mtbf (ns)");
+        let long = Interval::Fixed(Duration::MAX);
+        assert_eq!(knob(good.clone().checkpoint_interval(long)), "checkpoint_interval (ns)");
+        assert_eq!(knob(good.clone().result_log_bytes_max(0)), "result_log_bytes_max");
         assert_eq!(good.clone().teams_from(0).validate(), Ok(()));
         assert_eq!(knob(good.teams_from(2)), "teams_from");
     }

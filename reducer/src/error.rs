@@ -10,7 +10,7 @@ use everfold_runtime::{
     transport::control::AddressError,
 };
 
-use crate::config::ConfigError;
+use crate::{checkpoint::CheckpointError, config::ConfigError};
 
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,6 +29,9 @@ pub enum Error {
     /// A reduction ended without a value.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
+    /// A checkpoint could not be saved, or gone on from.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// Input or output of the application failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -78,6 +81,16 @@ pub enum ReduceError {
         "this process was declared failed, because it was silent for too long; the others go on without it"
     )]
     Fenced,
+    /// This process has come in place of one that has saved a checkpoint, and begins anew instead of going on
+    /// from it. Nobody else has heard of the call.
+    #[error(
+        "reduction {name:?} is called before Session::resume, but an earlier process of this rank has saved a checkpoint: \
+         call resume before the first reduction, and go on from what it gives"
+    )]
+    NotResumed {
+        /// Name of the reduction.
+        name: String,
+    },
     /// The session was closed before the call.
     #[error("the session was closed before this call")]
     SessionClosed,

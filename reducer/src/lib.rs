@@ -29,11 +29,13 @@
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
+//! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
 
 mod array;
 mod body;
+mod checkpoint;
 mod config;
 mod encoding;
 mod error;
@@ -45,6 +47,9 @@ mod session;
 
 pub use array::Array;
 pub use body::{Body, ReducerBody};
+pub use checkpoint::{
+    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Resume,
+};
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
@@ -71,10 +76,16 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc, Order, Outcome, Product,
-        Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum, launch,
+        Array, Body, Checkpointed, Config, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc,
+        Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session,
+        Sum, launch,
     };
 }
+
+/// Compiles the program in docs/coming-back.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-back.md")]
+struct ComingBack;
 
 /// Compiles the programs in the README.
 #[cfg(doctest)]

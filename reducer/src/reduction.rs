@@ -20,7 +20,7 @@ use everfold_runtime::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
-use crate::{body::Body, error::ReduceError, group::Group, session::Session};
+use crate::{body::Body, checkpoint::Held, error::ReduceError, group::Group, session::Session};
 
 /// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
 const LARGE: (usize, u64) = (8, 256 << 10);
@@ -195,7 +195,9 @@ impl<B: Body, D> Reduction<B, D> {
         let is_large = group.len() > LARGE.0 && bytes > LARGE.1;
         let apart = order == Order::Fixed && is_large && !on_one_host(&session, group.path());
         let delivery = match delivery {
-            Delivery::Root(rank) if allow_missing || apart => Delivery::FirstOf(vec![rank]),
+            Delivery::Root(rank) if allow_missing || apart || session.handle().limits().ranks_return => {
+                Delivery::FirstOf(vec![rank])
+            }
             delivery => delivery,
         };
         let spec = ReductionSpec {
@@ -210,10 +212,16 @@ impl<B: Body, D> Reduction<B, D> {
         };
         can_protect(protection)?;
         check(&session, &spec)?;
+        let (handle, keeping) = (session.handle(), session.keeping());
+        if !keeping.calls() && handle.saved().is_some() {
+            return Err(ReduceError::NotResumed { name });
+        }
         let pending = session.numbered(name, |reduction, name| {
-            session.handle().call(Call { reduction, name, spec, body: contribution.body })
+            let held = handle.may_return().then(|| keeping.hold(reduction, &name));
+            let pending = handle.call(Call { reduction, name, spec, body: contribution.body })?;
+            Ok((pending, held))
         });
-        let pending = pending.map_err(|error| match error {
+        let (pending, held) = pending.map_err(|error| match error {
             ShareError::TooLarge { bytes, limit } => {
                 Refusal::BodyTooLarge { rank: session.rank(), bytes, limit }.into()
             }
@@ -222,7 +230,7 @@ impl<B: Body, D> Reduction<B, D> {
             }
             error => ReduceError::Body(error),
         })?;
-        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting() })
+        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting(), held })
     }
 }
 
@@ -304,6 +312,8 @@ pub struct ReduceFuture<V> {
     pending: Pending,
     value: fn(everfold_runtime::executor::Returned) -> Option<V>,
     waiting: Waiting,
+    /// Where ranks come back, until the outcome is taken.
+    held: Option<Held>,
 }
 
 impl<V> ReduceFuture<V> {
@@ -331,8 +341,9 @@ impl<V> Future for ReduceFuture<V> {
             self.waiting.watch();
         }
         // The sender is dropped without an answer only when the I/O thread is gone.
-        let completed =
-            ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed)??;
+        let completed = ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed);
+        self.held = None;
+        let completed = completed??;
         let lost = || ReduceError::ResultLost { reason: "it came back as another type".to_owned() };
         let value = completed.value.map(|returned| (self.value)(returned).ok_or_else(lost)).transpose()?;
         Poll::Ready(Ok(Outcome { value, report: completed.report }))

@@ -10,11 +10,16 @@ use everfold_protocol::{Rank, ReductionId, message::News};
 use everfold_runtime::{
     kernel::Element,
     rank::{Handle, Waiting},
+    result_log::Calls,
 };
 use futures::Stream;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::{array::Array, group::Group};
+use crate::{
+    array::Array,
+    checkpoint::{Interval, Keeping},
+    group::Group,
+};
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
 ///
@@ -34,11 +39,19 @@ struct Inner {
     /// number that was used must not come again, and all ranks have to count alike, whenever they use a name
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
+    keeping: Keeping,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle) -> Self {
-        Self { inner: Arc::new(Inner { handle, sequences: Mutex::default() }) }
+    pub(crate) fn new(handle: Handle, interval: Interval) -> Self {
+        // What was called before the checkpoint is not called again.
+        let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
+        let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
+        Self { inner: Arc::new(Inner { handle, sequences, keeping }) }
+    }
+
+    pub(crate) fn keeping(&self) -> &Keeping {
+        &self.inner.keeping
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -111,6 +124,14 @@ impl Session {
     /// [`launch`](crate::launch()) does this when the program's closure ends in an error.
     pub fn abandon(&self) {
         self.handle().abandon();
+    }
+
+    /// Does something while no thread can call a reduction; it is given how often each name was called.
+    pub(crate) fn between_calls<R>(&self, act: impl FnOnce(Calls) -> R) -> R {
+        let sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls: Calls = sequences.iter().map(|(name, next)| (*name, *next)).collect();
+        calls.sort_unstable();
+        act(calls)
     }
 
     /// Makes the next call of `name`. A call that fails does not count.

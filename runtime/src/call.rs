@@ -15,8 +15,9 @@ use crate::{
     body::Body,
     executor::{Returned, ShareError},
     launch::{Environment, Transport},
+    result_log::LogError,
     transport::{
-        control::{Address, LoopbackName},
+        control::{Address, LoopbackName, Stranger},
         handshake::{HandshakeError, Key},
     },
 };
@@ -46,6 +47,8 @@ pub struct RankConfig {
     pub threads: usize,
     /// Directory below which copies of contributions are kept while they are needed.
     pub storage: PathBuf,
+    /// Most bytes of outcomes that are noted between two checkpoints, where ranks come back.
+    pub log_bytes_max: u64,
     /// Label of what this host shares with others that may fail together.
     pub domain: Option<String>,
 }
@@ -56,6 +59,9 @@ pub enum JoinError {
     /// There is no agent on this host that takes this process in.
     #[error(transparent)]
     Agent(#[from] HailError),
+    /// What an earlier process of this rank has noted cannot be had.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// Nobody answers at the rendezvous.
     #[error("no master at {address} within {timeout:?}: {source}")]
     NoMaster {
@@ -66,6 +72,14 @@ pub enum JoinError {
         /// What the last attempt said.
         source: io::Error,
     },
+    /// Another user's process listens at the rendezvous. It has learnt nothing of the job.
+    #[error("no master at {address}: {stranger}")]
+    Squatted {
+        /// Where it is.
+        address: Address,
+        /// Whose it is.
+        stranger: Stranger,
+    },
     /// The process that answers is not this job's master.
     #[error("the master at {address} refuses this process: {source}")]
     Handshake {
@@ -75,7 +89,9 @@ pub enum JoinError {
         source: HandshakeError,
     },
     /// Other processes did not come.
-    #[error("ranks {missing} did not join within {timeout:?}{rendezvous}")]
+    #[error(
+        "ranks {missing} did not join within {timeout:?}, or were lost before all had joined{rendezvous}"
+    )]
     Incomplete {
         /// Who.
         missing: Path,
@@ -101,9 +117,24 @@ pub enum JoinError {
     /// The master went away before everyone was here.
     #[error("the master went away before all processes had joined")]
     MasterLost,
+    /// The master has given this process up before everyone was here.
+    #[error(
+        "the master has given this process up before all processes had joined: the agent of this host has ended, or \
+         its connection broke. There will be no job; start it again"
+    )]
+    Fenced,
     /// This process lacks something it needs.
     #[error("this process cannot start its worker: {0}")]
     System(#[from] io::Error),
+}
+
+impl From<Gone> for JoinError {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Fenced => Self::Fenced,
+            Gone::Left | Gone::MasterLost => Self::MasterLost,
+        }
+    }
 }
 
 /// One call of the application.
@@ -167,3 +198,36 @@ pub(crate) type Answer = oneshot::Sender<Result<Completed, CallError>>;
 
 /// What [`Handle::call`](crate::rank::Handle::call) promises.
 pub type Pending = oneshot::Receiver<Result<Completed, CallError>>;
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{
+        Epoch, ProcessId, Timestamp,
+        message::{Header, MASTER, Peer, ToWorker},
+    };
+    use everfold_worker::machine::{Action, Event, Worker};
+
+    use super::*;
+
+    /// What a process hears that joins from a host which is lost before all are here.
+    #[test]
+    fn who_is_given_up_while_it_joins_does_not_blame_the_master() {
+        let peer = Peer {
+            process: ProcessId::first(2),
+            host: 1,
+            pid: 0,
+            region: None,
+            bell: None,
+            board: None,
+            address: String::new(),
+            domain: None,
+            agent: None,
+        };
+        let mut worker = Worker::new(peer, 4);
+        let header = Header { job: JobId(1), epoch: Epoch(1), sender: MASTER };
+        worker.handle_event(Timestamp::ZERO, Event::Master { header, message: ToWorker::Fenced });
+        assert!(std::iter::from_fn(|| worker.poll_action()).any(|action| matches!(action, Action::Closed)));
+        let error = JoinError::from(worker.gone().expect("it has ended"));
+        assert!(matches!(error, JoinError::Fenced) && error.to_string().contains("agent of this host"));
+    }
+}

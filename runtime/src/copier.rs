@@ -40,12 +40,17 @@ impl Copier {
         let Keep { reduction, source, segments, how } = keep;
         let copied = async {
             for index in segments.clone().map(SegmentIndex) {
-                let bytes = self.peers.copy(&source, segment_range(&source.data, how, index)).await;
+                let range = segment_range(&source.data, how, index);
+                let bytes = self.peers.copy(&source, range).await;
                 let bytes = bytes.map_err(|error| match error.fault {
                     Fault::Unreachable => NotKept::Unreachable,
                     _ => NotKept::Impossible(error.to_string()),
                 })?;
-                self.keep(reduction, source.process, index, bytes, how).await?;
+                let key = record_key(reduction, source.process, index, how);
+                // What is kept there already, if it is kept again, lies where this is to lie.
+                self.keeper.unload(Kind::Replica, key);
+                let bytes = share.shelter_copy(&source, range, bytes, how).await?;
+                self.keep(key, index, bytes, how).await?;
             }
             share.show_copy(&self.keeper, reduction, &source, how).map_err(NotKept::from)
         };
@@ -55,15 +60,12 @@ impl Copier {
 
     async fn keep(
         &self,
-        reduction: ReductionId,
-        owner: ProcessId,
+        key: RecordKey,
         index: SegmentIndex,
-        bytes: impl AsRef<[u8]> + Send + 'static,
+        bytes: Bytes,
         how: KeepAs,
     ) -> Result<(), String> {
-        let key = RecordKey { reduction, owner, segment: (how.segment_bytes > 0).then_some(index) };
         let (keeper, kind) = (&self.keeper, Kind::Replica);
-        let bytes = Bytes::from_owner(bytes);
         let kept = match how.writing {
             Writing::Never => keeper.keep(kind, key, bytes, keeper::Medium::Memory).await,
             Writing::Through => keeper.keep(kind, key, bytes, keeper::Medium::Disk).await,
@@ -96,6 +98,11 @@ impl Copier {
             }
         });
     }
+}
+
+/// Under which key a segment is kept; without segments, the whole original.
+fn record_key(reduction: ReductionId, owner: ProcessId, index: SegmentIndex, how: KeepAs) -> RecordKey {
+    RecordKey { reduction, owner, segment: (how.segment_bytes > 0).then_some(index) }
 }
 
 /// Where a segment lies in an original.

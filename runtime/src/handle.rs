@@ -12,10 +12,11 @@ use everfold_worker::machine::{Event, Gone};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::{
-    call::{Call, Pending},
+    call::{Call, CallError, Pending},
     driver::{Driver, Joined},
     executor::{Prospects, Share, ShareError},
     memory::region::Region,
+    result_log::{Calls, LogError, ResultLog, Saved, Saving},
 };
 
 /// A process's place in its job.
@@ -84,6 +85,7 @@ impl Handle {
     /// The body cannot be encoded or shown to peers; nobody has heard of the call then.
     pub fn call(&self, call: Call) -> Result<Pending, ShareError> {
         let (answer, pending) = oneshot::channel();
+        let Err((call, answer)) = self.driver.answer_from_log(call, answer) else { return Ok(pending) };
         let Err((call, answer)) = self.driver.place(call, answer) else { return Ok(pending) };
         let Call { reduction, name, spec, body } = call;
         let tried = self.apart && team::suits(&spec, self.limits.teams_from);
@@ -108,6 +110,58 @@ impl Handle {
         }
         self.driver.call(Contribution { reduction, name, spec, data }, share, answer)?;
         Ok(pending)
+    }
+
+    /// Whether later processes of this rank may come in place of this one.
+    pub fn may_return(&self) -> bool {
+        self.driver.log().is_some()
+    }
+
+    /// The checkpoint that earlier processes of this rank have left.
+    pub fn saved(&self) -> Option<&Saved> {
+        self.driver.log().and_then(ResultLog::saved)
+    }
+
+    /// Fills `buffer` with a part of [that checkpoint](Self::saved), which is as long.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read_saved(&self, part: usize, buffer: &mut [u8]) -> Result<(), LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.read_part(part, buffer)
+    }
+
+    /// Calls that earlier processes of this rank have noted, and this one has not made yet.
+    pub fn calls_to_catch_up(&self) -> usize {
+        self.driver.log().map_or(0, ResultLog::left)
+    }
+
+    /// Whether outcomes have taken more than half of their room since the last checkpoint.
+    pub fn is_log_half_full(&self) -> bool {
+        self.driver.log().is_some_and(ResultLog::is_half_full)
+    }
+
+    /// Waits until all calls of this rank have ended.
+    ///
+    /// # Errors
+    /// This process takes part no more.
+    pub async fn all_ended(&self) -> Result<(), CallError> {
+        self.driver.all_ended().await.map_err(CallError::from)
+    }
+
+    /// Whether a call of this rank has not ended.
+    ///
+    /// # Errors
+    /// This process takes part no more.
+    pub fn has_open_calls(&self) -> Result<bool, CallError> {
+        self.driver.has_open_calls().map_err(CallError::from)
+    }
+
+    /// Saves a checkpoint. All `calls` have ended, and no other call is under way.
+    ///
+    /// # Errors
+    /// The system says why not. The checkpoint before stays in force.
+    pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.save(calls, contents, parts)
     }
 
     /// Lets the thread that waits for the application's futures hear the master by itself.

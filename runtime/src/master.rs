@@ -512,6 +512,7 @@ fn tell(notice: &Notice) {
             tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
         }
         Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
+        Notice::Returned(process) => tracing::info!(%process, "has come back"),
         Notice::Dissolved(reduction) => tracing::info!(?reduction, "dissolved"),
         Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
     }

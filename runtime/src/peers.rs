@@ -63,12 +63,19 @@ impl Peers {
     /// thus outlives them.
     pub fn meet(&self, peers: Vec<Peer>, limits: &Limits) {
         self.tcp.meet(limits);
-        for peer in peers {
-            if peer.host == self.host && peer.process != self.me {
-                self.shm.map(&peer);
-            }
-            self.known.insert(peer.process, Known { peer, failed: watch::Sender::new(false) });
+        peers.into_iter().for_each(|peer| self.learn(peer));
+    }
+
+    /// Learns of a process that has come in place of an earlier one.
+    pub fn take_back(&self, peer: Peer) {
+        self.learn(peer);
+    }
+
+    fn learn(&self, peer: Peer) {
+        if peer.host == self.host && peer.process != self.me {
+            self.shm.map(&peer);
         }
+        self.known.insert(peer.process, Known { peer, failed: watch::Sender::new(false) });
     }
 
     /// How to reach a process, unless it was declared failed.

@@ -18,9 +18,10 @@ use crate::{
     launch::Transport,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
+    result_log::{LogError, ResultLog},
     serving::Server,
     transport::{
-        control::{Address, BoxStream, Listener, connect_until},
+        control::{Address, BoxStream, Listener, Stranger, connect_until},
         handshake::{Key, Purpose, Seals},
         lobby::{self, Lobby},
         shm,
@@ -89,11 +90,11 @@ async fn connect(
     let RankConfig { process, job, key, ref rendezvous, join_timeout, .. } = config;
     let address = || rendezvous.clone();
     // The master may not be there yet. Later it is, and hangs up at most.
-    let first = connect_until(rendezvous, deadline).await.map_err(|source| JoinError::NoMaster {
-        address: address(),
-        timeout: join_timeout,
-        source,
-    })?;
+    let first =
+        connect_until(rendezvous, deadline).await.map_err(|source| match Stranger::behind(&source) {
+            Some(stranger) => JoinError::Squatted { address: address(), stranger },
+            None => JoinError::NoMaster { address: address(), timeout: join_timeout, source },
+        })?;
     let first = Cell::new(Some(first));
     let connect = || {
         let first = first.take();
@@ -127,9 +128,15 @@ async fn connect(
         domain: config.domain.clone(),
         agent: Some(agent.serve(own_ip).await?),
     };
+    let bytes_max = config.log_bytes_max;
+    let log = agent.take_vault().map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
+    if log.is_none() && process.incarnation.0 > 0 {
+        return Err(LogError::Absent.into());
+    }
     let keeper = Arc::new(Keeper::new(KeeperConfig::new(config.storage.clone(), job, process)));
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
-    let driver = Driver::new(config, me, server, keeper, peers, (control.into_socket()?, seals), ready)?;
+    let driver =
+        Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
     Ok((driver, agent))
 }
 

@@ -1,4 +1,5 @@
-//! Answers peers that read this process's windows, until they hang up or are declared failed.
+//! Answers peers that read this process's windows, until they hang up or are declared failed, or this process
+//! takes part no more.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -6,7 +7,7 @@ use std::{
 };
 
 use everfold_protocol::ProcessId;
-use everfold_worker::readers::{HasDeparted, Readers};
+use everfold_worker::readers::{NotAdmitted, Readers};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -31,9 +32,9 @@ pub struct Server {
 /// Why a connection was not served to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// See [`HasDeparted`].
+    /// See [`NotAdmitted`].
     #[error(transparent)]
-    Departed(#[from] HasDeparted),
+    NotAdmitted(#[from] NotAdmitted),
     /// The connection broke, or the peer does not keep to the protocol.
     #[error(transparent)]
     Broken(#[from] HandshakeError),
@@ -72,7 +73,7 @@ impl Server {
         let admission = self.readers().admit(reader, cut)?;
         let served = tokio::select! {
             biased;
-            _ = is_cut => Err(HasDeparted(reader).into()),
+            _ = is_cut => Err(NotAdmitted::HasDeparted(reader).into()),
             served = tcp::serve(stream, seals, self.windows.clone()) => served.map_err(ServeError::from),
         };
         self.readers().close(reader, admission);
@@ -83,5 +84,10 @@ impl Server {
     pub fn depart(&self, reader: ProcessId) {
         let cut = self.readers().depart(reader);
         drop(cut);
+    }
+
+    /// Serves nobody any more.
+    pub fn close(&self) {
+        self.readers().close_all();
     }
 }

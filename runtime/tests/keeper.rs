@@ -415,6 +415,8 @@ fn kept(keeper: &Arc<Keeper>, bytes: u64, segment_bytes: u64) -> Kept {
         owner: ProcessId::first(1),
         bytes,
         segment_bytes: NonZeroU64::new(segment_bytes),
+        region_offset: None,
+        checksum: None,
     }
 }
 

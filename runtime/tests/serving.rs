@@ -114,7 +114,7 @@ async fn what_a_departed_reader_holds_is_given_back_and_it_is_not_served_again()
     let (server, buffer, address, mut ends) = stuck(Duration::from_secs(3600)).await;
     server.depart(READER);
     tokio::time::timeout(DEADLINE, buffer.idle()).await.expect("nobody holds it");
-    assert!(matches!(ends.recv().await, Some(Err(ServeError::Departed(_)))));
+    assert!(matches!(ends.recv().await, Some(Err(ServeError::NotAdmitted(_)))));
     let mut stream =
         everfold_runtime::transport::control::connect(&format!("tcp:{address}").parse().unwrap())
             .await
@@ -122,7 +122,7 @@ async fn what_a_departed_reader_holds_is_given_back_and_it_is_not_served_again()
     handshake::connect(&mut stream, &KEY, JOB, READER, handshake::Purpose::Data(ProcessId::first(0)))
         .await
         .unwrap();
-    assert!(matches!(ends.recv().await, Some(Err(ServeError::Departed(_)))));
+    assert!(matches!(ends.recv().await, Some(Err(ServeError::NotAdmitted(_)))));
 }
 
 #[tokio::test]

@@ -8,6 +8,15 @@ use everfold_protocol::{ProcessId, message::FromAgent};
 
 use crate::{events::Happening, faults::Reach};
 
+/// Something that an agent does.
+#[derive(Debug)]
+pub(crate) enum Deed {
+    /// It tells the master.
+    Tell(FromAgent),
+    /// It is about to start a process.
+    Start(ProcessId),
+}
+
 /// An agent, alive or dead.
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -24,14 +33,14 @@ pub(crate) struct Agent {
 pub(crate) enum Standing {
     /// It lives.
     Lives,
-    /// It has ended: whoever is connected to it sees that.
+    /// It has ended: the master and the ranks see their connections to it break.
     Ended,
     /// It went with its host, without a word.
     Vanished,
 }
 
 impl Agent {
-    /// An agent to whom these processes have come.
+    /// An agent that these processes have hailed.
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
         let (standing, machine) = (Standing::Lives, Machine::new(false));
         let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new() };
@@ -50,21 +59,22 @@ impl Agent {
         self.machine.is_done()
     }
 
-    /// Takes in an event. Returns what it tells the master.
-    pub fn hear(&mut self, event: Event) -> Vec<FromAgent> {
+    /// Takes in an event. Returns what it does.
+    pub fn hear(&mut self, event: Event) -> Vec<Deed> {
         self.machine.handle(event);
-        let mut told = Vec::new();
+        let mut done = Vec::new();
         while let Some(action) = self.machine.poll_action() {
             match action {
                 Action::HostMaster(process) => self.machine.handle(Event::MasterStarted(process)),
                 Action::Welcome(process) => drop(self.held.insert(process)),
                 Action::Release(process) => drop(self.held.remove(&process)),
-                Action::Tell(message) => told.push(message),
+                Action::Tell(message) => done.push(Deed::Tell(message)),
+                Action::Start(process) => done.push(Deed::Start(process)),
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
                 Action::Done => {}
             }
         }
-        told
+        done
     }
 
     /// Whether it shows what a process has left.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, Timestamp,
     message::{Data, Evidence, Kept},
 };
 
@@ -74,6 +74,8 @@ pub(crate) struct Notes {
     pub counted: Vec<Counted>,
     /// Contributions that the master has heard of: when, and where they lie.
     contributed: BTreeMap<(ReductionId, Rank), (Timestamp, Data)>,
+    /// Which process of each rank has called first.
+    contributors: BTreeMap<(ReductionId, Rank), ProcessId>,
     /// Copies that it has been told of: whose, of what, at whom.
     acknowledged: BTreeSet<(Rank, SegmentId, Rank)>,
     /// Contributions that were in a task.
@@ -94,13 +96,20 @@ impl Notes {
     }
 
     /// Takes in that the master hears of a contribution, and where that lies.
-    pub fn contribute(&mut self, at: Timestamp, rank: Rank, reduction: ReductionId, data: Data) {
+    pub fn contribute(&mut self, at: Timestamp, process: ProcessId, reduction: ReductionId, data: Data) {
+        let rank = process.rank;
+        self.contributors.entry((reduction, rank)).or_insert(process);
         self.contributed.insert((reduction, rank), (at, data));
     }
 
     /// Whether the master has heard of a contribution.
     pub fn has_contributed(&self, rank: Rank, reduction: ReductionId) -> bool {
         self.contributed.contains_key(&(reduction, rank))
+    }
+
+    /// Which process of `rank` has contributed first.
+    pub fn contributor(&self, rank: Rank, reduction: ReductionId) -> Option<ProcessId> {
+        self.contributors.get(&(reduction, rank)).copied()
     }
 
     /// Where a contribution lies, if the master has heard of it.
@@ -160,6 +169,11 @@ impl Notes {
     /// Takes in that the master declares a process failed.
     pub fn fail(&mut self, rank: Rank, evidence: Evidence) {
         self.failed.insert(rank, evidence);
+    }
+
+    /// Takes in that a rank has come back.
+    pub fn come_back(&mut self, rank: Rank) {
+        self.failed.remove(&rank);
     }
 
     /// Why the master has declared a process failed, if it has.

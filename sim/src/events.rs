@@ -117,6 +117,18 @@ pub(crate) enum Happening {
     Timeout,
     WorkerTimeout(Rank),
     DeputyTimeout(Rank),
+    /// The agent of this host has started this process, in place of one that has ended.
+    Start(u64, ProcessId),
+    /// A process joins that has hailed its agent.
+    Joins(ProcessId),
+    /// A process that has come back makes those calls again that it has missed.
+    Replay(ProcessId),
+    /// The program of a process ends that takes part no more.
+    Exit(ProcessId),
+    /// How a call has ended gets into the result log.
+    Note(ProcessId, ReductionId),
+    /// A process hears that it is there.
+    Noted(ProcessId, ReductionId),
 }
 
 impl Happening {
@@ -140,6 +152,12 @@ impl Happening {
             Self::ToWorker(process, ..) | Self::Done(process, _) | Self::MasterLost(process) => {
                 at(&process.rank)
             }
+            Self::Joins(process)
+            | Self::Replay(process)
+            | Self::Exit(process)
+            | Self::Note(process, _)
+            | Self::Noted(process, _) => at(&process.rank),
+            Self::Start(host, _) => Some(Place::Agent(*host)),
             Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => at(rank),
             Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => at(rank),
             Self::Renew(process, _) | Self::Abandon(process) => at(&process.rank),

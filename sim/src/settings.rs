@@ -28,6 +28,19 @@ pub enum Wakes {
     ByItsClock,
 }
 
+/// How ranks come back whose processes have died.
+#[derive(Clone, Copy, Debug)]
+pub struct Returns {
+    /// Longest time that a process takes to start, or to end after its program has failed.
+    pub start_time: Duration,
+    /// How often, in percent, it cannot be started.
+    pub start_failures: u32,
+    /// How often, in percent, a process lives on after its program has failed.
+    pub hang: u32,
+    /// Longest time that a process takes to note something, and then to hear that it is noted.
+    pub note_time: Duration,
+}
+
 /// What a world is made of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -42,6 +55,8 @@ pub struct Settings {
     pub agents: bool,
     /// Within which time agents join.
     pub agents_join: Duration,
+    /// How ranks come back whose processes have died, if they do: there are agents then.
+    pub returns: Option<Returns>,
     /// Whether ranks that are all on one host put short contributions on a board.
     pub board: bool,
     /// Ranks that cannot map the board.
@@ -102,6 +117,7 @@ impl Settings {
             domains: 0,
             agents: false,
             agents_join: Duration::ZERO,
+            returns: None,
             board: false,
             boardless: Vec::new(),
             private: Vec::new(),

@@ -70,6 +70,7 @@ impl Teller {
                 format!("declares rank {} failed: {evidence}", process.rank)
             }
             Notice::News(news) => format!("tells the group: {news}"),
+            Notice::Returned(process) => format!("takes rank {} back: {process}", process.rank),
             Notice::Left(process) => format!("lets rank {} go", process.rank),
             Notice::Stale { sender, what } => format!("drops a message of rank {}: {what}", sender.rank),
             Notice::Refused { reduction, ranks, refusal } => {
@@ -217,6 +218,16 @@ impl Teller {
             Happening::Bell(rank) => (of(*rank), "looks at the board".to_owned()),
             Happening::Look => (MASTER.to_owned(), "looks at the board".to_owned()),
             Happening::Close(rank) => (of(*rank), "closes its session".to_owned()),
+            Happening::Start(host, process) => (agent(*host), format!("has started {process}")),
+            Happening::Joins(process) => (of(process.rank), format!("is {process}, and joins")),
+            Happening::Replay(process) => (of(process.rank), "calls again what it has missed".to_owned()),
+            Happening::Exit(process) => (of(process.rank), "ITS PROGRAM ENDS".to_owned()),
+            Happening::Note(process, reduction) => {
+                (of(process.rank), format!("notes how {} has ended", self.name(*reduction)))
+            }
+            Happening::Noted(process, reduction) => {
+                (of(process.rank), format!("has noted how {} has ended", self.name(*reduction)))
+            }
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -252,6 +263,7 @@ impl Teller {
                 format!("{result} copy of rank {}'s {name}[{:?}]", kept.owner.rank, kept.segments)
             }
             ToMaster::Collected { reduction, .. } => format!("has collected {}", self.name(*reduction)),
+            ToMaster::Noted { reduction } => format!("has noted {}", self.name(*reduction)),
             ToMaster::NotCollected(part) => {
                 let name = self.name(part.reduction);
                 format!("cannot collect all of {name} from rank {}: {}", part.culprit.rank, part.reason)
@@ -295,6 +307,7 @@ impl Teller {
             ToWorker::Release { reduction } => format!("release {}", self.name(*reduction)),
             ToWorker::Dissolved { reduction } => format!("{} is dissolved", self.name(*reduction)),
             ToWorker::Departed { process, evidence } => format!("rank {} is gone: {evidence}", process.rank),
+            ToWorker::Returned { peer } => format!("rank {} is back", peer.process.rank),
             ToWorker::Forget { process } => format!("forget rank {}'s memory", process.rank),
             ToWorker::AgentLost { agent } => format!("agent {} is gone", agent.0),
             ToWorker::Farewell => "farewell".to_owned(),
@@ -362,6 +375,7 @@ fn at_agent(event: &AgentEvent) -> String {
         AgentEvent::Master(ToAgent::Forget { process }) => {
             format!("hears: forget rank {}'s memory", process.rank)
         }
+        AgentEvent::Master(ToAgent::Start { process }) => format!("hears: start {process}"),
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
         AgentEvent::MasterLost => "loses the master".to_owned(),
         AgentEvent::Alone => "expects nobody any more".to_owned(),

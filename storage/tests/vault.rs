@@ -243,6 +243,27 @@ fn a_log_over_its_limit_says_so_and_a_checkpoint_empties_it() {
 }
 
 #[test]
+fn nobody_goes_on_from_a_log_that_lacks_an_outcome() {
+    let files = empty();
+    let mut vault = Vault::create(again(&files), OWNER, OPTIONS).unwrap();
+    vault.checkpoint(b"first", &[]).unwrap();
+    vault.forbid().unwrap();
+    let lacking = |opened: VaultError| match opened {
+        VaultError::Lacking { generation } => generation.0,
+        error => panic!("{error:?}"),
+    };
+    assert_eq!(lacking(Vault::open(again(&files), OWNER, OPTIONS).unwrap_err()), 1);
+    assert_eq!(lacking(Vault::salvage(again(&files), OWNER, OPTIONS).unwrap_err()), 1);
+    // A checkpoint that is not committed changes nothing about that.
+    drop(vault.begin(b"second").unwrap());
+    assert_eq!(lacking(Vault::open(again(&files), OWNER, OPTIONS).unwrap_err()), 1);
+    vault.checkpoint(b"second", &[]).unwrap();
+    append(&mut vault, "key", "value");
+    let (_, found) = open(&files).unwrap();
+    assert_eq!((found.generation, found.outcomes), (2, outcomes(&[("key", "value")])));
+}
+
+#[test]
 fn a_shorter_generation_gives_the_bytes_of_a_longer_one_back() {
     let files = empty();
     let mut vault = Vault::create(again(&files), OWNER, OPTIONS).unwrap();

@@ -15,20 +15,28 @@ pub struct Readers<C> {
     open: BTreeMap<ProcessId, (Admission, C)>,
     departed: BTreeSet<ProcessId>,
     admitted: u64,
+    /// Whether nobody is let in any more.
+    is_closed: bool,
 }
 
 /// Stands for one connection of a reader, as opposed to its later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission(u64);
 
-/// The reader was declared failed, and reads nothing more here.
+/// Why a reader is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} was declared failed")]
-pub struct HasDeparted(pub ProcessId);
+pub enum NotAdmitted {
+    /// It was declared failed, and reads nothing more here.
+    #[error("{0} was declared failed")]
+    HasDeparted(ProcessId),
+    /// The process whose windows these are takes part no more.
+    #[error("the owner of the windows takes part no more")]
+    OwnerLeft,
+}
 
 impl<C> Default for Readers<C> {
     fn default() -> Self {
-        Self { open: BTreeMap::new(), departed: BTreeSet::new(), admitted: 0 }
+        Self { open: BTreeMap::new(), departed: BTreeSet::new(), admitted: 0, is_closed: false }
     }
 }
 
@@ -36,10 +44,13 @@ impl<C> Readers<C> {
     /// Lets a reader in. Its earlier connection, if there is one, is dropped: it has given that up.
     ///
     /// # Errors
-    /// [`HasDeparted`].
-    pub fn admit(&mut self, reader: ProcessId, connection: C) -> Result<Admission, HasDeparted> {
+    /// See [`NotAdmitted`].
+    pub fn admit(&mut self, reader: ProcessId, connection: C) -> Result<Admission, NotAdmitted> {
+        if self.is_closed {
+            return Err(NotAdmitted::OwnerLeft);
+        }
         if self.departed.contains(&reader) {
-            return Err(HasDeparted(reader));
+            return Err(NotAdmitted::HasDeparted(reader));
         }
         self.admitted += 1;
         let admission = Admission(self.admitted);
@@ -69,6 +80,13 @@ impl<C> Readers<C> {
         self.departed.insert(reader);
         self.open.remove(&reader).map(|(_, connection)| connection)
     }
+
+    /// Lets nobody in any more: the owner takes part no more. Drops all connections, so that calls end which
+    /// have waited for what those were lent.
+    pub fn close_all(&mut self) {
+        self.is_closed = true;
+        self.open.clear();
+    }
 }
 
 #[cfg(test)]
@@ -84,11 +102,14 @@ mod tests {
         readers.admit(READER, "lent").unwrap();
         assert_eq!(readers.depart(READER), Some("lent"));
         assert_eq!(readers.connections().count(), 0);
-        assert_eq!(readers.admit(READER, "again"), Err(HasDeparted(READER)));
+        assert_eq!(readers.admit(READER, "again"), Err(NotAdmitted::HasDeparted(READER)));
         let other = ProcessId::first(2);
         readers.admit(other, "other").unwrap();
         assert_eq!(readers.depart(READER), None);
         assert_eq!(readers.connection(other), Some(&mut "other"));
+        readers.close_all();
+        assert_eq!(readers.connections().count(), 0);
+        assert_eq!(readers.admit(other, "again"), Err(NotAdmitted::OwnerLeft));
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn check(data: &[u8]) {
         job: JOB,
         key: KEY,
         rendezvous: Address::Unix(format!("{name}-master")),
-        is_parent: false,
+        starts: None,
     };
     let agent = AgentThread::start(config).unwrap();
     wait_for(async {

@@ -62,7 +62,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// An error is told to whoever looks.
+/// An error is told to people.
 fn shows_no_secret(error: &EnvironmentError, variables: &BTreeMap<&str, String>) {
     let text = error.to_string();
     let is_shown = |secret: &&String| secret.len() >= 32 && text.contains(secret.as_str());

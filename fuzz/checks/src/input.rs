@@ -49,7 +49,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// So many bytes, or as many as there are.
+    /// The next `len` bytes, or those that are left if they are fewer.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;

@@ -8,7 +8,7 @@
 //!
 //! | module | who has written the bytes |
 //! |---|---|
-//! | [`frame`] | a peer, or whoever is on the way: frames |
+//! | [`frame`] | a peer, or a stranger on the way: frames |
 //! | [`messages`] | a peer that belongs to the job: what frames carry |
 //! | [`mod@line`] | the same, as a connection hears them piece by piece |
 //! | [`handshake`] | a stranger who connects or is connected to, or sits on the way |
@@ -18,7 +18,7 @@
 //! | [`board`] | other processes that share a board |
 //! | [`agent`] | a process that hails an agent |
 //! | [`hail`] | an agent that is hailed |
-//! | [`environment`] | whoever starts a process |
+//! | [`environment`] | the launcher of a process |
 //! | [`question`] | a user: questions to `everfold sim what-if` |
 //! | [`schedule`] | a user: schedules for `everfold sim check --replay` |
 //! | [`record`] | a disk |

@@ -18,8 +18,8 @@ use crate::{
     talk::{JOB, process},
 };
 
-/// What decoding so many bytes may take. A byte may be an element of a few hundred, and there are collections
-/// in collections.
+/// Memory that decoding an input of this length may take. A byte may be an element of a few hundred, and
+/// there are collections in collections.
 pub fn bytes_max(encoded: usize) -> usize {
     (64 << 10) + encoded * 2048
 }

@@ -20,7 +20,10 @@ use everfold_runtime::{
         window::{Shelf, WindowError},
     },
 };
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::{
+    fcntl::{FcntlArg, SealFlag, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+};
 
 use crate::{
     input::Input,
@@ -35,9 +38,17 @@ const BLOCKS: u64 = GENERATIONS_AT + 8 * GENERATIONS + (64 << 10);
 
 const NONCE: u128 = 0x1234_5678_9abc_def0_1234;
 
-/// A file of this length in memory that begins with the nonce.
+/// A file of this length in memory that begins with the nonce, and never becomes shorter.
 pub(crate) fn region_file(bytes: u64) -> (OwnedFd, RegionRef) {
-    let file = File::from(memfd_create(c"everfold-fuzz", MFdFlags::MFD_CLOEXEC).unwrap());
+    let (file, region) = unsealed(bytes);
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+    (file, region)
+}
+
+/// The same, and its owner may cut it.
+fn unsealed(bytes: u64) -> (OwnedFd, RegionRef) {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(c"everfold-fuzz", flags).unwrap());
     file.set_len(bytes).unwrap();
     file.write_all_at(&NONCE.to_ne_bytes(), 0).unwrap();
     let region = RegionRef { descriptor: file.as_raw_fd(), bytes, address: 0, nonce: NONCE };
@@ -69,6 +80,8 @@ fn announced(mut input: Input<'_>, blocks: u64) {
     assert_eq!(adopted.is_ok(), is_right, "{described:?} of {len} bytes");
     let (reading, _writing) = nix::unistd::pipe().unwrap();
     assert!(PeerRegion::adopt(reading, &described).is_err(), "a pipe is no region");
+    let (file, region) = unsealed(len);
+    assert!(PeerRegion::adopt(file, &region).is_err(), "who reads what is cut dies");
 }
 
 /// What stands in the region is anything, and so is what readers ask for.
@@ -120,7 +133,7 @@ fn read(mut input: Input<'_>, blocks: u64) {
             }
             Err(WindowError::Released) => assert!(!is_open),
             Err(WindowError::Range { .. }) => assert!(inside.is_none()),
-            Err(WindowError::Damaged) => panic!("it can be read"),
+            Err(error @ (WindowError::Damaged | WindowError::NoRoom(_))) => panic!("it can be read: {error}"),
         }
     }
     remains.release(process(1));

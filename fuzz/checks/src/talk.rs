@@ -38,7 +38,7 @@ pub fn sealed<T: Serialize>(value: &T, seal: &mut Seal) -> Vec<u8> {
     bytes
 }
 
-/// The seals of both ends, of whom each knows the other's.
+/// The seals of both ends of a connection; what one end seals, the other opens.
 pub fn seals() -> [Seals; 2] {
     let seal = |key| Seal::new([key; KEY_BYTES]);
     [Seals { outward: seal(1), inward: seal(2) }, Seals { outward: seal(2), inward: seal(1) }]

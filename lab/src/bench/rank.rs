@@ -1,13 +1,19 @@
 //! One rank of a measurement.
 
-use std::{path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
-use everfold::{Array, prelude::*};
+use everfold::{Array, Interval, prelude::*};
 use everfold_timeline::Timeline;
 use serde::{Deserialize, Serialize};
 
 use crate::{Failure, size};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// One rank of a measurement; started by the others.
 #[derive(Args)]
@@ -27,6 +33,9 @@ pub struct RankArguments {
     /// Reduce in the fixed order.
     #[arg(long)]
     fixed: bool,
+    /// Let ranks come back.
+    #[arg(long)]
+    restart_ranks: bool,
     /// How contributions are protected.
     #[arg(long)]
     protection: Protection,
@@ -60,14 +69,16 @@ impl RankArguments {
     /// # Errors
     /// A [`Failure`] that tells why there are no results.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        everfold::launch(
-            Launch::from_env_or_local(1),
-            |session| async move { self.measure(&session).await },
-        )?;
+        // A checkpoint is due when half of the room for outcomes is taken.
+        let config = Config::default().checkpoint_interval(Interval::Fixed(HOUR));
+        let config = if self.restart_ranks { config.restart_ranks() } else { config };
+        let launch = Launch::from_env_or_local(1).config(config);
+        everfold::launch(launch, |session| async move { self.measure(&session).await })?;
         Ok(ExitCode::SUCCESS)
     }
 
     async fn measure(&self, session: &Session) -> everfold::Result<()> {
+        session.resume::<u64>().await?;
         let mut results = Vec::new();
         for (index, &bytes) in self.bytes.iter().enumerate() {
             let trace = self.trace && index + 1 == self.bytes.len();
@@ -159,6 +170,7 @@ impl RankArguments {
         let taken = started.elapsed().as_secs_f64();
         // Nobody touches the next body while another rank still waits for a core to stop its clock on.
         barrier(session).await?;
+        session.checkpoint(&round).await?;
         let ranks = session.size();
         let right = (ranks * (ranks + 1) / 2) as f32;
         if let Some(wrong) = value.as_ref().and_then(|value| value.position_of_other(right)) {

@@ -42,6 +42,9 @@ pub struct Reduce {
     /// Reduce in the fixed order, which gives the same bits in every run.
     #[arg(long)]
     fixed: bool,
+    /// Let ranks come back whose processes die: each notes its results before it hands them out.
+    #[arg(long)]
+    restart_ranks: bool,
     /// How contributions are protected: none, memory, disk or commit-first.
     #[arg(long, value_name = "LEVEL", default_value_t = DEFAULT_PROTECTION)]
     protection: Protection,
@@ -159,6 +162,7 @@ impl Reduce {
             ("--allreduce", self.allreduce),
             ("--vec", self.vec),
             ("--fixed", self.fixed),
+            ("--restart-ranks", self.restart_ranks),
             ("--trace", self.timeline.is_some()),
         ] {
             arguments.extend(set.then(|| flag.to_owned()));

@@ -12,7 +12,10 @@ use super::{
     schedule::{Action, Fault, Layout},
     storage::Storage,
 };
-use crate::{children::hurry, cluster::Cluster};
+use crate::{
+    children::hurry,
+    cluster::{Cluster, Host},
+};
 
 /// A process that is slow is stopped and continued this often.
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
@@ -67,15 +70,9 @@ impl Target<'_> {
     fn act(self, action: &Action, hit: impl FnOnce()) -> io::Result<Option<String>> {
         match action {
             Action::Kill { rank } => self.signal(*rank, Signal::SIGKILL, hit),
-            Action::Lose { host } => {
-                // All at once, as far as that can be.
-                let ranks = self.layout.ranks_on(*host).map(|rank| &self.processes[rank as usize]);
-                self.agents[host.0 as usize].kill()?;
-                hit();
-                for process in ranks.filter(|process| !process.has_ended()) {
-                    process.signal(Signal::SIGKILL)?;
-                }
-                Ok(None)
+            Action::Lose { host } => self.lose(&[*host], hit),
+            Action::LoseDomain { domain } => {
+                self.lose(&self.layout.hosts_in(*domain).collect::<Vec<_>>(), hit)
             }
             Action::Fail { rank, way } => self.signal(*rank, failing::signal(*way), hit),
             Action::Stop { rank, seconds } => {
@@ -127,6 +124,18 @@ impl Target<'_> {
                 }
             },
         }
+    }
+
+    /// Kills all that runs on `hosts`: all at once, as far as that can be.
+    fn lose(self, hosts: &[Host], hit: impl FnOnce()) -> io::Result<Option<String>> {
+        hosts.iter().try_for_each(|host| self.agents[host.0 as usize].kill())?;
+        hit();
+        let ranks = hosts.iter().flat_map(|host| self.layout.ranks_on(*host));
+        for process in ranks.map(|rank| &self.processes[rank as usize]).filter(|process| !process.has_ended())
+        {
+            process.signal(Signal::SIGKILL)?;
+        }
+        Ok(None)
     }
 
     fn signal(self, rank: u32, signal: Signal, hit: impl FnOnce()) -> io::Result<Option<String>> {

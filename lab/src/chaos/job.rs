@@ -156,6 +156,9 @@ impl Job {
                 .process_group(0);
             meeting.join(rank, &mut command);
             command.env("EVERFOLD_AGENT", meeting.agent(spec.layout.host(rank)));
+            if let Some(domain) = spec.layout.domain(spec.layout.host(rank)) {
+                command.env("EVERFOLD_DOMAIN", format!("domain {domain}"));
+            }
             if let Some(cluster) = &spec.cluster {
                 cluster.enter(spec.layout.host(rank), &mut command);
             }

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 
 use super::{
     program::Program,
-    schedule::{Kind, Layout, Plan},
+    schedule::{Kind, Plan},
     setting::Setting,
     summary::Summary,
     table2::Table2,
 };
-use crate::{Failure, cluster::Cluster, say};
+use crate::{Failure, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +21,9 @@ Examples:
       One to three of these four faults in each trial, in allreduces of serialised objects.
   everfold chaos --cut 1 --hosts 4 --rate 500mbit --ranks 8
       Cuts off one of four hosts (network namespaces, as root); some cuts are healed, some go one way only.
+  everfold chaos --kill 1 --lose 1 --lose-domain 1 --faults 1 --hosts 8 --domains 4 --ranks 16 --protection memory
+      Kills a process, a host or a domain of two hosts, and tells apart what came of each. What a process has called
+      outlives it at every level; what a host or a domain has called needs a replica outside of it.
   everfold chaos --kill 1 --seed 7 --trial 12 --time 41230us
       Repeats one trial. The command is printed for each trial that was wrong, hung or failed otherwise.
   everfold chaos --kill 1 --ranks 4 -- ./simulate --steps 100
@@ -95,6 +98,9 @@ struct Faults {
     /// the master; implies --hosts, one for each rank. Needs root.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     lose: usize,
+    /// Kill N domains as a whole, each with all its hosts, but not the one of rank 0. Needs --domains and root.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    lose_domain: usize,
     /// Let N ranks run only 2 to 20 % of the time.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     slow: usize,
@@ -141,7 +147,7 @@ impl Chaos {
         let mut kinds = self.faults.kinds();
         if kinds.is_empty() {
             return Err(Failure::new(
-                "nothing is to go wrong: ask for --kill, --stop, --cut, --slow, --disk-full or --corrupt",
+                "nothing is to go wrong: ask for --kill, --lose, --stop, --cut, --slow, --disk-full or --corrupt",
             ));
         }
         if let Some(most) =
@@ -155,7 +161,7 @@ impl Chaos {
         }
         let cluster = match self.setting.cluster(ranks, kinds.iter().any(is_of_hosts)) {
             Err(error) if error.is_unavailable() && self.setting.hosts.is_none() => {
-                note!("everfold: --cut and --lose are skipped: {error}");
+                note!("everfold: faults of hosts are skipped: {error}");
                 kinds.retain(|kind| !is_of_hosts(kind));
                 None
             }
@@ -168,7 +174,7 @@ impl Chaos {
             .faults
             .faults
             .map(|faults| *faults.start().min(&kinds.len())..=*faults.end().min(&kinds.len()));
-        let layout = Layout { ranks, hosts: cluster.as_ref().map_or(1, Cluster::len) };
+        let layout = self.setting.layout(ranks, cluster.as_ref());
         let spared = (!self.setting.program.all).then_some(self.setting.program.root);
         let victims = victims(self.faults.victims.as_deref(), ranks, spared)?;
         let plan = Plan { kinds, faults, victims, layout };
@@ -189,6 +195,7 @@ impl Faults {
             (Kind::Stop, self.stop),
             (Kind::Cut, self.cut),
             (Kind::Lose, self.lose),
+            (Kind::LoseDomain, self.lose_domain),
             (Kind::Slow, self.slow),
             (Kind::DiskFull, usize::from(self.disk_full)),
             (Kind::Corrupt, self.corrupt),
@@ -199,7 +206,7 @@ impl Faults {
 
 /// Whether it hits a host.
 fn is_of_hosts(kind: &Kind) -> bool {
-    matches!(kind, Kind::Cut | Kind::Lose)
+    matches!(kind, Kind::Cut | Kind::Lose | Kind::LoseDomain)
 }
 
 fn victims(

@@ -1,6 +1,6 @@
 //! Which faults a trial gets: a pure function of seed, trial and what was asked for.
 
-use std::ops::RangeInclusive;
+use std::{num::NonZeroU32, ops::RangeInclusive};
 
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -22,6 +22,8 @@ pub enum Kind {
     Kill,
     /// A host is lost: its agent and its processes are killed.
     Lose,
+    /// A domain is lost: all its hosts at once.
+    LoseDomain,
     /// A rank's program fails.
     Fail,
     /// A process is stopped for a while.
@@ -58,6 +60,11 @@ pub enum Action {
     Lose {
         /// Who is hit.
         host: Host,
+    },
+    /// SIGKILL for all agents and all ranks of a domain.
+    LoseDomain {
+        /// Which one, from 0.
+        domain: u32,
     },
     /// The built-in program fails on a rank.
     Fail {
@@ -137,12 +144,25 @@ pub struct Layout {
     pub ranks: u32,
     /// Number of hosts.
     pub hosts: u32,
+    /// Number of domains, which are blocks of neighbouring hosts. Nothing if hosts have no label.
+    pub domains: Option<NonZeroU32>,
 }
 
 impl Layout {
     /// The host of `rank`.
     pub fn host(self, rank: u32) -> Host {
         Host((u64::from(rank) * u64::from(self.hosts) / u64::from(self.ranks)) as u32)
+    }
+
+    /// The domain of `host`, from 0.
+    pub fn domain(self, host: Host) -> Option<u32> {
+        let domains = self.domains?.get();
+        Some((u64::from(host.0) * u64::from(domains) / u64::from(self.hosts)) as u32)
+    }
+
+    /// The hosts of `domain`.
+    pub fn hosts_in(self, domain: u32) -> impl Iterator<Item = Host> {
+        (0..self.hosts).map(Host).filter(move |host| self.domain(*host) == Some(domain))
     }
 
     /// The ranks on `host`.
@@ -153,7 +173,9 @@ impl Layout {
 
 /// There are not enough ranks or hosts to hit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{faults} {what} are to be hit at once, but only {victims} may be; see --victims and --hosts")]
+#[error(
+    "{faults} {what} are to be hit at once, but only {victims} may be; see --victims, --hosts and --domains"
+)]
 pub struct PlanError {
     what: &'static str,
     faults: usize,
@@ -170,7 +192,21 @@ impl Plan {
         check("ranks", count(&[Kind::Kill, Kind::Fail, Kind::Stop, Kind::Slow]), self.victims.len())?;
         // A host that is cut off might be the only one that may be lost.
         let hosts = if self.kinds.contains(&Kind::Lose) { self.losable() } else { self.hosts().len() };
-        check("hosts", count(&[Kind::Cut, Kind::Lose]), hosts)
+        // As many hosts as there can be in a domain may go with each.
+        let lost = count(&[Kind::LoseDomain]);
+        let spoilt = count(&[Kind::Cut, Kind::Lose]);
+        check("hosts", spoilt, hosts)?;
+        let domains = self.losable_domains(&self.hosts()).len();
+        check("domains", lost, if lost > 0 { domains.saturating_sub(spoilt) } else { domains })
+    }
+
+    /// The domains that may be lost, of which all hosts are among `hosts`. Not the one that hosts the master.
+    fn losable_domains(&self, hosts: &[Host]) -> Vec<u32> {
+        let is_whole = |domain: &u32| {
+            let mut of_it = self.layout.hosts_in(*domain);
+            of_it.all(|host| host != Host(0) && hosts.contains(&host))
+        };
+        (0..self.layout.domains.map_or(0, NonZeroU32::get)).filter(is_whole).collect()
     }
 
     /// The hosts of which every rank may be hit.
@@ -203,6 +239,14 @@ impl Plan {
                 Kind::Lose => {
                     let at = hosts.iter().rposition(|host| *host != Host(0))?;
                     Action::Lose { host: hosts.remove(at) }
+                }
+                Kind::LoseDomain => {
+                    let whole = self.losable_domains(&hosts);
+                    let of_whole =
+                        |host: &Host| self.layout.domain(*host).filter(|domain| whole.contains(domain));
+                    let domain = hosts.iter().rev().find_map(of_whole)?;
+                    hosts.retain(|host| self.layout.domain(*host) != Some(domain));
+                    Action::LoseDomain { domain }
                 }
                 Kind::Fail => {
                     let way = Failing::ALL[rng.random_range(0..Failing::ALL.len())];
@@ -237,6 +281,9 @@ impl Action {
         match self {
             Self::Kill { rank } | Self::Fail { rank, .. } | Self::Stop { rank, .. } => vec![*rank],
             Self::Cut { host, .. } | Self::Lose { host } => layout.ranks_on(*host).collect(),
+            Self::LoseDomain { domain } => {
+                layout.hosts_in(*domain).flat_map(|host| layout.ranks_on(host)).collect()
+            }
             Self::Slow { .. } | Self::DiskFull | Self::Corrupt { .. } => Vec::new(),
         }
     }
@@ -247,6 +294,7 @@ impl std::fmt::Display for Action {
         match self {
             Self::Kill { rank } => write!(f, "kill rank {rank}"),
             Self::Lose { host } => write!(f, "kill host {host} as a whole"),
+            Self::LoseDomain { domain } => write!(f, "kill domain {domain} as a whole"),
             Self::Fail { rank, way: Failing::Error } => write!(f, "end rank {rank} in an error"),
             Self::Fail { rank, way: Failing::Panic } => write!(f, "let rank {rank} panic"),
             Self::Fail { rank, way: Failing::Abandon } => write!(f, "let rank {rank} abandon its session"),
@@ -276,7 +324,7 @@ mod tests {
     use super::*;
 
     fn plan(kinds: &[Kind], faults: Option<RangeInclusive<usize>>) -> Plan {
-        let layout = Layout { ranks: 8, hosts: 4 };
+        let layout = Layout { ranks: 8, hosts: 4, domains: NonZeroU32::new(2) };
         Plan { kinds: kinds.to_vec(), faults, victims: (1..8).collect(), layout }
     }
 
@@ -359,8 +407,28 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_is_lost_as_a_whole_and_never_the_one_of_the_master() {
+        let layout = Layout { ranks: 8, hosts: 4, domains: NonZeroU32::new(2) };
+        assert_eq!(layout.hosts_in(1).collect::<Vec<_>>(), [Host(2), Host(3)]);
+        for trial in 0..50 {
+            let [Fault { action, .. }] = &plan(&[Kind::LoseDomain], None).draw(2, trial)[..] else {
+                panic!()
+            };
+            assert_eq!(*action, Action::LoseDomain { domain: 1 });
+            assert_eq!(action.suspects(layout), [4, 5, 6, 7]);
+        }
+        assert!(plan(&[Kind::LoseDomain, Kind::LoseDomain], None).validate().is_err());
+        assert!(
+            plan(&[Kind::LoseDomain, Kind::Lose], None).validate().is_err(),
+            "it might be one of its hosts"
+        );
+        let none = Plan { layout: Layout { domains: None, ..layout }, ..plan(&[Kind::LoseDomain], None) };
+        assert!(none.validate().is_err(), "hosts have no label");
+    }
+
+    #[test]
     fn ranks_are_spread_in_blocks() {
-        let layout = Layout { ranks: 8, hosts: 3 };
+        let layout = Layout { ranks: 8, hosts: 3, domains: None };
         let hosts: Vec<u32> = (0..8).map(|rank| layout.host(rank).0).collect();
         assert_eq!(hosts, [0, 0, 0, 1, 1, 1, 2, 2]);
         assert_eq!(layout.ranks_on(Host(1)).collect::<Vec<_>>(), [3, 4, 5]);

@@ -1,6 +1,6 @@
 //! Where trials take place, and how they are told: options that all of `everfold chaos` has.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::Args;
 use everfold::launch;
@@ -44,6 +44,9 @@ pub struct Setting {
     /// Spread the ranks over H hosts with networks of their own. Needs root.
     #[arg(long, value_name = "H", value_parser = clap::value_parser!(u32).range(1..=i64::from(HOSTS_MAX)))]
     pub hosts: Option<u32>,
+    /// Let neighbouring hosts form D domains, each with a label: replicas go to another domain.
+    #[arg(long, value_name = "D", requires = "hosts")]
+    pub domains: Option<NonZeroU32>,
     /// What the link of a host carries each way, such as 500mbit.
     #[arg(long)]
     pub rate: Option<Rate>,
@@ -82,6 +85,11 @@ impl Setting {
     pub fn cluster(&self, ranks: u32, is_cut: bool) -> Result<Option<Cluster>, ClusterError> {
         let hosts = self.hosts.or((is_cut || self.rate.is_some()).then_some(ranks));
         hosts.map(|hosts| Cluster::start(hosts, self.rate)).transpose()
+    }
+
+    /// Where ranks and hosts are.
+    pub fn layout(&self, ranks: u32, cluster: Option<&Cluster>) -> Layout {
+        Layout { ranks, hosts: cluster.map_or(1, Cluster::len), domains: self.domains }
     }
 
     /// What each trial runs: `words`, or the built-in program.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde::Serialize;
 
-use super::{experiment::Seen, said::Loss, trial::Trial, verdict::Verdict};
+use super::{experiment::Seen, said::Loss, schedule::Action, trial::Trial, verdict::Verdict};
 use crate::{Failure, machine::Machine};
 
 /// Counts and figures of a run.
@@ -35,6 +35,78 @@ pub struct Summary {
     pub missed: usize,
     /// How often each thing was lost.
     pub losses: BTreeMap<Loss, usize>,
+    /// The same counts by the most that was killed in a trial, if that differs.
+    pub by_death: BTreeMap<Death, Counts>,
+}
+
+/// The most that was killed in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Death {
+    /// Nothing.
+    Nothing,
+    /// Processes.
+    Process,
+    /// Hosts, each with its agent.
+    Host,
+    /// Domains, each with all its hosts.
+    Domain,
+}
+
+impl Death {
+    /// Of `trial`. What did not hit counts as nothing.
+    fn of(trial: &Trial) -> Self {
+        let hit = trial.faults.iter().filter(|injected| injected.at_ms.is_some());
+        let deaths = hit.map(|injected| match injected.fault.action {
+            Action::Kill { .. } => Self::Process,
+            Action::Lose { .. } => Self::Host,
+            Action::LoseDomain { .. } => Self::Domain,
+            _ => Self::Nothing,
+        });
+        deaths.max().unwrap_or(Self::Nothing)
+    }
+}
+
+impl std::fmt::Display for Death {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing killed",
+            Self::Process => "processes killed",
+            Self::Host => "hosts killed",
+            Self::Domain => "domains killed",
+        })
+    }
+}
+
+/// How trials have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Counts {
+    pub trials: usize,
+    pub recovered: usize,
+    pub lost: usize,
+    pub wrong: usize,
+    pub hung: usize,
+    pub other: usize,
+}
+
+impl Counts {
+    fn add(&mut self, verdict: Verdict) {
+        self.trials += 1;
+        *match verdict {
+            Verdict::Recovered => &mut self.recovered,
+            Verdict::Lost => &mut self.lost,
+            Verdict::Wrong => &mut self.wrong,
+            Verdict::Hung => &mut self.hung,
+            Verdict::Failed => &mut self.other,
+        } += 1;
+    }
+
+    fn row(self, name: &str) -> [String; 7] {
+        let Self { trials, recovered, lost, wrong, hung, other } = self;
+        let [a, b, c, d, e, f] = [trials, recovered, lost, wrong, hung, other].map(|count| count.to_string());
+        [name.to_owned(), a, b, c, d, e, f]
+    }
 }
 
 /// How figures are spread.
@@ -70,6 +142,10 @@ impl Summary {
             *losses.entry(loss).or_default() += 1;
         }
         let faults = trials.iter().flat_map(|trial| &trial.faults);
+        let mut by_death = BTreeMap::<Death, Counts>::new();
+        for trial in trials {
+            by_death.entry(Death::of(trial)).or_default().add(trial.verdict);
+        }
         Self {
             trials: trials.len(),
             recovered: count(Verdict::Recovered),
@@ -85,6 +161,7 @@ impl Summary {
             survived: work().filter(|work| work.survived > 0).count(),
             missed: faults.filter(|injected| injected.at_ms.is_none()).count(),
             losses,
+            by_death,
         }
     }
 
@@ -99,6 +176,11 @@ impl Summary {
         let numbers = [self.trials, self.recovered, self.lost, self.wrong, self.hung, self.other];
         counts.add_row(numbers.map(|number| number.to_string()));
         align(&mut counts);
+        let mut deaths = table(["", "trials", "recovered", "lost", "wrong", "hung", "other"]);
+        for (death, counts) in &self.by_death {
+            deaths.add_row(counts.row(&death.to_string()));
+        }
+        align(&mut deaths);
         let mut figures = table(["", "median", "90 %", "max"]);
         let rows = [
             ("time to result, recovered", self.result_ms, show_ms as fn(f64) -> String),
@@ -112,6 +194,9 @@ impl Summary {
         }
         align(&mut figures);
         let mut text = format!("{counts}\n");
+        if self.by_death.keys().any(|death| *death > Death::Process) {
+            text += &format!("{deaths}\n");
+        }
         if self.result_ms.is_some() || self.without_faults_ms.is_some() {
             text += &format!("{figures}\n");
         }
@@ -175,12 +260,38 @@ pub fn write(path: &Path, seed: u64, seen: &Seen, summary: &Summary) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chaos::said::Work;
+    use crate::{
+        chaos::{inject::Injected, said::Work, schedule::Fault},
+        cluster::Host,
+    };
 
     fn trial(verdict: Verdict, loss: Option<Loss>, result_ms: Option<f64>, redone: u64) -> Trial {
         let work = result_ms.map(|_| Work { folds: 10, folds_redone: redone, survived: redone });
         let (number, faults) = (Some(0), Vec::new());
         Trial { number, verdict, why: None, loss, faults, result_ms, work, output: None }
+    }
+
+    #[test]
+    fn deaths_of_processes_hosts_and_domains_are_told_apart() {
+        let killed = |actions: Vec<Action>, at_ms| {
+            let injected = |action| Injected { fault: Fault { at: 0.5, action }, at_ms, note: None };
+            let faults = actions.into_iter().map(injected).collect();
+            Trial { faults, ..trial(Verdict::Recovered, None, Some(1.0), 0) }
+        };
+        let (kill, host) = (Action::Kill { rank: 1 }, Action::Lose { host: Host(1) });
+        let domain = Action::LoseDomain { domain: 1 };
+        let trials = [
+            killed(vec![kill.clone()], Some(1.0)),
+            killed(vec![kill, host.clone()], Some(1.0)),
+            killed(vec![domain, host.clone()], Some(1.0)),
+            killed(vec![host], None),
+        ];
+        let summary = Summary::new(&trials, &[]);
+        let counts = Counts { trials: 1, recovered: 1, ..Counts::default() };
+        let all = [Death::Nothing, Death::Process, Death::Host, Death::Domain];
+        assert_eq!(summary.by_death, all.map(|death| (death, counts)).into());
+        assert!(summary.show().contains("domains killed"));
+        assert!(!Summary::new(&trials[..1], &[]).show().contains("killed"));
     }
 
     #[test]

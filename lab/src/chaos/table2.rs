@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::{
     said::Loss,
-    schedule::{Kind, Layout, Plan},
+    schedule::{Kind, Plan},
     setting::Setting,
     summary::{Summary, align, table},
     trial::Trial,
     verdict::Verdict,
 };
-use crate::{Failure, cluster::Cluster, say, size};
+use crate::{Failure, say, size};
 
 /// Unrecoverable reductions of 100 in each of the paper's seven cases (DR, Table 2; DR-17).
 const PAPER: [usize; 7] = [2, 1, 0, 2, 3, 1, 2];
@@ -48,7 +48,7 @@ impl Table2 {
         let Self { trials_per_case, setting } = self;
         let ranks = setting.ranks.unwrap_or(16);
         let cluster = setting.cluster(ranks, false)?;
-        let layout = Layout { ranks, hosts: cluster.as_ref().map_or(1, Cluster::len) };
+        let layout = setting.layout(ranks, cluster.as_ref());
         let plan = Plan { kinds: vec![Kind::Kill], faults: None, victims: vec![VICTIM], layout };
         if ranks <= VICTIM {
             return Err(Failure::new("rank 1 is to be killed: there have to be two ranks or more"));

@@ -107,8 +107,10 @@ impl Ground<'_> {
         self.drain()?;
 
         let excused = self.hit(&injected, |_| true);
-        let killed =
-            self.hit(&injected, |action| matches!(action, Action::Kill { .. } | Action::Lose { .. }));
+        let kills = |action: &Action| {
+            matches!(action, Action::Kill { .. } | Action::Lose { .. } | Action::LoseDomain { .. })
+        };
+        let killed = self.hit(&injected, kills);
         let ends = (0..).zip(tellings.iter().zip(statuses)).map(|(rank, (telling, status))| End {
             told: telling.as_ref().map(|(_, told)| told.clone()),
             code: status.map(|status| status.code().unwrap_or(128 + status.signal().unwrap_or(0))),

@@ -31,20 +31,24 @@ impl Master {
             // The job was over before it came.
             self.desk.outbox.send_agent(agent, ToAgent::Farewell);
         }
+        self.begin_if_all_here();
     }
 
     /// Takes in that an agent has seen a process end. Of one that has left in good order that is no news.
     fn take_in_end(&mut self, agent: AgentId, process: ProcessId, ending: Ending) {
         let members = &self.desk.members;
-        if members.agents().of(process.rank) != Some(agent) {
+        if members.away_since(process.rank).is_some_and(|last| last.incarnation < process.incarnation) {
+            return self.start_again(process, agent);
+        }
+        if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");
         }
         if self.is_member(process) {
             return self.fail(process, Evidence::Ended(ending));
         }
         let rank = process.rank;
-        if members.evidence(rank).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
-            if let Some(evidence) = self.desk.members.learn_end(rank, ending) {
+        if members.evidence(process).is_some_and(|known| !matches!(known, Evidence::Ended(_))) {
+            if let Some(evidence) = self.desk.members.learn_end(process, ending) {
                 self.reductions.values_mut().for_each(|reduction| reduction.learn(rank, evidence));
             }
             self.desk.tell_all(News::Ended { rank, ending });
@@ -59,11 +63,14 @@ impl Master {
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
         self.fail_all(&living, Evidence::HostLost, &dead);
+        // Nobody starts them any more.
+        dead.iter().for_each(|process| self.give_up(process.rank));
         if self.desk.members.is_joining() {
             return;
         }
         let agents = self.desk.members.agents();
-        let (ranks, domain) = (agents.ranks(agent).collect(), agents.lost_domain(agent));
+        let (ranks, domain) =
+            (agents.processes(agent).map(|process| process.rank).collect(), agents.lost_domain(agent));
         self.desk.tell_all(News::HostLost { ranks });
         if let Some((domain, ranks)) = domain {
             self.desk.tell_all(News::DomainLost { domain, ranks });

@@ -12,6 +12,7 @@ use everfold_protocol::{
 use super::Master;
 use crate::{
     event::Notice,
+    outcomes::Outcome,
     reduction::{Course, Reduction},
     timers::Timer,
 };
@@ -39,12 +40,17 @@ impl Master {
         last.iter().for_each(|last| reduction.count_last(last));
         let mut report = reduction.report_of_result(desk.now);
         let (group, have_it) = (reduction.spec().group.clone(), reduction.have_it().clone());
-        let in_windows = group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        let hear = group.difference(&have_it).difference(&reduction.unheard());
+        // Where ranks come back, it is handed out until all have it in their hosts' logs.
+        let returns = desk.policy.limits.ranks_return && root.is_none();
+        let in_windows =
+            returns || (group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_))));
         let lend = in_windows && reduction.lends(&result);
         let beside = in_windows && reduction.copies_beside();
         if in_windows {
             let waiting = reduction.callers().difference(&have_it);
-            reduction.hand_out(waiting.iter().filter(|rank| desk.is_alive(*rank)).collect());
+            let waiting = waiting.iter().filter(|rank| desk.members.takes_part(*rank)).collect();
+            reduction.hand_out(waiting, &desk.members);
         } else {
             self.end(id);
         }
@@ -52,7 +58,7 @@ impl Master {
         desk.outbox.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        let peers: Vec<_> = desk.members.processes_of(&group.difference(&have_it)).collect();
+        let peers: Vec<_> = desk.members.processes_of(&hear).collect();
         let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
         for peer in peers {
             let (told, last) = match receives(peer) {
@@ -123,6 +129,11 @@ impl Master {
     }
 
     pub(super) fn tell_refused(&mut self, id: ReductionId, ranks: Path, refusal: Refusal) {
+        if self.desk.policy.limits.ranks_return {
+            let members = &self.desk.members;
+            let awaited = ranks.iter().filter(|rank| members.takes_part(*rank)).collect();
+            self.outcomes.add(id, Outcome::Refused(refusal.clone()), awaited);
+        }
         let told = ToWorker::Refused { reduction: id, refusal: refusal.clone() };
         self.desk.send_each(&ranks, &told);
         self.desk.outbox.notice(Notice::Refused { reduction: id, ranks, refusal });
@@ -132,7 +143,11 @@ impl Master {
     pub(super) fn pass_deadline(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let deadline = reduction.spec().deadline.expect("only reductions with a deadline have such a timer");
-        let missing = reduction.group().difference(reduction.arrived());
+        let missing = match reduction.may_be_noted(&self.desk.members) {
+            // All had contributed.
+            true => Path::empty(),
+            false => reduction.group().difference(reduction.arrived()),
+        };
         self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
     }
 
@@ -140,15 +155,23 @@ impl Master {
     fn deliver(&mut self, id: ReductionId, candidates: &[Rank]) {
         let reduction = self.reductions.get_mut(&id).expect("only live reductions are delivered");
         let callers = reduction.callers();
-        let called = candidates.iter().filter(|rank| callers.contains(**rank));
-        let receiver = called.filter_map(|rank| self.desk.members.alive(*rank)).next();
-        let Some(receiver) = receiver.map(|peer| peer.process) else {
+        let members = &self.desk.members;
+        let called = || candidates.iter().copied().filter(|rank| callers.contains(*rank));
+        let is_here = |rank: &Rank| members.alive(*rank).is_some() && reduction.has_caller(*rank);
+        let away = || called().find(|rank| members.takes_part(*rank));
+        // A rank that comes back may have noted the result that it was told.
+        let told = reduction.receiver().filter(|rank| members.takes_part(*rank));
+        let Some(receiver) = told.or_else(|| called().find(is_here)).or_else(away) else {
             let ranks: Path = candidates.iter().copied().collect();
             let refusal = self.desk.members.absent(&ranks, &Path::empty());
             return self.refuse(id, refusal.unwrap_or(Refusal::ProcessFailed { ranks }));
         };
-        let finished = reduction.deliver(id, receiver.rank);
-        self.desk.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
+        let finished = reduction.deliver(id, receiver, members);
+        if !reduction.is_away(receiver)
+            && let Some(peer) = members.alive(receiver)
+        {
+            self.desk.outbox.send(peer.process, ToWorker::Finished(Box::new(finished)));
+        }
     }
 
     /// Takes in that `sender` has the whole result, and where it lends it.
@@ -203,14 +226,14 @@ impl Master {
             self.look_for_copies(self.desk.now, id);
         }
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
-        match reduction.restore(&self.desk.members) {
+        match reduction.restore(self.desk.now, &self.desk.members) {
             Ok(()) => self.proceed(id),
             Err(refusal) => self.do_without(id, refusal),
         }
     }
 
     /// Lets the windows go of a reduction whose result all have.
-    fn release(&mut self, id: ReductionId) {
+    pub(super) fn release(&mut self, id: ReductionId) {
         let Some(mut reduction) = self.end(id) else { return };
         let group = &reduction.spec().group.clone();
         if matches!(reduction.spec().delivery, Delivery::FirstOf(_)) {
@@ -219,6 +242,13 @@ impl Master {
             let report = reduction.report_of_result(reduction.last_progress()).brief();
             let result = Vec::new();
             let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
+            if self.desk.policy.limits.ranks_return {
+                let outcome = Outcome::Finished(Box::new(finished.report.clone()));
+                let members = &self.desk.members;
+                let others = group.difference(reduction.have_it());
+                let awaited = others.iter().filter(|rank| members.takes_part(*rank)).collect();
+                self.outcomes.add(id, outcome, awaited);
+            }
             self.desk.send_each(group, &ToWorker::Finished(Box::new(finished)));
         }
         self.desk.send_each(group, &ToWorker::Release { reduction: id });
@@ -358,7 +388,7 @@ mod tests {
             let keeps = run(&mut master, at(100), &[]);
             let (keeper, Keep { segments, source, .. }) =
                 keeps.first().expect("ranks 0 and 1 are late").clone();
-            master.reductions.get_mut(&id).expect("it is open").hand_out(Path::empty());
+            master.reductions.get_mut(&id).expect("it is open").hand_out(Path::empty(), &master.desk.members);
             let (owner, is_kept) = (source.process, kept.is_ok());
             let kept = Kept { reduction: id, owner, segments: segments.clone(), result: kept };
             hear(&mut master, at(110), keeper, ToMaster::Kept(kept));

@@ -12,6 +12,7 @@ use super::Master;
 use crate::{
     event::Notice,
     liveness::{Ring, Watched},
+    membership::Prospect,
     remains,
     timers::Timer,
 };
@@ -53,13 +54,21 @@ impl Master {
 
     /// The same of several processes at once. `robbed` had died before; what they had left is gone, too.
     pub(super) fn fail_all(&mut self, processes: &[ProcessId], evidence: Evidence, robbed: &[ProcessId]) {
-        let failed = self.desk.members.fail(processes, evidence);
+        let prospect = match processes {
+            [process] => self.prospect(*process, evidence),
+            // They go with their host.
+            _ => Prospect::Gone,
+        };
+        let failed = self.desk.members.fail(processes, evidence, prospect);
         if failed.is_empty() && robbed.is_empty() {
             return;
         }
         for &process in &failed {
             self.liveness.forget(Watched::Rank(process.rank));
-            self.refusals.depart(process.rank);
+            if prospect == Prospect::Gone {
+                self.refusals.depart(process.rank);
+                self.outcomes.depart(process.rank);
+            }
             self.desk.outbox.notice(Notice::Failed { process, evidence });
             if !evidence.leaves_memory() {
                 // If it lives, this is the last thing it hears.
@@ -86,6 +95,9 @@ impl Master {
                 // What was only silent is not read any more at once.
                 false => remains::let_agent_forget(process, &mut self.desk),
             }
+        }
+        if prospect == Prospect::Returns {
+            processes.iter().for_each(|process| self.call_back(*process));
         }
         self.end_if_empty();
     }
@@ -136,6 +148,13 @@ impl Master {
     pub(super) fn do_without(&mut self, id: ReductionId, mut refusal: Refusal) {
         loop {
             let Some(reduction) = self.reductions.get_mut(&id) else { return };
+            refusal = match reduction.wait_again(self.desk.now, refusal, &self.desk.members) {
+                Ok(()) => {
+                    self.proceed(id);
+                    return self.order_copies(id);
+                }
+                Err(refusal) => refusal,
+            };
             if let Some(ranks) = refusal.absent() {
                 // Some ranks may have all of the result. Or parts of it with these contributions lie where
                 // others have lain.
@@ -144,7 +163,7 @@ impl Master {
                 // A rank that lives has lost its contribution to a part of the result.
                 let is_lost = is_overwritten
                     && matches!(refusal, Refusal::ContributionLost { .. })
-                    && ranks.iter().any(|rank| self.desk.is_alive(rank));
+                    && ranks.iter().any(|rank| self.desk.members.takes_part(rank));
                 if is_settled || is_lost {
                     let ranks = ranks.clone();
                     return self.refuse(id, Refusal::ResultLost { ranks });
@@ -155,12 +174,12 @@ impl Master {
             let callers = reduction.callers();
             let members = &self.desk.members;
             let receives = |rank: &Rank| {
-                members.alive(*rank).is_some() && (callers.contains(*rank) || !members.is_closing(*rank))
+                members.takes_part(*rank) && (callers.contains(*rank) || !members.is_closing(*rank))
             };
             let candidates = reduction.spec().delivery.candidates();
             let receives = candidates.is_empty() || candidates.iter().any(receives);
             let done = match refusal.absent().filter(|_| receives) {
-                Some(ranks) => reduction.do_without(ranks, &self.desk.members),
+                Some(ranks) => reduction.do_without(self.desk.now, ranks, &self.desk.members),
                 None => Ok(false),
             };
             let (group, arrived) = (reduction.group().clone(), reduction.arrived().clone());
@@ -172,10 +191,21 @@ impl Master {
                         return self.order_copies(id);
                     }
                 },
-                Ok(false) => return self.refuse(id, refusal),
+                Ok(false) => return self.refuse_finally(id, refusal),
                 Err(more) => refusal = more,
             }
         }
+    }
+
+    /// Refuses what cannot go on. A rank that was told the result may come back, and may have noted it.
+    fn refuse_finally(&mut self, id: ReductionId, refusal: Refusal) {
+        let reduction = self.reductions.get(&id);
+        let may_be_known = reduction.is_some_and(|reduction| reduction.may_be_noted(&self.desk.members));
+        let refusal = match refusal {
+            Refusal::ContributionLost { ranks } if may_be_known => Refusal::ResultLost { ranks },
+            refusal => refusal,
+        };
+        self.refuse(id, refusal);
     }
 
     /// Goes on without those who will not come, or refuses every reduction that waits for them.

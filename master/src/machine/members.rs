@@ -8,7 +8,14 @@ use everfold_protocol::{
 };
 
 use super::Master;
-use crate::{agents::Custody, event::Notice, liveness::Watched, membership::State, remains, timers::Timer};
+use crate::{
+    agents::Custody,
+    event::Notice,
+    liveness::Watched,
+    membership::{Entry, State},
+    remains,
+    timers::Timer,
+};
 
 impl Master {
     /// Takes a process in. Once everyone is here, the job begins.
@@ -23,29 +30,46 @@ impl Master {
             self.desk.outbox.disconnect(sender);
             return;
         }
-        if peer.process != sender || !self.desk.members.join(peer) {
+        let entry = if peer.process == sender { self.desk.members.join(peer) } else { Entry::Refused };
+        if entry == Entry::Refused {
             self.desk.outbox.stale(sender, "join of a rank that is not expected");
             self.desk.outbox.disconnect(sender);
             return;
         }
-        if self.desk.members.agents().custody(sender.rank) == Custody::Gone {
+        if self.desk.members.agents().custody(sender) == Custody::Gone {
             // It comes from a host that was lost meanwhile.
             self.fail(sender, Evidence::HostLost);
         }
-        if !self.desk.members.lost().is_empty() {
+        if entry == Entry::Return {
+            self.take_back(sender);
+        } else if !self.desk.members.lost().is_empty() {
             let missing = self.desk.members.lost().clone();
             self.desk.outbox.send(sender, ToWorker::Incomplete { missing });
-        } else if self.desk.members.everyone_here() {
-            self.desk.members.stop_joining();
-            self.desk.timers.call_off_all(Timer::Join);
-            let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
-            for peer in peers.iter() {
-                let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
-                self.desk.outbox.send(peer.process, welcome);
-            }
-            self.start_watching();
-            self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
+        } else {
+            self.begin_if_all_here();
         }
+    }
+
+    /// Begins the job if everyone is here. Where ranks come back, those are awaited, too, who start them again.
+    pub(super) fn begin_if_all_here(&mut self) {
+        let members = &self.desk.members;
+        let returns_are_sure = !self.desk.policy.limits.ranks_return || members.agents().are_here();
+        if members.is_joining() && members.everyone_here() && returns_are_sure {
+            self.begin();
+        }
+    }
+
+    /// Welcomes everyone.
+    pub(super) fn begin(&mut self) {
+        self.desk.members.stop_joining();
+        self.desk.timers.call_off_all(Timer::Join);
+        let peers: Arc<[Peer]> = self.desk.members.peers().cloned().collect();
+        for peer in peers.iter() {
+            let welcome = ToWorker::Welcome { peers: peers.clone(), limits: self.desk.policy.limits };
+            self.desk.outbox.send(peer.process, welcome);
+        }
+        self.start_watching();
+        self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
     }
 
     /// Begins to ping, now that everyone is here.
@@ -62,6 +86,9 @@ impl Master {
 
     /// Waits no longer for processes that have not joined.
     pub(super) fn stop_joining(&mut self) {
+        if self.desk.members.everyone_here() {
+            return self.begin();
+        }
         self.desk.members.stop_joining();
         if self.desk.members.lost().is_empty() {
             self.call_off(&self.desk.members.ranks(|state| *state == State::Expected));
@@ -90,6 +117,7 @@ impl Master {
         }
         self.desk.members.leave(sender.rank);
         self.refusals.depart(sender.rank);
+        self.outcomes.depart(sender.rank);
         self.liveness.forget(Watched::Rank(sender.rank));
         self.desk.outbox.notice(Notice::Left(sender));
         self.desk.outbox.send(sender, ToWorker::Farewell);
@@ -102,7 +130,8 @@ impl Master {
     /// Ends, if nobody is left and nobody is to come.
     pub(super) fn end_if_empty(&mut self) {
         let expected = self.desk.members.ranks(|state| *state == State::Expected);
-        if self.desk.members.peers().next().is_none() && expected.is_empty() {
+        let is_empty = self.desk.members.peers().next().is_none() && self.desk.members.away().is_empty();
+        if is_empty && expected.is_empty() {
             self.end_job();
         }
     }

@@ -12,6 +12,7 @@
 //! | `ending` | how a reduction ends: well, or refused |
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | `members` | who joins the job, and who leaves it in good order |
+//! | `returning` | ranks whose processes have died, and that come back |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
 mod admission;
@@ -19,6 +20,7 @@ mod agents;
 mod ending;
 mod failure;
 mod members;
+mod returning;
 mod teams;
 
 use alloc::collections::BTreeMap;
@@ -36,6 +38,7 @@ use crate::{
     event::{Action, Event},
     liveness::{Liveness, Watched},
     membership::{Freshness, Membership},
+    outcomes::Outcomes,
     policy::Policy,
     reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
@@ -51,6 +54,7 @@ pub struct Master {
     desk: Desk,
     reductions: Reductions,
     refusals: Refusals,
+    outcomes: Outcomes,
     dissolved: Dissolved,
     remains: Remains,
     liveness: Liveness,
@@ -67,6 +71,7 @@ impl Master {
             reductions: BTreeMap::new(),
             scheduler: Scheduler::default(),
             refusals: Refusals::default(),
+            outcomes: Outcomes::default(),
             dissolved: Dissolved::default(),
             remains: Remains::default(),
             liveness: Liveness::default(),
@@ -85,7 +90,12 @@ impl Master {
 
     /// Whether a process takes part: it has joined, and was neither declared failed nor has it left.
     pub fn is_member(&self, process: ProcessId) -> bool {
-        self.desk.members.alive(process.rank).is_some_and(|peer| peer.process == process)
+        self.desk.members.lives(process)
+    }
+
+    /// Whether a process of this rank has died, and another one is to come in its place.
+    pub fn awaits(&self, rank: Rank) -> bool {
+        self.desk.members.away().contains(rank)
     }
 
     /// Reductions that have not ended.
@@ -102,11 +112,16 @@ impl Master {
             reduction.check();
         }
         self.scheduler.check(&self.reductions, &self.desk);
-        if self.desk.members.peers().all(|peer| self.desk.members.is_closing(peer.process.rank)) {
+        let mut peers = self.desk.members.peers();
+        let all_close = peers.all(|peer| self.desk.members.is_closing(peer.process.rank));
+        if all_close && self.desk.members.away().is_empty() {
             assert!(self.refusals.is_empty(), "nobody is to hear anything who calls nothing more");
         }
         if self.reductions.is_empty() {
             assert!(self.remains.is_empty(), "nobody reads the memory of the dead");
+        }
+        if self.desk.members.peers().next().is_none() && self.desk.members.away().is_empty() {
+            assert!(self.outcomes.is_empty(), "nobody notes anything any more");
         }
     }
 
@@ -120,7 +135,13 @@ impl Master {
                     self.handle_message(header.sender, message);
                 }
                 Freshness::Stale => {
-                    self.desk.outbox.stale(header.sender, "message of a process that is no longer in the job")
+                    self.desk
+                        .outbox
+                        .stale(header.sender, "message of a process that is no longer in the job");
+                    if matches!(message, ToMaster::Join { .. }) {
+                        // Its rank was given up before it came.
+                        self.desk.outbox.disconnect(header.sender);
+                    }
                 }
                 Freshness::Impossible => {
                     self.desk.outbox.stale(header.sender, "message of another job or a future epoch");
@@ -168,6 +189,7 @@ impl Master {
                     self.copies(id, |reduction, desk| reduction.look_after(id, owner, desk));
                 }
                 Timer::Dissolve(id) => self.lose_patience(id),
+                Timer::Return(process) => self.miss_return(process),
                 Timer::Alarm => self.ring(),
             }
         }
@@ -203,6 +225,7 @@ impl Master {
             ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
             ToMaster::Collected { reduction, body } => self.collected(sender, reduction, body),
             ToMaster::NotCollected(part) => self.not_collected(sender, part),
+            ToMaster::Noted { reduction } => self.take_note(sender, reduction),
             ToMaster::Kept(kept) => {
                 let id = kept.reduction;
                 self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
@@ -226,6 +249,9 @@ impl Master {
         let id = contribution.reduction;
         if id.is_in_teams() {
             return self.contribute_in_teams(sender, contribution);
+        }
+        if self.answer_again(sender, &contribution) {
+            return;
         }
         let told = self.refused_before(id, sender.rank, &contribution.spec.group);
         let is_news = told.is_none() && !self.reductions.contains_key(&id);

@@ -82,6 +82,12 @@ impl Account {
         }
     }
 
+    /// Takes in that `ranks` are to call again.
+    pub(super) fn forget(&mut self, ranks: &Path) {
+        self.arrivals.retain(|(rank, _)| !ranks.contains(*rank));
+        self.failures.retain(|(_, failure)| !ranks.contains(failure.rank));
+    }
+
     /// Ranks that have called.
     pub(super) fn callers(&self) -> Path {
         self.arrivals.iter().map(|(rank, _)| *rank).collect()
@@ -142,7 +148,7 @@ impl Account {
 impl Reduction {
     /// Ranks that have called it, whether their contributions count or not.
     pub(crate) fn callers(&self) -> Path {
-        self.account.callers()
+        self.account.callers().iter().chain(self.called_again()).collect()
     }
 
     /// Who has done a task of it.

@@ -14,6 +14,7 @@
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
 //! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
 //! | `recovery` | what a failure does to it, and how what was lost is put together again |
+//! | `returning` | what a rank has in it that comes back |
 //! | `copying` | when an original gets its replica |
 //! | `teams` | what is different about an attempt in teams |
 //! | `account` | what is told about it once it is over |
@@ -24,6 +25,7 @@ mod copying;
 mod reach;
 mod recovery;
 mod result;
+mod returning;
 mod segment;
 mod tasks;
 mod teams;
@@ -74,6 +76,9 @@ pub struct Reduction {
     inline: bool,
     /// Whether tasks fold two partials each.
     in_pairs: bool,
+    /// Whether ranks come back whose processes have died. Then each notes the result before it says that it
+    /// has it, so that no other one can take its place.
+    ranks_return: bool,
     /// Bytes of inlined bodies that wait for the rest of the group.
     held_bytes: u64,
     /// Everyone's original; it stays readable until the reduction ends, at its owner or here if it came
@@ -81,6 +86,8 @@ pub struct Reduction {
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
+    /// The processes that have come in place of these and have called, too, and their bodies.
+    again: BTreeMap<Rank, (ProcessId, Data)>,
     copying: Copying,
     segment_bytes: u64,
     body_bytes: u64,
@@ -149,9 +156,11 @@ impl Reduction {
             share_memory,
             inline: true,
             in_pairs: false,
+            ranks_return: policy.limits.ranks_return,
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
+            again: BTreeMap::new(),
             copying: Copying::default(),
             segment_bytes,
             body_bytes,

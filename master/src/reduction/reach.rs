@@ -131,7 +131,7 @@ impl Reduction {
     }
 
     /// Lets all that are apart try again, if there was a pause for this segment. Returns whether they do.
-    pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp) -> bool {
+    pub(crate) fn try_again(&mut self, index: SegmentIndex, now: Timestamp, members: &Membership) -> bool {
         // All segments try again at once, and not each of them after a pause of its own.
         let is_soon = now < self.apart.next_try();
         let Segment { tries, running, .. } = &mut self.segments[index];
@@ -140,8 +140,23 @@ impl Reduction {
         if again {
             let pause = tries.begin(now);
             self.apart.try_again(now + pause);
+            self.take_back_relays(index, members);
         }
         again
+    }
+
+    /// Has contributions that others were to relay read at their owners again: a relay may be out of reach by
+    /// now, and the owner within.
+    fn take_back_relays(&mut self, index: SegmentIndex, members: &Membership) {
+        let is_relayed = |ready: &Ready, original: &Arc<Ready>| {
+            ready.path == original.path && ready.process != original.process && !ready.is_inline()
+        };
+        let queue = &mut self.segments[index].queue;
+        let owners: Vec<Arc<Ready>> = self.originals.values().cloned().collect();
+        let there = owners.into_iter().filter(|original| members.lives(original.process));
+        let back: Vec<Arc<Ready>> =
+            there.filter(|original| queue.remove(|ready| is_relayed(ready, original)).is_some()).collect();
+        back.into_iter().for_each(|original| self.put(index, original));
     }
 
     /// Begins a pause before those that are apart try again, if nobody works on the segment. Before all have

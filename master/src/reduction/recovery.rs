@@ -47,14 +47,21 @@ impl Reduction {
         members: &Membership,
     ) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
-        let mut absent = Path::empty();
+        let (mut absent, mut lost) = (Path::empty(), Path::empty());
         for &process in dead {
             let rank = process.rank;
             self.apart.forget(rank);
             let uncommitted = self.copying.held(rank);
             let gone = uncommitted.is_some_and(|original| !members.readable(original, self.share_memory));
+            self.again.remove(&rank);
+            let comes_back = members.away().contains(rank);
             if gone || !self.arrived.contains(rank) {
-                absent.insert(rank).expect("a process dies once");
+                if !comes_back {
+                    absent.insert(rank).expect("a process dies once");
+                } else if gone {
+                    self.mourn(now, process, members);
+                    lost.insert(rank).expect("a process dies once");
+                }
             } else {
                 // What outlived its process is as safe from its death as a copy.
                 self.commit(rank);
@@ -64,14 +71,20 @@ impl Reduction {
         if !absent.is_empty() {
             return Err(Refusal::ProcessFailed { ranks: absent });
         }
-        self.repair_all(members)
+        if !lost.is_empty() {
+            self.expect_again(&lost);
+        }
+        self.repair_or_wait(now, members)
     }
 
     /// Notes that `dead`, whose contribution counts, died.
     pub(crate) fn mourn(&mut self, now: Timestamp, dead: ProcessId, members: &Membership) {
         let rank = dead.rank;
-        self.survived = self.survived.union(&Path::single(rank)).expect("a process dies once");
-        let evidence = members.evidence(rank).expect("it was declared failed");
+        if self.survived.insert(rank).is_err() {
+            // It was one that had come back, and had only listened.
+            return;
+        }
+        let evidence = members.evidence(dead).expect("it was declared failed");
         self.account.mourn(now, FailureRecord { rank, at: Duration::ZERO, evidence, restored: Vec::new() });
     }
 
@@ -84,13 +97,13 @@ impl Reduction {
     ///
     /// # Errors
     /// Why the reduction cannot complete as it is.
-    pub(crate) fn restore(&mut self, members: &Membership) -> Result<(), Refusal> {
+    pub(crate) fn restore(&mut self, now: Timestamp, members: &Membership) -> Result<(), Refusal> {
         self.somebody_is_left(members)?;
-        self.repair_all(members)
+        self.repair_or_wait(now, members)
     }
 
     fn somebody_is_left(&self, members: &Membership) -> Result<(), Refusal> {
-        let is_dead = |rank: Rank| members.alive(rank).is_none();
+        let is_dead = |rank: Rank| !members.takes_part(rank);
         let candidates = self.spec.delivery.candidates();
         if !candidates.is_empty() && candidates.iter().copied().all(is_dead) {
             return Err(Refusal::ProcessFailed { ranks: candidates.iter().copied().collect() });
@@ -107,9 +120,14 @@ impl Reduction {
     ///
     /// # Errors
     /// More contributions are lost.
-    pub fn do_without(&mut self, ranks: &Path, members: &Membership) -> Result<bool, Refusal> {
+    pub fn do_without(
+        &mut self,
+        now: Timestamp,
+        ranks: &Path,
+        members: &Membership,
+    ) -> Result<bool, Refusal> {
         let group = self.group.difference(ranks);
-        let somebody = group.iter().any(|rank| members.alive(rank).is_some());
+        let somebody = group.iter().any(|rank| members.takes_part(rank));
         if !self.spec.allow_missing || !somebody || group == self.group {
             return Ok(false);
         }
@@ -117,6 +135,7 @@ impl Reduction {
         self.missing = self.missing.union(&missing).expect("a rank is missed once");
         self.group = group;
         self.survived = self.survived.difference(ranks);
+        self.again.retain(|rank, _| !ranks.contains(*rank));
         self.arrived = self.arrived.difference(ranks);
         self.originals.retain(|rank, _| !ranks.contains(*rank));
         self.copying.go_without(ranks);
@@ -125,11 +144,11 @@ impl Reduction {
         for segment in &mut self.segments {
             segment.replicas.retain(|owner, _| !ranks.contains(*owner));
         }
-        self.repair_all(members)?;
+        self.repair_or_wait(now, members)?;
         Ok(true)
     }
 
-    fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
+    pub(super) fn repair_all(&mut self, members: &Membership) -> Result<(), Refusal> {
         self.segments.indices().try_for_each(|index| self.repair(index, None, members))
     }
 
@@ -145,17 +164,18 @@ impl Reduction {
         undone: Option<&Running>,
         members: &Membership,
     ) -> Result<(), Refusal> {
-        let (group, gone, share_memory) =
-            (self.group.clone(), self.handout.gone().clone(), self.share_memory);
-        let belongs = |path: &Path| path.is_subset(&group);
-        let is_alive = |process: ProcessId| members.alive(process.rank).is_some();
+        let (arrived, gone, share_memory) =
+            (self.arrived.clone(), self.handout.gone().clone(), self.share_memory);
+        // What is to be contributed again counts no longer.
+        let belongs = |path: &Path| path.is_subset(&arrived);
+        let is_alive = |process: ProcessId| members.lives(process);
         let usable = |ready: &Ready| {
             belongs(&ready.path) && members.readable(ready, share_memory) && ready.outlasts(&gone)
         };
         // Partials that are gone, or that nobody folds any more.
         let mut loose = undone.map_or(0, Running::partials);
         let segment = &mut self.segments[index];
-        segment.keep_replicas(|copy| is_alive(copy.process));
+        segment.keep_replicas(|copy| members.readable(copy, share_memory));
         segment.abandoned.retain(|abandoned| is_alive(abandoned.running.executor));
         for (rank, running) in core::mem::take(&mut segment.running) {
             let executor = running.executor;
@@ -224,7 +244,7 @@ impl Reduction {
         let TaskFailed { segment: SegmentId { index, .. }, culprit, suspects, fault, reason, .. } = failed;
         let (executor, members) = (running.executor.rank, &desk.members);
         match fault {
-            Fault::Gone if !desk.is_alive(culprit.rank) => {
+            Fault::Gone if !desk.members.lives(culprit) => {
                 self.damaged(index, &running, (culprit, fault), members).map(|()| false)
             }
             // Most likely the death of a process that shows nothing any more is about to be noticed.
@@ -332,6 +352,7 @@ impl Reduction {
             if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
                 self.originals.remove(&culprit.rank);
             }
+            self.handout.drop_body_of(culprit);
         }
         self.repair(index, Some(running), members)
     }
@@ -354,7 +375,7 @@ impl Reduction {
             those.any(|copy| members.readable(copy, self.share_memory))
         };
         let mut sources = running.sources.iter().filter(|(process, _)| *process == culprit);
-        members.alive(culprit.rank).is_none() && sources.any(|(_, path)| !is_left(path))
+        !members.lives(culprit) && sources.any(|(_, path)| !is_left(path))
     }
 
     /// Takes in that a task came to nothing and spoilt its executor's partial.
@@ -383,8 +404,10 @@ impl Reduction {
         let Some(path) = segment.running.get(&executor).map(|running| running.path.clone()) else {
             return false;
         };
-        let can_help =
-            |rank: Rank| rank != executor && members.alive(rank).is_some() && !segment.is_busy_in_vain(rank);
+        let can_help = |rank: Rank| {
+            let works = members.alive(rank).is_some() && self.has_caller(rank);
+            rank != executor && works && !segment.is_busy_in_vain(rank)
+        };
         let somebody = self.arrived.difference(self.handout.have_it()).iter().any(can_help);
         // The slow process writes into its partial: what that held is to come from others.
         let own = self.segments[index].held.remove(&executor);
@@ -414,7 +437,7 @@ impl Reduction {
         let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
         let copies = segment.folded().chain(&half_filled).chain(originals).chain(replicas);
         let usable = |ready: &&Arc<Ready>| {
-            let is_there = members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone());
+            let is_there = self.is_readable(ready, members);
             is_there && ready.path.is_subset(lost)
         };
         let mut copies: Vec<&Arc<Ready>> = copies.filter(usable).collect();

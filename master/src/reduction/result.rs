@@ -62,12 +62,13 @@ impl Reduction {
             Data::Inline(_) | Data::Private => true,
         };
         let may_change = self.copies_beside();
-        matches!(self.spec.delivery, Delivery::All) && (may_change || !pieces.iter().all(outlives))
+        let is_for_all = matches!(self.spec.delivery, Delivery::All);
+        is_for_all && (may_change || !pieces.iter().all(outlives))
     }
 
     /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays
     /// have lain so far, change from now on.
-    pub(crate) fn hand_out(&mut self, ranks: Path) {
+    pub(crate) fn hand_out(&mut self, ranks: Path, members: &Membership) {
         if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
             self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
         }
@@ -76,7 +77,9 @@ impl Reduction {
         for abandoned in self.segments.iter_mut().flat_map(|segment| &mut segment.abandoned) {
             abandoned.counts = false;
         }
-        self.handout.begin(ranks);
+        let is_away = |rank: &Rank| members.alive(*rank).is_none() || !self.has_caller(*rank);
+        let away = ranks.iter().filter(is_away).collect();
+        self.handout.begin(ranks, away);
     }
 
     /// The report of a result that is handed out.
@@ -111,12 +114,10 @@ impl Reduction {
     }
 
     /// Hands the result to `receiver` alone.
-    pub(crate) fn deliver(&mut self, id: ReductionId, receiver: Rank) -> Finished {
-        // No rank that lives has heard another report: the root that was to receive the result before is
-        // given up.
-        self.handout.tell_anew();
+    pub(crate) fn deliver(&mut self, id: ReductionId, receiver: Rank, members: &Membership) -> Finished {
+        self.handout.choose(receiver);
         let finished = self.finished(id);
-        self.hand_out(Path::single(receiver));
+        self.hand_out(Path::single(receiver), members);
         finished
     }
 
@@ -175,9 +176,7 @@ impl Reduction {
         Some(self.pieces_at(|index, result| {
             let is_reached = |ready: &Arc<Ready>| !misses.contain(ready.process.rank);
             let has_it = |ready: &Arc<Ready>| {
-                ready.path == self.group
-                    && ready.process.rank != rank
-                    && members.readable(ready, self.share_memory)
+                ready.path == self.group && ready.process.rank != rank && self.is_readable(ready, members)
             };
             if is_reached(result) {
                 return result.clone();
@@ -218,7 +217,7 @@ impl Reduction {
     /// memory is shared, arrays that were folded outlive their processes; encoded objects do not.
     pub(crate) fn copies_beside(&self) -> bool {
         let is_object = self.spec.kind.array_bytes().is_none();
-        self.spec.allow_missing && (is_object || !self.share_memory)
+        self.spec.allow_missing && !self.ranks_return && (is_object || !self.share_memory)
     }
 
     /// Notes that `process`, which has copied the result, has all of it, and where it lends it. Returns
@@ -257,7 +256,7 @@ impl Reduction {
         let NotCollected { culprit, fault, body, .. } = part;
         let so_far = body.as_ref().map_or(0, |half| half.collected);
         body.into_iter().for_each(|half| self.take_back(process, half));
-        let lives = desk.is_alive(culprit.rank);
+        let lives = desk.members.lives(culprit);
         let is_there = lives || (fault != Fault::Gone && desk.members.is_answered_for(culprit));
         if !is_there && self.could_be_read(culprit, &desk.members) {
             // Its memory is not there any more: it did not just die.
@@ -307,14 +306,30 @@ impl Reduction {
         self.handout.end();
     }
 
+    /// Takes in that `rank` will never be here again. Returns whether somebody waits for the result, or all have
+    /// it.
+    pub(crate) fn expect_never(&mut self, rank: Rank, members: &Membership) -> bool {
+        let waited = self.handout.stop(rank);
+        let all_have_it = self.all_have_it(members);
+        if all_have_it {
+            self.handout.complete();
+        }
+        waited || all_have_it
+    }
+
     /// Takes in that the `dead` copy nothing any more. Returns false if the result is not handed out.
     pub(crate) fn lose_collectors(&mut self, dead: &[ProcessId], members: &Membership) -> bool {
         if self.all_have_it(members) {
             self.handout.complete();
         }
         for process in dead {
-            self.forget_overwritten(process.rank);
-            self.handout.stop(process.rank);
+            let rank = process.rank;
+            self.forget_overwritten(rank);
+            self.again.remove(&rank);
+            match members.away().contains(rank) {
+                true => self.handout.leave(rank),
+                false => drop(self.handout.stop(rank)),
+            }
         }
         self.is_handed_out()
     }
@@ -348,11 +363,12 @@ impl Reduction {
         }
     }
 
-    /// Whether a result that was lost is not missed any more: all who still live have it.
-    fn all_have_it(&self, members: &Membership) -> bool {
+    /// Whether a result that was lost is not missed any more: all who still live, or come back, have it.
+    pub(crate) fn all_have_it(&self, members: &Membership) -> bool {
         let have_it = self.handout.have_it();
-        let waiting = self.callers().difference(have_it);
-        !have_it.is_empty() && waiting.iter().all(|rank| members.alive(rank).is_none())
+        // A rank whose contribution is to come again has called.
+        let waiting = self.group.difference(have_it);
+        !have_it.is_empty() && waiting.iter().all(|rank| !members.takes_part(rank))
     }
 
     /// Whether all of the result that lies at `culprit` is where it can be read after a death.
@@ -363,9 +379,11 @@ impl Reduction {
 
     fn is_result_readable(&self, members: &Membership) -> bool {
         let mut results = self.segments.iter().map(|segment| &segment.result);
-        let is_readable = |ready: &Arc<Ready>| {
-            members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone())
-        };
-        results.all(|it| it.as_ref().is_some_and(is_readable))
+        results.all(|it| it.as_ref().is_some_and(|ready| self.is_readable(ready, members)))
+    }
+
+    /// Whether a partial can be read where it lies, as far as is known.
+    pub(super) fn is_readable(&self, ready: &Ready, members: &Membership) -> bool {
+        members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone())
     }
 }

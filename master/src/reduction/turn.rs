@@ -139,7 +139,7 @@ impl Reduction {
         let segment = &self.segments[index];
         let rank = ready.process.rank;
         let holds = match segment.held.get(&rank) {
-            Some(held) => held.path == ready.path,
+            Some(held) => held.path == ready.path && held.process == ready.process,
             None => ready.path == Path::single(rank),
         };
         holds && !segment.spoilt.contains(&rank)
@@ -150,6 +150,7 @@ impl Reduction {
         let rank = ready.process.rank;
         let segment = &self.segments[index];
         is_alive(rank)
+            && self.has_called(ready.process)
             && !self.handout.have_it().contains(rank)
             && self.is_own(index, ready)
             && !segment.is_busy(rank)
@@ -160,9 +161,12 @@ impl Reduction {
     pub fn can_begin_afresh(&self, index: SegmentIndex, rank: Rank) -> bool {
         let segment = &self.segments[index];
         let takes_part = self.arrived.contains(rank)
+            && self.has_caller(rank)
             && !self.handout.have_it().contains(rank)
             && self.spec.delivery.root() != Some(rank);
-        let needed = segment.held.get(&rank).is_some_and(|held| {
+        // What an earlier process of it has left lies elsewhere.
+        let own = segment.held.get(&rank).filter(|held| self.has_called(held.process));
+        let needed = own.is_some_and(|held| {
             let is_it = |process: ProcessId, path: &Path| process == held.process && *path == held.path;
             let waiting = segment.queue.iter().chain(&segment.suspended).chain(&segment.result);
             let mut sources = segment.running.values().flat_map(|running| &running.sources);
@@ -189,6 +193,7 @@ impl Reduction {
         // all is over.
         let reads_nobody = || partials.iter().all(|ready| !matches!(ready.data, Data::Window(_)));
         self.inline
+            && !policy.limits.ranks_return
             && reads_nobody()
             && contributions == self.group.len()
             && self.spec.kind.folds_surely()

@@ -202,7 +202,7 @@ impl<'a> Choice<'a> {
             Some(Turn::Owners) => reduction.executors(id.index, &is_alive).take(LISTED_MAX).collect(),
             Some(Turn::Anyone) | None => return pairs,
         };
-        let host = |rank| self.members.alive(rank).map(|peer| peer.host);
+        let host = |rank| self.members.host(rank);
         let is_near = reduction.shares_memory() || reduction.spec().order == Order::Fixed;
         for own in executors {
             let reader = own.process.rank;

@@ -155,7 +155,7 @@ impl Scheduler {
         self.strike_off(id, reduction);
         for Running { executor, load, .. } in reduction.take_tasks() {
             // The lane of a process that died was emptied as a whole.
-            if members.alive(executor.rank).is_some() {
+            if members.lives(executor) {
                 self.vacate(executor.rank, &load);
             }
         }
@@ -327,7 +327,7 @@ impl Scheduler {
             if reduction.rouse(id.index) {
                 continue;
             }
-            if !reduction.try_again(id.index, *now) {
+            if !reduction.try_again(id.index, *now, members) {
                 if let Some(next_try) = reduction.pause_for_reach(id.index) {
                     timers.set(next_try.max(*now + RETRY_PAUSE), Timer::Retry(id));
                 }

@@ -244,7 +244,7 @@ impl<M: AsRef<[AtomicU64]>> Board<M> {
         (0..self.ranks).map(Rank)
     }
 
-    /// The ranks of a round. Whoever has written others there, they are none of this job.
+    /// The ranks of a round. Others that a process has written there are none of this job.
     fn ranks_in(&self, word: Word) -> impl Iterator<Item = Rank> {
         word.ranks().take_while(|rank| *rank < self.ranks).map(Rank)
     }

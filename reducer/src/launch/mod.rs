@@ -181,9 +181,10 @@ impl Session {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),
             domain: config.domain_label(),
+            log_bytes_max: config.log_bytes(),
         });
         match started {
-            Ok(handle) => Ok(Self::new(handle)),
+            Ok(handle) => Ok(Self::new(handle, config.interval())),
             Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
                 let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);
                 Err(LaunchError::Listen { address: environment.rendezvous.clone(), source }.into())

@@ -21,6 +21,7 @@
 
 mod broken;
 mod calls;
+mod come_back;
 mod concurrent;
 mod death;
 mod disagreements;
@@ -52,6 +53,7 @@ fn suite() -> Suite {
     fixed::add_to(&mut suite);
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
+    come_back::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
     refusals::add_to(&mut suite);

@@ -1,6 +1,7 @@
 //! How a rank finds the agent of its host, and hands its memory over.
 
 use std::{
+    fs::File,
     io,
     net::IpAddr,
     os::fd::{AsRawFd, OwnedFd},
@@ -11,7 +12,7 @@ use everfold_protocol::{
     AgentId, JobId, ProcessId,
     message::{AgentRef, RegionRef},
 };
-use tokio::{net::UnixStream, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     line::{Answer, Hail, Line, NoAgent, Serve, Serving},
@@ -20,7 +21,10 @@ use super::{
 use crate::{
     launch::Environment,
     memory::region::Region,
-    transport::handshake::{self, HandshakeError, Key, Purpose},
+    transport::{
+        control::Stranger,
+        handshake::{self, HandshakeError, Key, Purpose},
+    },
 };
 
 /// Why a rank has no agent.
@@ -29,6 +33,9 @@ pub enum HailError {
     /// There is none, and none can be started.
     #[error("no agent: {0}")]
     NotFound(io::Error),
+    /// Another user's process listens where the agent should. It has learnt nothing of the job.
+    #[error("no agent: {0}")]
+    Squatted(Stranger),
     /// The process that listens there does not belong to the job, or the connection broke.
     #[error("the agent of this host refuses this process: {0}")]
     Handshake(#[from] HandshakeError),
@@ -43,6 +50,12 @@ impl From<io::Error> for HailError {
     }
 }
 
+impl HailError {
+    fn searching(error: io::Error) -> Self {
+        Stranger::behind(&error).map_or(Self::NotFound(error), Self::Squatted)
+    }
+}
+
 /// The agent of this process's host. The agent holds the memory of this process as long as it is needed; when
 /// this is dropped, the agent knows that the process has left.
 #[derive(Debug)]
@@ -51,6 +64,8 @@ pub struct OwnAgent {
     id: AgentId,
     /// The board, if this process shows it to the others.
     board: Option<OwnedFd>,
+    /// The files of this rank's vault, where ranks come back.
+    vault: Option<[File; 2]>,
 }
 
 /// What a rank tells its agent of itself.
@@ -76,7 +91,7 @@ pub async fn hail(
     deadline: Instant,
 ) -> Result<OwnAgent, HailError> {
     let About { key, job, process, size, policy, region, board } = about;
-    let mut stream = start::find(environment, deadline).await.map_err(HailError::NotFound)?;
+    let mut stream = start::find(environment, deadline).await.map_err(HailError::searching)?;
     let seals = handshake::connect(&mut stream, key, job, process, Purpose::Hail).await?;
     let mut line = Line::new(stream, seals);
     let handle: Option<RegionRef> = region.map(Region::handle);
@@ -86,13 +101,22 @@ pub async fn hail(
     }
     let welcome = line.hear::<Answer>().await??;
     let board = if welcome.board { Some(line.take().await?) } else { None };
-    Ok(OwnAgent { line, id: welcome.id, board })
+    let vault = match welcome.vault {
+        true => Some([line.take().await?.into(), line.take().await?.into()]),
+        false => None,
+    };
+    Ok(OwnAgent { line, id: welcome.id, board, vault })
 }
 
 impl OwnAgent {
     /// The board's descriptor, if this process shows it to the others.
     pub fn board(&self) -> Option<i32> {
         self.board.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// The files of this rank's vault, where ranks come back. Given once.
+    pub fn take_vault(&mut self) -> Option<[File; 2]> {
+        self.vault.take()
     }
 
     /// Lets the agent serve this host's memory to others, to whom this host has that address.
@@ -104,14 +128,5 @@ impl OwnAgent {
         let Serving { address } = self.line.hear().await?;
         let address = address.map_err(|reason| HailError::NotFound(io::Error::other(reason)))?;
         Ok(AgentRef { id: self.id, address })
-    }
-}
-
-/// Whether a process of this user is at the other end.
-pub(super) fn is_own(stream: &UnixStream) -> io::Result<()> {
-    let user = stream.peer_cred()?.uid();
-    match user == nix::unistd::geteuid().as_raw() {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("it belongs to user {user}"))),
     }
 }

@@ -1,17 +1,17 @@
 //! The thread of a host's agent: lets its machine act on sockets, memory and processes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     fs, io,
     net::{IpAddr, SocketAddr},
     os::{
-        fd::{FromRawFd, OwnedFd},
+        fd::{AsFd, FromRawFd, OwnedFd},
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
     },
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -19,10 +19,11 @@ use std::{
 
 use everfold_agent::{Action, Agent, Event};
 use everfold_protocol::{
-    AgentId, Epoch, JobId, ProcessId,
+    AgentId, Epoch, JobId, ProcessId, Rank,
     message::{Ending, FromAgent, Header, MASTER, RegionRef, ToAgent},
     spec::Limits,
 };
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::{UnixListener, UnixStream},
@@ -31,7 +32,6 @@ use tokio::{
 };
 
 use super::{
-    hail::is_own,
     line::{Answer, Hail, Line, NoAgent, Serve, Serving, Welcome},
     remains::Remains,
 };
@@ -40,7 +40,7 @@ use crate::{
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
     transport::{
-        control::{Address, Listener, connect_until},
+        control::{Address, Listener, connect_until, is_own},
         handshake::{self, HandshakeError, Key, Purpose},
         line::{Inlet, Outlet, register},
         lobby::{self, Lobby},
@@ -66,14 +66,17 @@ pub struct AgentConfig {
     pub key: Key,
     /// Where the master listens, or is to listen if rank 0 comes to this agent.
     pub rendezvous: Address,
-    /// Whether its process has started the ranks, and [tells](Ends) how they end.
-    pub is_parent: bool,
+    /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
+    /// they end.
+    pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
 }
 
 /// An agent and the thread on which it lives.
 #[derive(Debug)]
 pub struct AgentThread {
     input: mpsc::UnboundedSender<Input>,
+    /// Whether it may ask for processes to be started.
+    may_ask: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -87,18 +90,19 @@ impl AgentThread {
         listener.set_nonblocking(true)?;
         let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
         let (input, inputs) = mpsc::unbounded_channel();
-        let from_others = input.clone();
+        let (from_others, may_ask) = (input.clone(), Arc::new(AtomicBool::new(false)));
+        let asks = may_ask.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
             runtime.block_on(async {
-                let host = Host::new(id, config, from_others);
+                let host = Host::new(id, config, from_others, asks);
                 match UnixListener::from_std(listener) {
                     Ok(listener) => host.run(listener, inputs).await,
                     Err(error) => tracing::error!(%error, "the agent cannot listen"),
                 }
             });
         })?;
-        Ok(Self { input, thread: Some(thread) })
+        Ok(Self { input, may_ask, thread: Some(thread) })
     }
 
     /// Where to say how processes end.
@@ -106,9 +110,19 @@ impl AgentThread {
         Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
     }
 
+    /// Whether it may ask for processes to be started: where ranks come back.
+    pub fn may_ask(&self) -> bool {
+        self.may_ask.load(Ordering::Relaxed)
+    }
+
+    /// Lets no more processes come than those that are here, unless it asks for them.
+    pub fn expect_nobody(&self) {
+        let _ = self.input.send(Input::Event(Event::Alone));
+    }
+
     /// Waits until nobody needs the agent, to whom no more processes come.
     pub fn outlast(mut self) {
-        let _ = self.input.send(Input::Event(Event::Alone));
+        self.expect_nobody();
         self.join();
     }
 
@@ -187,14 +201,30 @@ struct Caller {
     region: Option<(OwnedFd, RegionRef)>,
     /// Tells when it has ended.
     end: Option<OwnedFd>,
-    answer: oneshot::Sender<(Answer, Option<Arc<OwnBoard>>)>,
+    answer: oneshot::Sender<(Answer, Handed)>,
 }
+
+/// Descriptors that a process is handed with its welcome.
+#[derive(Debug, Default)]
+struct Handed {
+    /// The board, if the process is to show it to the others.
+    board: Option<Arc<OwnBoard>>,
+    /// The files of its rank's vault.
+    vault: Option<Arc<Vault>>,
+}
+
+/// The files of a rank's vault, which outlive its processes.
+type Vault = [OwnedFd; 2];
 
 struct Host {
     id: AgentId,
+    /// Whether ranks come back in this job.
+    may_ask: Arc<AtomicBool>,
     config: Arc<AgentConfig>,
     machine: Agent,
     remains: Arc<Remains>,
+    /// Of ranks that come back.
+    vaults: BTreeMap<Rank, Arc<Vault>>,
     input: mpsc::UnboundedSender<Input>,
     /// The process that is being taken in.
     caller: Option<Box<Caller>>,
@@ -207,12 +237,19 @@ struct Host {
 }
 
 impl Host {
-    fn new(id: AgentId, config: AgentConfig, input: mpsc::UnboundedSender<Input>) -> Self {
+    fn new(
+        id: AgentId,
+        config: AgentConfig,
+        input: mpsc::UnboundedSender<Input>,
+        may_ask: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             id,
-            machine: Agent::new(config.is_parent),
+            may_ask,
+            machine: Agent::new(config.starts.is_some()),
             config: Arc::new(config),
             remains: Arc::default(),
+            vaults: BTreeMap::new(),
             input,
             caller: None,
             silence_max: Limits::default().silence_max(),
@@ -227,7 +264,7 @@ impl Host {
         let accepting = tokio::spawn(accept(listener, self.config.clone(), self.input.clone(), attending));
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
-        let mut waits = !self.config.is_parent;
+        let mut waits = self.config.starts.is_none();
         let mut is_finished = false;
         while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
@@ -255,7 +292,9 @@ impl Host {
         match input {
             Input::Hailed(caller) => {
                 let process = caller.process;
-                self.silence_max = caller.hail.policy.limits.silence_max();
+                let limits = &caller.hail.policy.limits;
+                self.silence_max = limits.silence_max();
+                self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
                 self.caller = Some(caller);
                 self.handle(Event::Hailed(process));
             }
@@ -286,12 +325,21 @@ impl Host {
             Action::Welcome(process) => self.welcome(process),
             Action::Refuse(_) => {
                 if let Some(caller) = self.caller.take() {
-                    let _ = caller.answer.send((Err(NoAgent::PlaceTaken), None));
+                    let _ = caller.answer.send((Err(NoAgent::PlaceTaken), Handed::default()));
                 }
             }
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
+            Action::Start(process) => self.start(process),
             Action::Done => {}
+        }
+    }
+
+    /// Has a process started by the parent of those here.
+    fn start(&mut self, process: ProcessId) {
+        let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
+        if !matches!(asked, Some(Ok(()))) {
+            self.machine.handle(Event::Ended(process, Ending::Unknown));
         }
     }
 
@@ -312,7 +360,7 @@ impl Host {
             }
             Err(error) => {
                 let (reason, code) = (error.to_string(), error.raw_os_error());
-                let _ = caller.answer.send((Err(NoAgent::CannotListen { reason, code }), None));
+                let _ = caller.answer.send((Err(NoAgent::CannotListen { reason, code }), Handed::default()));
                 self.machine.handle(Event::MasterFailed);
             }
         }
@@ -320,7 +368,7 @@ impl Host {
 
     fn welcome(&mut self, process: ProcessId) {
         let Some(caller) = self.caller.take() else { return };
-        let Caller { region, end, answer, .. } = *caller;
+        let Caller { region, end, answer, hail, .. } = *caller;
         let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
@@ -332,7 +380,22 @@ impl Host {
             tokio::spawn(watch(process, end, self.input.clone()));
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
-        let _ = answer.send((Ok(Welcome { id: self.id, board: board.is_some() }), board));
+        let vault = if hail.policy.limits.ranks_return { self.vault_of(process.rank) } else { None };
+        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some() };
+        let _ = answer.send((Ok(welcome), Handed { board, vault }));
+    }
+
+    /// The vault of a rank, which its first process here finds empty.
+    fn vault_of(&mut self, rank: Rank) -> Option<Arc<Vault>> {
+        match self.vaults.entry(rank) {
+            Entry::Occupied(held) => Some(held.get().clone()),
+            Entry::Vacant(place) => {
+                let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
+                let files = file().and_then(|first| Ok([first, file()?]));
+                let files = files.inspect_err(|error| tracing::warn!(%rank, %error, "no vault"));
+                Some(place.insert(Arc::new(files.ok()?)).clone())
+            }
+        }
     }
 
     fn tell(&mut self, message: FromAgent) {
@@ -436,7 +499,7 @@ async fn attend(
     if hello.purpose != Purpose::Hail {
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
-    let end = if config.is_parent { None } else { seen_end(&stream, process) };
+    let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
     let region = match hail.region {
@@ -445,11 +508,11 @@ async fn attend(
     };
     let (answer, answered) = oneshot::channel();
     let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
-    let Ok((answer, board)) = answered.await else { return Ok(()) };
+    let Ok((answer, handed)) = answered.await else { return Ok(()) };
     if answer.is_err() {
         return line.tell(&answer).await;
     }
-    let served = serve_rank(line, answer, board, input).await;
+    let served = serve_rank(line, answer, handed, input).await;
     let _ = input.send(Input::Event(Event::HungUp(process)));
     served
 }
@@ -458,12 +521,15 @@ async fn attend(
 async fn serve_rank(
     mut line: Line,
     answer: Answer,
-    board: Option<Arc<OwnBoard>>,
+    Handed { board, vault }: Handed,
     input: &mpsc::UnboundedSender<Input>,
 ) -> Result<(), HandshakeError> {
     line.tell(&answer).await?;
     if let Some(board) = board {
         line.hand_over(board.file()).await?;
+    }
+    for file in vault.iter().flat_map(|files| files.iter()) {
+        line.hand_over(file.as_fd()).await?;
     }
     while let Ok(Serve { ip }) = line.hear().await {
         let (answer, answered) = oneshot::channel();

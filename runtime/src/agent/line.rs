@@ -33,7 +33,7 @@ pub(super) struct Hail {
     pub board: bool,
 }
 
-/// What an agent answers. The descriptor of the board follows, if there is one.
+/// What an agent answers. The descriptor of the board follows, if there is one, and then those of the vault.
 pub(super) type Answer = Result<Welcome, NoAgent>;
 
 /// The memory of the process is held.
@@ -41,6 +41,8 @@ pub(super) type Answer = Result<Welcome, NoAgent>;
 pub(super) struct Welcome {
     pub id: AgentId,
     pub board: bool,
+    /// Whether the files of the rank's vault follow.
+    pub vault: bool,
 }
 
 /// Why an agent does not take a process in.

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dashmap::DashMap;
 use everfold_protocol::{Generation, ProcessId, RegionOffset, WindowId, message::ByteRange};
 
@@ -61,7 +60,8 @@ impl Shelf for Left {
         if range.len <= ON_THE_SPOT_BYTES {
             return read();
         }
-        tokio::task::spawn_blocking(read).await.unwrap_or(Err(WindowError::Damaged))
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(WindowError::NoRoom(error.to_string())))
     }
 }
 
@@ -76,10 +76,57 @@ fn copy(
     let offset = at.and_then(|at| at.0.checked_add(range.start)).ok_or_else(refused)?;
     let slot = usize::try_from(window.0).ok().filter(|slot| *slot < GENERATIONS);
     let slot = slot.filter(|slot| region.is_open(*slot, generation.0)).ok_or(WindowError::Released)?;
-    let view = region.view(offset, range.len).map_err(|_| WindowError::Damaged)?.ok_or_else(refused)?;
-    let bytes = Bytes::copy_from_slice(view.bytes());
+    let no_room = |error: &dyn std::error::Error| {
+        tracing::error!(%error, bytes = range.len, "no room to show what a process has left");
+        WindowError::NoRoom(error.to_string())
+    };
+    let view = region.view(offset, range.len).map_err(|error| no_room(&error))?.ok_or_else(refused)?;
+    let mut bytes = Vec::new();
+    // An agent that lacks memory says so: with it all would go that its host has left.
+    bytes.try_reserve_exact(view.bytes().len()).map_err(|error| no_room(&error))?;
+    bytes.extend_from_slice(view.bytes());
     match region.is_still_open(slot, generation.0) {
-        true => Ok(Held::Bytes(bytes)),
+        true => Ok(Held::Bytes(bytes.into())),
         false => Err(WindowError::Released),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::message::RegionRef;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::memory::{region::Region, seqlock};
+
+    /// Set in the process that has little address space.
+    const MEANT: &str = "EVERFOLD_TEST_LITTLE_ADDRESS_SPACE";
+    const NAME: &str = "agent::remains::tests::what_cannot_be_mapped_is_not_called_damaged";
+
+    /// A limit on address space holds for a whole process: this test runs itself once more.
+    #[test]
+    fn what_cannot_be_mapped_is_not_called_damaged() {
+        if std::env::var_os(MEANT).is_some() {
+            return with_little_address_space();
+        }
+        let mut itself = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = itself.args([NAME, "--exact", "--nocapture"]).env(MEANT, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "it has run");
+    }
+
+    fn with_little_address_space() {
+        let region = Region::new().unwrap();
+        let handle: RegionRef = region.handle();
+        assert!(handle.bytes > 1 << 30, "only its beginning is mapped at first");
+        let peer = PeerRegion::adopt(region.file().try_clone_to_owned().unwrap(), &handle).unwrap();
+        seqlock::open(region.generation(3), 5);
+        let (_, most) = getrlimit(Resource::RLIMIT_AS).unwrap();
+        // What is mapped stays; nothing as long as the region is mapped any more.
+        setrlimit(Resource::RLIMIT_AS, handle.bytes, most).unwrap();
+        let at = Some(RegionOffset(handle.bytes - 4096));
+        let range = ByteRange { start: 0, len: 4096 };
+        let read = copy(&peer, WindowId(3), Generation(5), range, at);
+        assert!(matches!(read, Err(WindowError::NoRoom(_))), "{read:?}");
     }
 }

@@ -15,7 +15,7 @@ use std::{
         linux::net::SocketAddrExt,
         unix::{
             ffi::OsStrExt,
-            net::{SocketAddr, UnixDatagram, UnixStream as StdUnixStream},
+            net::{SocketAddr, UnixListener},
             process::CommandExt,
         },
     },
@@ -27,13 +27,14 @@ use std::{
 use nix::unistd::setsid;
 use tokio::{net::UnixStream, time::Instant};
 
-use super::{
-    hail::is_own,
-    host::{AgentConfig, AgentThread},
-};
+use super::host::{AgentConfig, AgentThread};
 use crate::{
     launch::{Environment, environment},
-    transport::{control::Address, handshake::Key, shm},
+    transport::{
+        control::{Address, Stranger, connect_own},
+        handshake::Key,
+        shm,
+    },
 };
 
 /// Set in a process that is to become an agent: the name of its socket.
@@ -62,33 +63,46 @@ fn common_name(environment: &Environment) -> String {
 pub(super) async fn find(environment: &Environment, deadline: Instant) -> io::Result<UnixStream> {
     let told = environment.agent.as_deref();
     let name = told.map_or_else(|| common_name(environment), str::to_owned);
+    let starting = SocketAddr::from_abstract_name(format!("{name}-start"))?;
+    let mut has_looked = false;
     loop {
-        let error = match connect(&name) {
+        let error = match connect_own(&name) {
             Ok(stream) => return Ok(stream),
-            Err(error) if told.is_some() => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) if told.is_some() || Stranger::behind(&error).is_some() => return Err(error),
             Err(error) => error,
         };
-        // Only one rank of a host starts it.
-        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("{name}-start"))?) {
+        // Only one rank of a host starts it. Nobody is let in at this name: to connect only shows whose it is.
+        match UnixListener::bind_addr(&starting) {
             Ok(_starting) => {
-                if connect(&name).is_err() {
+                if connect_own(&name).is_err() {
                     let (environment, name) = (environment.clone(), name.clone());
                     let started = tokio::task::spawn_blocking(move || start(&environment, &name));
                     started.await.map_err(io::Error::other)??;
                 }
             }
-            Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
-            Err(_) => return Err(error),
+            Err(_) if Instant::now() >= deadline => return Err(error),
+            Err(_) => {
+                // Once: each look takes a place among those who wait there to be let in.
+                if !std::mem::replace(&mut has_looked, true) {
+                    is_started_by_own(&starting)?;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
 }
 
-fn connect(name: &str) -> io::Result<UnixStream> {
-    let stream = StdUnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    stream.set_nonblocking(true)?;
-    let stream = UnixStream::from_std(stream)?;
-    is_own(&stream)?;
-    Ok(stream)
+/// Whether a rank of this user has taken the name `starting`. Where that cannot be told, it is believed.
+fn is_started_by_own(starting: &SocketAddr) -> io::Result<()> {
+    let name = starting.as_abstract_name().and_then(|name| std::str::from_utf8(name).ok());
+    match name.map(connect_own) {
+        Some(Err(error)) if Stranger::behind(&error).is_some() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// What starts an agent of the job that its environment is yet to describe. It writes one byte to its stdout
@@ -182,7 +196,7 @@ fn run() -> io::Result<()> {
     crate::logs::show();
     crate::descriptors::raise_limit();
     super::host::be_hard_to_kill();
-    let config = AgentConfig { name, job: environment.job, key, rendezvous, is_parent: false };
+    let config = AgentConfig { name, job: environment.job, key, rendezvous, starts: None };
     let agent = AgentThread::start(config)?;
     say_ready()?;
     agent.run();
@@ -197,4 +211,86 @@ fn say_ready() -> io::Result<()> {
     let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
     nix::unistd::dup2_stdout(&nowhere)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{Incarnation, JobId, Rank};
+    use nix::unistd::geteuid;
+
+    use super::*;
+    use crate::{
+        launch::{Secret, Transport},
+        transport::control::{Address, connect_until},
+    };
+
+    const STRANGER: u32 = 65_534;
+
+    fn environment() -> Environment {
+        Environment {
+            rank: Rank(0),
+            incarnation: Incarnation(0),
+            size: 2,
+            job: JobId(7),
+            secret: Secret::generate().unwrap(),
+            rendezvous: "unix:@everfold-test-nowhere".to_owned(),
+            transport: Transport::Auto,
+            agent: None,
+        }
+    }
+
+    /// Listens at `name` as another user does, if this process may become one; as this user if not.
+    fn squat(name: String) -> UnixListener {
+        let listen = move || {
+            // SAFETY: this system call takes integers, and changes this thread alone, which ends soon.
+            let result = unsafe { libc::syscall(libc::SYS_setresuid, STRANGER, STRANGER, STRANGER) };
+            assert_eq!(result == 0, geteuid().as_raw() == STRANGER);
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+        };
+        std::thread::spawn(listen).join().unwrap()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[tokio::test]
+    async fn a_stranger_at_the_name_of_the_agent_is_told_at_once() {
+        let environment = environment();
+        let squatter = squat(common_name(&environment));
+        let found = find(&environment, soon()).await;
+        if !geteuid().is_root() {
+            return drop(found.expect("it belongs to this user"));
+        }
+        let error = found.expect_err("it belongs to another user");
+        assert_eq!(Stranger::behind(&error), Some(Stranger { user: STRANGER }), "{error}");
+        assert!(error.to_string().contains("another EVERFOLD_SECRET"), "{error}");
+        drop(squatter);
+    }
+
+    #[tokio::test]
+    async fn a_stranger_who_seems_to_start_the_agent_is_told_at_once() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let environment = environment();
+        let _squatter = squat(format!("{}-start", common_name(&environment)));
+        let error = find(&environment, soon()).await.expect_err("nobody starts it");
+        assert_eq!(Stranger::behind(&error), Some(Stranger { user: STRANGER }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_stranger_at_the_rendezvous_is_told_at_once() {
+        let name = common_name(&environment());
+        let _squatter = squat(name.clone());
+        let deadline = soon();
+        let connected = connect_until(&Address::Unix(name), deadline).await;
+        assert!(Instant::now() < deadline);
+        if geteuid().is_root() {
+            let error = connected.err().expect("it belongs to another user");
+            assert_eq!(Stranger::behind(&error), Some(Stranger { user: STRANGER }), "{error}");
+        } else {
+            assert!(connected.is_ok());
+        }
+    }
 }

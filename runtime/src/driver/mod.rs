@@ -28,6 +28,7 @@ use futures::{
 use tokio::{
     io::unix::AsyncFd,
     sync::{Notify, broadcast, mpsc as tokio_mpsc, watch},
+    task::JoinSet,
     time::sleep_until,
 };
 
@@ -42,6 +43,7 @@ use crate::{
     memory::{board::Bell, window::Windows},
     peers::Peers,
     placing::{Calls, Placed, Placing},
+    result_log::{ResultLog, digest},
     serving::Server,
     transport::{
         control::{BoxStream, LoopbackName},
@@ -50,6 +52,7 @@ use crate::{
     },
 };
 
+mod coming_back;
 mod placed;
 
 use placed::{Part, Publish, Settled};
@@ -76,7 +79,11 @@ pub(crate) struct Driver {
     wake: Notify,
     inlet: Inlet,
     bell: Option<Bell>,
+    /// Where ranks come back.
+    log: Option<Arc<ResultLog>>,
     pub(crate) hearing: Hearing,
+    /// Notified whenever a call has ended.
+    ended: Notify,
     inner: Mutex<Inner>,
 }
 
@@ -95,11 +102,15 @@ struct Inner {
     due: Option<Timestamp>,
     /// Whether it takes part no more.
     over: bool,
+    /// Results on their way to the application, which get there when no reader has their memory any more.
+    handing_back: JoinSet<()>,
 }
 
 /// A call of the application.
 struct OpenCall {
     share: Arc<Share>,
+    /// Stands for what it was called with, where ranks come back.
+    spec: u64,
     answer: Option<Answer>,
 }
 
@@ -109,6 +120,9 @@ enum Deed {
     Answer(Answer, Box<Result<Completed, CallError>>),
     /// Begins with something, and goes on with it on the I/O thread.
     Begin(BoxFuture<'static, ()>),
+    /// Hands a result back to the application, once no reader has its memory any more. The I/O thread lasts
+    /// that long.
+    HandBack(BoxFuture<'static, ()>),
 }
 
 /// Pieces of news that are kept for slow listeners.
@@ -120,9 +134,9 @@ impl Driver {
         config: RankConfig,
         mut me: Peer,
         server: Arc<Server>,
-        keeper: Arc<Keeper>,
-        peers: Arc<Peers>,
+        (keeper, peers): (Arc<Keeper>, Arc<Peers>),
         (socket, seals): (OwnedFd, Seals),
+        log: Option<ResultLog>,
         ready: mpsc::Sender<Result<Joined, JoinError>>,
     ) -> io::Result<Arc<Self>> {
         let socket = Arc::new(socket);
@@ -143,6 +157,7 @@ impl Driver {
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
             due: None,
             over: false,
+            handing_back: JoinSet::new(),
         };
         Ok(Arc::new_cyclic(|driver: &Weak<Self>| {
             let driver = driver.clone();
@@ -168,7 +183,9 @@ impl Driver {
                 inner: Mutex::new(inner),
                 inlet: Inlet::new(socket, seals.inward),
                 bell,
+                log: log.map(Arc::new),
                 hearing,
+                ended: Notify::new(),
                 config,
             }
         }))
@@ -316,7 +333,8 @@ impl Driver {
             share.release();
             return Err(ShareError::TooMany { limit: inner.limits.reductions_max });
         }
-        let call = OpenCall { share: Arc::new(share), answer: Some(to) };
+        let spec = self.log.as_ref().map_or(0, |_| digest(&contribution.spec));
+        let call = OpenCall { share: Arc::new(share), spec, answer: Some(to) };
         inner.calls.insert(contribution.reduction, call);
         let call = Event::Call(contribution);
         let settled = self.take_part(&mut inner, |part, now, publish| part.hear(now, call, publish));
@@ -341,6 +359,8 @@ impl Driver {
             tracing::error!(%error, "the worker cannot go on");
         }
         drop(leaving);
+        let handing_back = mem::take(&mut self.lock().handing_back);
+        handing_back.join_all().await;
         self.keeper.close().await;
     }
 
@@ -406,6 +426,7 @@ impl Driver {
         self.gone.send_replace(Some(gone));
         // Before the master hears anything, and before anything is given back.
         self.windows.leave();
+        self.server.close();
         inner.news = None;
         let settled = self.settle(&mut inner);
         let placed: Vec<Placed> = inner.part.forget();
@@ -417,6 +438,7 @@ impl Driver {
         for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
         }
+        self.ended.notify_waiters();
     }
 
     /// Why this process takes part no more, if so.
@@ -459,6 +481,14 @@ impl Driver {
                         self.runtime.spawn(future);
                     }
                 }
+                Deed::HandBack(mut future) => {
+                    let _runtime = self.runtime.enter();
+                    if (&mut future).now_or_never().is_none() {
+                        let mut inner = self.lock();
+                        while inner.handing_back.try_join_next().is_some() {}
+                        inner.handing_back.spawn_on(future, &self.runtime);
+                    }
+                }
             }
         }
     }
@@ -493,7 +523,10 @@ impl Driver {
                 let rendezvous = LoopbackName::of(&self.config.rendezvous);
                 end(inner, JoinError::Incomplete { missing, timeout, rendezvous });
             }
-            Action::Closed => end(inner, JoinError::MasterLost),
+            Action::Closed => {
+                let gone = inner.part.machine().gone().unwrap_or(Gone::MasterLost);
+                end(inner, JoinError::from(gone));
+            }
             Action::Execute(task) => {
                 let (share, driver) = (inner.share(task.segment.reduction.called())?, self.clone());
                 return Some(Deed::Begin(Box::pin(async move {
@@ -517,7 +550,11 @@ impl Driver {
                     driver.take(Event::Kept(kept));
                 })));
             }
-            Action::Resolve { reduction, end } => return resolve(inner, reduction, end),
+            Action::Resolve { reduction, end } => {
+                let deed = resolve(inner, reduction, end);
+                self.ended.notify_waiters();
+                return deed;
+            }
             Action::Release(reduction) => self.release(inner, reduction),
             Action::Departed { process, evidence } => {
                 self.failed.send_modify(|failed| {
@@ -528,6 +565,13 @@ impl Driver {
                 let reports = self.deputies.depart(self.now(), process, evidence);
                 reports.into_iter().for_each(|report| inner.outlet.push(report));
             }
+            Action::Returned(peer) => {
+                self.failed.send_modify(|failed| {
+                    failed.remove(peer.process.rank);
+                });
+                self.peers.take_back(peer);
+            }
+            Action::Note { reduction, end } => return self.note(inner, reduction, end),
             Action::Forget(process) => self.peers.forget_memory(process),
             Action::AgentLost(agent) => self.peers.forget_host(agent),
             Action::News(news) => {
@@ -614,6 +658,7 @@ impl Driver {
         let (placing, calls): (_, Option<Calls>) = Placing::open(rank, &peers, &limits).unzip();
         inner.placing = placing;
         calls.into_iter().for_each(|calls| inner.part.share_board(calls));
+        self.recall(inner);
         if let Some(ready) = inner.ready.take() {
             let _ = ready.send(Ok(Joined { driver: self.clone(), peers, limits }));
         }
@@ -675,7 +720,7 @@ fn resolve(inner: &mut Inner, reduction: ReductionId, end: End) -> Option<Deed> 
     let result = match end {
         End::Received(report) => {
             let share = call.share.clone();
-            return Some(Deed::Begin(Box::pin(async move {
+            return Some(Deed::HandBack(Box::pin(async move {
                 let value = share.take_body().await;
                 let completed = value.map(|value| Completed { value: Some(value), report });
                 answer(to, completed.map_err(CallError::ResultLost));

@@ -106,7 +106,7 @@ impl Driver {
                 None
             }
             Ok((share, data)) => {
-                calls.insert(reduction, OpenCall { share: Arc::new(share), answer: Some(to) });
+                calls.insert(reduction, OpenCall { share: Arc::new(share), spec: 0, answer: Some(to) });
                 Some(Contribution { reduction, name, spec, data })
             }
         })

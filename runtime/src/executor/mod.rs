@@ -9,35 +9,33 @@
 //! | `fold` | doing tasks |
 //! | `blame` | whose contribution it was when that panics |
 //! | `collect` | copying a finished result here |
+//! | `copies` | replicas of others' originals |
 
 mod blame;
 mod collect;
+mod copies;
 mod fold;
 
-use std::{
-    collections::BTreeMap,
-    num::NonZeroU64,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use bytes::Bytes;
 use everfold_protocol::{
-    Path, ProcessId, ReductionId,
-    message::{Data, KeepAs, Source, WindowRef},
+    Path, ProcessId,
+    message::{Data, WindowRef},
     spec::{BodyKind, Limits, Operation, Order, ReductionSpec},
 };
 use everfold_worker::machine::ExecutionError;
 use tokio::sync::Notify;
 
+use self::copies::Copies;
 use crate::{
     body::{Body, BodyError, Object},
-    keeper::{self, Keeper},
     kernel::Accumulate,
     memory::{
-        buffer::{Buffer, Memory, Sheltered, Unavailable},
+        buffer::{Buffer, Memory, ReadLease, Sheltered, Unavailable},
         window::{Content, Windows},
     },
 };
@@ -58,8 +56,8 @@ pub struct Share {
     /// under way: nothing is folded into the result.
     over: AtomicBool,
     shown: Shown,
-    /// Windows on copies of others' originals.
-    copies: Mutex<BTreeMap<ProcessId, WindowRef>>,
+    /// Replicas of others' originals.
+    copies: Copies,
     /// What the original was, if partials grow in it and it may have to be contributed again.
     saved: Option<Bytes>,
     /// Whether an attempt in teams is given up, and who waits for what it reads.
@@ -262,7 +260,7 @@ impl Share {
             }
         };
         let (group, order) = (spec.group.clone(), spec.order);
-        let copies = Mutex::default();
+        let copies = Copies::default();
         let over = AtomicBool::new(false);
         let (given_up, waiting) = (AtomicBool::new(false), Notify::new());
         Ok((Self { me, group, order, private, over, shown, copies, saved, given_up, waiting, kind }, data))
@@ -312,33 +310,6 @@ impl Share {
         }
     }
 
-    /// Shows the copy of an original; one window for all its segments, whichever are there.
-    pub(crate) fn show_copy(
-        &self,
-        keeper: &Arc<Keeper>,
-        reduction: ReductionId,
-        source: &Source,
-        how: KeepAs,
-    ) -> Result<Data, String> {
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(window) = copies.get(&source.process) {
-            return Ok(Data::Window(window.clone()));
-        }
-        let kept = keeper::Kept {
-            keeper: keeper.clone(),
-            kind: everfold_storage::Kind::Replica,
-            reduction,
-            owner: source.process,
-            bytes: source.data.len(),
-            segment_bytes: NonZeroU64::new(how.segment_bytes),
-        };
-        let data = self.shown.publish(Content::Kept(Arc::new(kept))).map_err(|error| error.to_string())?;
-        if let Data::Window(window) = &data {
-            copies.insert(source.process, window.clone());
-        }
-        Ok(data)
-    }
-
     /// Makes the body of a `result` that lies in the partial: takes that, if both are memory of the same
     /// kind, or copies it. Nobody else needs it any more.
     async fn put_in_place(
@@ -359,6 +330,31 @@ impl Share {
         let copied = tokio::task::spawn_blocking(copy).await;
         let copied = copied.map_err(|error| ExecutionError::blame(self.me, error))?;
         copied.map_err(|error| ExecutionError::blame(self.me, error))
+    }
+
+    /// Length of an array in bytes, `None` of an object.
+    pub(crate) fn array_bytes(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Array(array) => Some(array.bytes as u64),
+            Kind::Object(_) => None,
+        }
+    }
+
+    /// The result, once it is here.
+    ///
+    /// # Errors
+    /// It was handed back, or cannot be encoded.
+    pub(crate) fn value(&self) -> Result<Value, BodyError> {
+        match &self.kind {
+            Kind::Array(array) => {
+                let lease = array.original()?.read(0, array.bytes as u64);
+                lease.map(Value::Array).map_err(|error| BodyError::Failed(error.to_string()))
+            }
+            Kind::Object(object) => {
+                let object = object.lock().unwrap_or_else(PoisonError::into_inner);
+                object.as_ref().ok_or_else(handed_back)?.encode().map(Value::Object)
+            }
+        }
     }
 
     /// Closes all windows of this share.
@@ -421,6 +417,24 @@ async fn alone(mut buffer: Arc<Buffer>) -> Box<dyn Memory> {
             Err(held) => buffer = held,
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// The bytes of a result.
+pub(crate) enum Value {
+    /// Of an array, where they are.
+    Array(ReadLease),
+    /// Of an object, encoded.
+    Object(Vec<u8>),
+}
+
+impl Value {
+    /// All of them.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Array(lease) => lease,
+            Self::Object(bytes) => bytes,
+        }
     }
 }
 

@@ -23,6 +23,10 @@ pub struct Kept {
     pub bytes: u64,
     /// Length in bytes of each segment but the last, which may be shorter. `None`: all of it is one record.
     pub segment_bytes: Option<NonZeroU64>,
+    /// Where all of it lies in this process's region, if it does.
+    pub region_offset: Option<u64>,
+    /// Checksum of the whole contribution, if it has one.
+    pub checksum: Option<u64>,
 }
 
 /// Why what should be kept cannot be had.

@@ -3,6 +3,8 @@
 //! - A process that fails does not take the others with it: they know how to go on. The job ends as the
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
 //!   signal kills does not count.
+//! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
+//!   process of a rank has ended.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
 //!   made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second
@@ -14,8 +16,8 @@
 //! - A process that has ended is not held up by its output, nor by other processes that still hold its stdout
 //!   open.
 //!
-//! Deliberately absent: processes that the processes start are their own affair, and restarting a rank is
-//! that of the job.
+//! Deliberately absent: processes that the processes start are their own affair, and whether a rank comes back
+//! is that of the master.
 
 use std::{
     ffi::OsString,
@@ -27,7 +29,7 @@ use std::{
     pin::pin,
     process::{ExitStatus, Stdio},
     ptr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
     time::Duration,
 };
@@ -55,7 +57,7 @@ use tokio::{
     net::TcpSocket,
     process::{Child, Command},
     signal::unix,
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep_until, timeout},
 };
@@ -199,19 +201,41 @@ impl Local {
         let output = Output::start(size, self.prefix, self.quiet)?;
         let notices = (!self.quiet).then(|| output.stderr.sink());
         let (orders, orders_seen) = watch::channel(None);
-        let first_failure = Arc::new(OnceLock::new());
+        let failures = Failures::default();
         let (job, _port) = self.found_job()?;
 
-        let agent = start_agent(&job)?;
-        let end = agent.ends();
+        let (agent, mut starts) = start_agent(&job)?;
+        let ends = agent.ends();
         let mut ranks = JoinSet::new();
+        let attend = |process: Process| {
+            process.attend(orders_seen.clone(), failures.clone(), notices.clone(), ends.clone())
+        };
         for process in self.start_all(&job, &output).await? {
-            let (orders, first_failure) = (orders_seen.clone(), first_failure.clone());
-            ranks.spawn(process.attend(orders, first_failure, notices.clone(), end.clone()));
+            ranks.spawn(attend(process));
         }
         let all_ended = async {
-            while let Some(ended) = ranks.join_next().await {
-                ended.expect("attending to a rank neither panics nor is aborted");
+            while !ranks.is_empty() || agent.may_ask() {
+                tokio::select! {
+                    Some(ended) = ranks.join_next() => {
+                        ended.expect("attending to a rank neither panics nor is aborted");
+                        if ranks.is_empty() {
+                            agent.expect_nobody();
+                        }
+                    }
+                    // The agent ends when nobody is to come back any more.
+                    Some(process) = starts.recv() => {
+                        failures.forgive(process.rank);
+                        let ProcessId { rank, incarnation } = process;
+                        match self.start(&Environment { rank, incarnation, ..job.clone() }, &output) {
+                            Ok(process) => drop(ranks.spawn(attend(process))),
+                            Err(error) => {
+                                tracing::warn!(%process, %error, "cannot be started anew");
+                                ends.ended(process, Ending::Unknown);
+                            }
+                        }
+                    }
+                    else => break,
+                }
             }
             // Other hosts may need what its processes have left.
             if self.hosts.is_some() {
@@ -219,14 +243,14 @@ impl Local {
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
-                let _ = first_failure.set(OUTPUT_LOST);
+                failures.note(Rank(u32::MAX), OUTPUT_LOST);
             }
         };
 
-        let ended_by = outlast(all_ended, signals, orders, notices).await;
+        let ended_by = outlast(all_ended, signals, orders, notices.clone()).await;
         Ok(match ended_by {
             Some(signal) => 128 + signal as u8,
-            None => first_failure.get().copied().unwrap_or(0),
+            None => failures.first().unwrap_or(0),
         })
     }
 
@@ -306,16 +330,43 @@ impl Local {
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
         let may_die = self.survive_deaths;
-        Ok(Process { rank, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
+        let id = ProcessId { rank, incarnation: environment.incarnation };
+        Ok(Process { id, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
     }
 }
 
-/// The agent of the ranks that are about to be started.
-fn start_agent(job: &Environment) -> Result<AgentThread, LocalError> {
+/// How processes have failed, in order.
+#[derive(Clone, Debug, Default)]
+struct Failures(Arc<Mutex<Vec<(Rank, u8)>>>);
+
+impl Failures {
+    /// Takes in that the process of a rank has failed.
+    fn note(&self, rank: Rank, code: u8) {
+        self.lock().push((rank, code));
+    }
+
+    /// Takes in that a rank is started anew.
+    fn forgive(&self, rank: Rank) {
+        self.lock().retain(|(failed, _)| *failed != rank);
+    }
+
+    /// The exit code of the first that counts.
+    fn first(&self) -> Option<u8> {
+        self.lock().first().map(|(_, code)| *code)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Rank, u8)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The agent of the ranks that are about to be started, and whom it asks to be started anew.
+fn start_agent(job: &Environment) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
-    let config = AgentConfig { name, job: job.job, key, rendezvous, is_parent: true };
-    Ok(AgentThread::start(config)?)
+    let (starts, to_start) = mpsc::unbounded_channel();
+    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts) };
+    Ok((AgentThread::start(config)?, to_start))
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.
@@ -413,7 +464,7 @@ fn is_ignored(signal: Signal) -> io::Result<bool> {
 
 /// A process that was started.
 struct Process {
-    rank: Rank,
+    id: ProcessId,
     /// Whether its death is none of the job's.
     may_die: bool,
     child: Child,
@@ -425,7 +476,7 @@ impl Process {
     async fn attend(
         self,
         mut orders: watch::Receiver<Option<Signal>>,
-        first_failure: Arc<OnceLock<u8>>,
+        failures: Failures,
         notices: Option<Sink>,
         ends: Ends,
     ) {
@@ -437,11 +488,11 @@ impl Process {
         };
         let process = async {
             let end = wait(self.child, orders.clone()).await;
-            ends.ended(ProcessId::first(self.rank), end.ending);
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
-                let _ = first_failure.set(end.code);
+                failures.note(self.id.rank, end.code);
             }
+            ends.ended(self.id, end.ending);
             drop(alive);
             end
         };
@@ -450,7 +501,7 @@ impl Process {
             && end.code != 0
             && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some)).await.is_err()
         {
-            let notice = format!("everfold: rank {} {}\n", self.rank, end.in_words);
+            let notice = format!("everfold: rank {} {}\n", self.id.rank, end.in_words);
             notices.send(notice).await;
         }
     }

@@ -21,10 +21,7 @@ use everfold_protocol::{
 };
 use nix::{
     fcntl::OFlag,
-    sys::{
-        memfd::{MFdFlags, memfd_create},
-        mman::ProtFlags,
-    },
+    sys::mman::ProtFlags,
     time::{ClockId, clock_gettime},
     unistd,
 };
@@ -70,9 +67,10 @@ impl OwnBoard {
     }
 
     fn new(ranks: u32) -> io::Result<Self> {
-        let file = memfd_create(c"everfold-board", MFdFlags::MFD_CLOEXEC)?;
+        let file = mapping::shareable(c"everfold-board")?;
         let words = words(ranks);
         mapping::resize(&file, (words * size_of::<AtomicU64>()) as u64)?;
+        mapping::seal_length(&file)?;
         let board =
             Arc::new(Board::new(SharedWords::map(&file, words)?, ranks, body_bytes_max(ranks) as usize));
         Ok(Self { board, file, bells: OnceLock::new() })
@@ -111,6 +109,7 @@ pub(crate) fn open(peers: &[Peer]) -> io::Result<Arc<Board<SharedWords>>> {
     let file = open_of(&peers[0], descriptor, File::options().read(true).write(true))?;
     let ranks = peers.len() as u32;
     let words = words(ranks);
+    mapping::is_sealed(&file)?;
     if file.metadata()?.len() != (words * size_of::<AtomicU64>()) as u64 {
         return Err(io::Error::new(ErrorKind::InvalidData, "the descriptor is not a board"));
     }

@@ -5,6 +5,7 @@
 //! of whole units.
 
 use std::{
+    ffi::CStr,
     fs::{File, OpenOptions},
     io,
     os::{
@@ -17,7 +18,9 @@ use std::{
 
 use everfold_protocol::message::RegionRef;
 use nix::{
+    fcntl::{FcntlArg, SealFlag, fcntl},
     sys::{
+        memfd::{MFdFlags, memfd_create},
         mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap},
         resource::{Resource, getrlimit},
     },
@@ -90,6 +93,54 @@ impl Drop for Mapping {
     }
 }
 
+/// Why memory that another process shows is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum ForeignError {
+    /// It is not the memory that was announced.
+    #[error("the process is gone; its id is another one's")]
+    Stranger,
+    /// Whoever reads what was cut off dies of SIGBUS.
+    #[error(
+        "the memory is not sealed: its process could cut it while others read it. Run the same version of everfold \
+         in all processes of the job"
+    )]
+    Unsealed,
+    /// It cannot be opened or mapped.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<ForeignError> for io::Error {
+    fn from(error: ForeignError) -> Self {
+        match error {
+            ForeignError::Stranger => Self::new(io::ErrorKind::NotFound, error),
+            ForeignError::Unsealed => Self::new(io::ErrorKind::InvalidData, error),
+            ForeignError::System(error) => error,
+        }
+    }
+}
+
+/// Makes memory for others to map. [`seal_length`] comes before they learn of it.
+pub(super) fn shareable(name: &CStr) -> io::Result<OwnedFd> {
+    Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?)
+}
+
+/// From now on `file` never becomes shorter. Holes may still be made in it, which read as zeros.
+pub(super) fn seal_length(file: &impl AsFd) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL))?;
+    Ok(())
+}
+
+/// Whether `file` never becomes shorter.
+///
+/// # Errors
+/// It may.
+pub(super) fn is_sealed(file: &impl AsFd) -> Result<(), ForeignError> {
+    // What knows no seals has none.
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_truncate);
+    if seals.contains(SealFlag::F_SEAL_SHRINK) { Ok(()) } else { Err(ForeignError::Unsealed) }
+}
+
 /// Gives `file` this length, if limits on files (`ulimit -f`) allow it.
 ///
 /// # Errors
@@ -115,31 +166,35 @@ pub(super) fn open_descriptor(pid: u32, descriptor: i32, how: &mut OpenOptions) 
 /// Opens the region of process `pid`.
 ///
 /// # Errors
-/// The process is gone, belongs to another user, hides its descriptors, or is another one than `region` is
-/// of.
-pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> io::Result<File> {
+/// The process is gone, belongs to another user, hides its descriptors, is another one than `region` is of, or
+/// may cut its region.
+pub(super) fn open(pid: u32, region: &RegionRef, how: &mut OpenOptions) -> Result<File, ForeignError> {
     let file = open_descriptor(pid, region.descriptor, how)?;
     verify(&file, region)?;
     Ok(file)
 }
 
-/// Whether `file` is what `region` describes.
+/// Whether `file` is what `region` describes, and stays so.
 ///
 /// # Errors
-/// It is not, or cannot be read.
-pub(super) fn verify(file: &File, region: &RegionRef) -> io::Result<()> {
-    let stranger = || io::Error::new(io::ErrorKind::NotFound, "the process is gone; its id is another one's");
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() != region.bytes || region.bytes < Mapping::BLOCKS as u64 {
-        return Err(stranger());
+/// It is not, may be cut, or cannot be read.
+pub(super) fn verify(file: &File, region: &RegionRef) -> Result<(), ForeignError> {
+    if !file.metadata()?.is_file() {
+        return Err(ForeignError::Stranger);
+    }
+    // Its length is of use only once it cannot shrink any more.
+    let sealed = is_sealed(file);
+    let bytes = file.metadata()?.len();
+    if bytes != region.bytes || bytes < Mapping::BLOCKS as u64 {
+        return Err(ForeignError::Stranger);
     }
     let mut nonce = [0; size_of::<u128>()];
     file.read_exact_at(&mut nonce, 0)?;
-    if u128::from_ne_bytes(nonce) == region.nonce { Ok(()) } else { Err(stranger()) }
+    if u128::from_ne_bytes(nonce) == region.nonce { sealed } else { Err(ForeignError::Stranger) }
 }
 
 /// Whether process `pid` is still the one whose region is `region`.
-pub(super) fn is_process(pid: u32, region: &RegionRef) -> io::Result<()> {
+pub(super) fn is_process(pid: u32, region: &RegionRef) -> Result<(), ForeignError> {
     open(pid, region, File::options().read(true)).map(drop)
 }
 
@@ -147,13 +202,11 @@ pub(super) fn is_process(pid: u32, region: &RegionRef) -> io::Result<()> {
 mod tests {
     use std::fs;
 
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-
     use super::*;
 
     #[test]
     fn core_dumps_leave_it_out() {
-        let file = memfd_create(c"everfold-test", MFdFlags::MFD_CLOEXEC).unwrap();
+        let file = shareable(c"everfold-test").unwrap();
         resize(&file, UNIT_BYTES as u64).unwrap();
         let mapping = Mapping::new(&file, UNIT_BYTES, ProtFlags::PROT_READ).unwrap();
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();

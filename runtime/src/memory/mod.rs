@@ -19,3 +19,5 @@ pub mod peer_region;
 pub mod region;
 pub mod seqlock;
 pub mod window;
+
+pub use mapping::ForeignError;

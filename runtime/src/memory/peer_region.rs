@@ -11,7 +11,7 @@ use everfold_protocol::message::RegionRef;
 use nix::sys::mman::ProtFlags;
 
 use super::{
-    mapping::{self, Mapping},
+    mapping::{self, ForeignError, Mapping},
     seqlock,
 };
 
@@ -32,23 +32,23 @@ impl PeerRegion {
     /// Maps the region of process `pid`.
     ///
     /// # Errors
-    /// The process is gone, belongs to another user, hides its descriptors, or is another one than `region`
-    /// is of.
-    pub fn open(pid: u32, region: &RegionRef) -> io::Result<Arc<Self>> {
+    /// The process is gone, belongs to another user, hides its descriptors, is another one than `region` is
+    /// of, or may cut its region.
+    pub fn open(pid: u32, region: &RegionRef) -> Result<Arc<Self>, ForeignError> {
         Self::map(mapping::open(pid, region, File::options().read(true))?, region)
     }
 
     /// Maps the region that its process has handed over.
     ///
     /// # Errors
-    /// It is not the region that was announced, or cannot be mapped.
-    pub fn adopt(file: OwnedFd, region: &RegionRef) -> io::Result<Arc<Self>> {
+    /// It is not the region that was announced, may be cut, or cannot be mapped.
+    pub fn adopt(file: OwnedFd, region: &RegionRef) -> Result<Arc<Self>, ForeignError> {
         let file = File::from(file);
         mapping::verify(&file, region)?;
         Self::map(file, region)
     }
 
-    fn map(file: File, region: &RegionRef) -> io::Result<Arc<Self>> {
+    fn map(file: File, region: &RegionRef) -> Result<Arc<Self>, ForeignError> {
         let mapping = map(&file, region.bytes.min(BYTES_AT_FIRST))?;
         Ok(Arc::new(Self { file, bytes: region.bytes, mapping: Mutex::new(mapping) }))
     }
@@ -112,9 +112,11 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::os::{fd::AsRawFd, unix::fs::FileExt};
+
     use super::{super::region::Region, *};
 
-    fn open(region: &RegionRef) -> io::Result<Arc<PeerRegion>> {
+    fn open(region: &RegionRef) -> Result<Arc<PeerRegion>, ForeignError> {
         PeerRegion::open(std::process::id(), region)
     }
 
@@ -149,6 +151,20 @@ mod tests {
     fn another_process_with_the_same_numbers_is_refused() {
         let (region, other) = (Region::new().unwrap(), Region::new().unwrap());
         let refused = open(&RegionRef { nonce: other.handle().nonce, ..region.handle() }).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        assert!(matches!(refused, ForeignError::Stranger), "{refused}");
+    }
+
+    #[test]
+    fn what_could_be_cut_is_refused() {
+        let file = mapping::shareable(c"everfold-test").unwrap();
+        mapping::resize(&file, 1 << 21).unwrap();
+        let file = File::from(file);
+        let region = RegionRef { descriptor: file.as_raw_fd(), bytes: 1 << 21, address: 0, nonce: 7 };
+        file.write_all_at(&region.nonce.to_ne_bytes(), 0).unwrap();
+        let adopt = || PeerRegion::adopt(file.try_clone().unwrap().into(), &region);
+        assert!(matches!(adopt(), Err(ForeignError::Unsealed)));
+        assert!(matches!(open(&region), Err(ForeignError::Unsealed)));
+        mapping::seal_length(&file).unwrap();
+        assert!(adopt().is_ok() && open(&region).is_ok());
     }
 }

@@ -1,8 +1,9 @@
 //! One region of shared memory per process, which peers on the same host map.
 //!
 //! The region is a `memfd`: it has no name in any file system, so nothing can be left behind however a
-//! process ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory; pages
-//! exist once they are touched. Blocks that are given back keep their pages for the next taker, up to a
+//! process ends, and peers open it through `/proc/<pid>/fd/<fd>`. It is as long as the host has memory, and is
+//! sealed against shrinking, because SIGBUS would end whoever reads what was cut off. Pages exist once they are
+//! touched. Blocks that are given back keep their pages for the next taker, up to a
 //! limit, because a first touch costs more than folding what is then written.
 //!
 //! # Safety of reading a peer's region
@@ -21,13 +22,12 @@ use std::{
 
 use everfold_protocol::message::RegionRef;
 use nix::sys::{
-    memfd::{MFdFlags, memfd_create},
     mman::{MmapAdvise, ProtFlags, madvise},
     sysinfo::sysinfo,
 };
 use offset_allocator::{Allocation, Allocator};
 
-use super::mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize};
+use super::mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable};
 
 /// Most unused memory of one process that keeps its pages, in bytes.
 const WARM_BYTES_MAX: u64 = 512 << 20;
@@ -59,8 +59,9 @@ impl Region {
     /// # Errors
     /// What the system says, for instance where shared memory is forbidden; or the limits leave too little.
     pub fn new() -> io::Result<Arc<Self>> {
-        let file = memfd_create(c"everfold", MFdFlags::MFD_CLOEXEC)?;
+        let file = shareable(c"everfold")?;
         let mapping = map_longest(&file)?;
+        seal_length(&file)?;
         let units = (mapping.len() - Mapping::BLOCKS) / UNIT_BYTES;
         let nonce = u128::from(getrandom::u64().map_err(io::Error::other)?) << 64
             | u128::from(getrandom::u64().map_err(io::Error::other)?);
@@ -262,6 +263,13 @@ mod tests {
         let offset = b.offset();
         drop(b);
         assert_eq!(region.allocate(100_000).unwrap().offset(), offset);
+    }
+
+    #[test]
+    fn nobody_can_cut_it() {
+        let region = Region::new().unwrap();
+        let cut = nix::unistd::ftruncate(region.file(), 0).unwrap_err();
+        assert_eq!(cut, nix::errno::Errno::EPERM);
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub enum WindowError {
     /// What was kept cannot be read, or is not what was kept. Why stands in this process's log.
     #[error("what was kept for the window is damaged or cannot be read")]
     Damaged,
+    /// Whoever serves the window lacks memory or address space for the bytes. They are what they were.
+    #[error("there is no room to show the window: {0}")]
+    NoRoom(String),
 }
 
 /// Bytes of a window that stay as they are while this is held.
@@ -145,7 +148,10 @@ impl Windows {
                 });
                 (bytes.len() as u64, Some(xxh3_64(bytes)), place)
             }
-            Content::Kept(kept) => (kept.bytes, None, Place::Served),
+            Content::Kept(kept) => {
+                let offset = kept.region_offset.filter(|_| self.region.is_some()).map(RegionOffset);
+                (kept.bytes, kept.checksum, offset.map_or(Place::Served, Place::Region))
+            }
         };
         let mut table = self.table();
         let (window, generation) = table.publish(place, content)?;

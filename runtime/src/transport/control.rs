@@ -8,7 +8,7 @@ use std::{
     fmt, io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::{
-        fd::OwnedFd,
+        fd::{AsRawFd, OwnedFd},
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener, UnixStream as StdUnixStream},
     },
@@ -21,7 +21,7 @@ use everfold_protocol::{
     message::Header,
     seal::Seal,
 };
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -299,23 +299,63 @@ pub async fn connect(address: &Address) -> io::Result<BoxStream> {
             prepare(&stream)?;
             Ok(Box::new(stream))
         }
-        Address::Unix(name) => {
-            let stream = StdUnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?)?;
-            stream.set_nonblocking(true)?;
-            Ok(Box::new(UnixStream::from_std(stream)?))
-        }
+        Address::Unix(name) => Ok(Box::new(connect_own(name)?)),
+    }
+}
+
+/// A process of another user listens where one of this job should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a process of user {user} has taken the name where a process of this job listens. End that process, or start the \
+     job anew with another EVERFOLD_SECRET, which gives it other names"
+)]
+pub struct Stranger {
+    /// Whose process it is.
+    pub user: u32,
+}
+
+impl Stranger {
+    /// Whether that is why nobody could be reached.
+    pub fn behind(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+/// Connects to a name in the abstract namespace, which any user could have taken.
+///
+/// # Errors
+/// Nobody listens there, or a [`Stranger`]; [`io::ErrorKind::WouldBlock`] if too many wait there to be let in.
+pub(crate) fn connect_own(name: &str) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // Who does not let anybody in keeps nobody waiting.
+    socket::connect(socket.as_raw_fd(), &socket::UnixAddr::new_abstract(name.as_bytes())?)?;
+    let stream = UnixStream::from_std(StdUnixStream::from(socket))?;
+    is_own(&stream)?;
+    Ok(stream)
+}
+
+/// Whether a process of this user is at the other end.
+///
+/// # Errors
+/// A [`Stranger`], or the system does not tell.
+pub(crate) fn is_own(stream: &UnixStream) -> io::Result<()> {
+    let user = stream.peer_cred()?.uid();
+    match user == nix::unistd::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user })),
     }
 }
 
 /// Connects to a listener that may not be there yet, until `deadline`.
 ///
 /// # Errors
-/// What the last attempt said.
+/// What the last attempt said; at once, if that was a [`Stranger`].
 pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
     let mut pause = Duration::from_millis(1);
     loop {
         match connect(address).await {
-            Err(_) if Instant::now() + pause < deadline => {
+            Err(error) if Instant::now() + pause < deadline && Stranger::behind(&error).is_none() => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));
             }

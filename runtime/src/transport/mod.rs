@@ -63,6 +63,12 @@ pub enum ReadError {
     /// The owner cannot read what it kept for this window, or finds it damaged. Another copy is needed.
     #[error("the owner cannot read what it kept, or finds it damaged")]
     Damaged,
+    /// Whoever serves the window lacks memory or address space. Its bytes are what they were.
+    #[error(
+        "the host of the owner has no room to show them: {0}. Give its agent more address space (ulimit -v), \
+         mappings (vm.max_map_count) or memory"
+    )]
+    NoRoom(String),
     /// The bytes were damaged on the way.
     #[error("the bytes that arrived are not those that were sent")]
     Checksum,
@@ -80,6 +86,7 @@ impl From<WindowError> for ReadError {
             WindowError::Released => Self::Released,
             WindowError::Range { start, end } => Self::Range { start, end },
             WindowError::Damaged => Self::Damaged,
+            WindowError::NoRoom(reason) => Self::NoRoom(reason),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Shm {
         if let Some(region) = self.regions.get(&peer.process) {
             return Ok(region.clone());
         }
-        let region = PeerRegion::open(peer.pid, &region_of(peer)?)?;
+        let region = PeerRegion::open(peer.pid, &region_of(peer)?).map_err(io::Error::from)?;
         self.regions.insert(peer.process, region.clone());
         Ok(region)
     }

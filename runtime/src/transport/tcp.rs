@@ -79,6 +79,7 @@ enum Refused {
     Released,
     OutOfRange,
     Damaged,
+    NoRoom(String),
 }
 
 /// Reads windows through their owners' servers.
@@ -413,6 +414,7 @@ async fn hear(
             Err(Refused::Released) => Err(ReadError::Released),
             Err(Refused::OutOfRange) => Err(ReadError::Range { start: range.start, end: range.end() }),
             Err(Refused::Damaged) => Err(ReadError::Damaged),
+            Err(Refused::NoRoom(reason)) => Err(ReadError::NoRoom(reason)),
         };
         let _ = answer.send(result);
     }
@@ -500,6 +502,7 @@ async fn answer(
             Err(WindowError::Released) => (Err(Refused::Released), None),
             Err(WindowError::Range { .. }) => (Err(Refused::OutOfRange), None),
             Err(WindowError::Damaged) => (Err(Refused::Damaged), None),
+            Err(WindowError::NoRoom(reason)) => (Err(Refused::NoRoom(reason)), None),
         };
         bytes.clear();
         frame::encode_into(&Answer { number, result }, FRAME_BYTES_MAX, &mut seal, &mut bytes)?;

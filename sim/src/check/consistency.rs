@@ -11,6 +11,7 @@ use everfold_worker::machine::End;
 use super::{
     judge::{Case, Judgement, cases},
     schedule::{Planned, Receiver, Schedule, Trouble},
+    suspects::join,
     tally::Tally,
     violation::Violation,
 };
@@ -67,6 +68,12 @@ impl Judgement<'_> {
             if has_successors && gone.contains(case.rank) {
                 continue;
             }
+            // Where ranks come back, one that does not may have noted a result, and have gone with its host,
+            // before the master knew. The others go on without its contribution, if they may.
+            let may_differ = self.schedule.returns.is_some() && planned.allow_missing;
+            if may_differ && gone.contains(case.rank) {
+                continue;
+            }
             let told = version(report);
             let (rank, other) = *first.get_or_insert((case.rank, told));
             if told != other {
@@ -107,7 +114,8 @@ impl Judgement<'_> {
         let id = ReductionId::new(&planned.name, planned.sequence);
         let Some(started) = self.world.facts().heard_first(id) else { return Ok(()) };
         let due = started + deadline;
-        let gone = self.gone(planned);
+        // Whoever comes back hears it when it is there.
+        let gone = join(&self.gone(planned), &self.world.facts().ever_failed());
         for case in cases(planned) {
             let Some(ended) = self.end(&case) else { continue };
             let at = |at: Timestamp| format!("{:.3} ms", at.as_nanos() as f64 / 1e6);
@@ -131,7 +139,8 @@ impl Judgement<'_> {
         Ok(())
     }
 
-    /// What the master says last takes to reach a rank, and what that rank takes to fold what came with it.
+    /// What the master says last takes to reach a rank, and what that rank takes to fold what came with it, and
+    /// to note how its call has ended.
     fn last_words(&self, rank: Rank) -> Duration {
         let limps = self.schedule.faults.iter().filter_map(|fault| match fault.what {
             Trouble::Slow { rank: slow, task_us } if slow == rank.0 => Some(task_us),
@@ -143,14 +152,18 @@ impl Judgement<'_> {
             _ => None,
         });
         let late_us: u64 = late.sum();
-        Duration::from_micros(late_us + 2 * self.schedule.latency_us.1 + self.schedule.batch_us + task_us)
+        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us);
+        let hops_us = 2 * self.schedule.latency_us.1 + self.schedule.batch_us;
+        Duration::from_micros(late_us + hops_us + task_us + note_us)
     }
 
     /// Where the result went with one process, nobody has it.
     fn results_are_lent(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let gone = self.gone(planned);
         let hit = planned.group().iter().filter(|rank| gone.contains(*rank)).count();
-        if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 {
+        // Where ranks come back, nobody lends it.
+        let is_lent = self.schedule.returns.is_none();
+        if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 || !is_lent {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
@@ -222,7 +235,9 @@ impl Judgement<'_> {
         let (Some(_), None) = (apart.next(), apart.next()) else { return Ok(()) };
         let undisturbed = self.gone(planned).is_empty() && self.schedule.leaves.is_empty();
         // Where one rank receives, nobody else has the result.
-        if self.hosts_of(planned).len() < 3 || !undisturbed || planned.receiver != Receiver::All {
+        // Nor does anybody lend one where ranks come back.
+        let is_lent = planned.receiver == Receiver::All && self.schedule.returns.is_none();
+        if self.hosts_of(planned).len() < 3 || !undisturbed || !is_lent {
             return Ok(());
         }
         for case in cases(planned) {

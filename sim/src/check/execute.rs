@@ -15,7 +15,7 @@ use super::{
     tally::Tally,
     violation::Violation,
 };
-use crate::{Call, Cut, Gap, Settings, World, told::Line};
+use crate::{Call, Cut, Gap, Settings, World, settings::Returns, told::Line};
 
 /// Events after which a world that has not come to rest never will.
 const EVENTS_MAX: u64 = 1_000_000;
@@ -119,6 +119,7 @@ fn settings(schedule: &Schedule) -> Settings {
         ping_interval: us(schedule.ping_interval_us),
         board_bytes_max: schedule.board_bytes,
         teams_from,
+        ranks_return: schedule.returns.is_some(),
         ..Limits::default()
     };
     let mut settings = Settings::new(schedule.ranks(), schedule.seed);
@@ -126,6 +127,12 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.domains = u64::from(schedule.domains);
     settings.agents = schedule.agents;
     settings.agents_join = us(schedule.agents_join_us);
+    settings.returns = schedule.returns.map(|returns| Returns {
+        start_time: us(returns.start_us),
+        start_failures: returns.start_failures_percent,
+        hang: returns.hang_percent,
+        note_time: us(returns.note_us),
+    });
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
     settings.private = schedule.private.iter().copied().map(Rank).collect();
@@ -162,6 +169,11 @@ fn settings(schedule: &Schedule) -> Settings {
         ..Policy::default()
     };
     settings.policy.refusals_max = refusals_max.unwrap_or(settings.policy.refusals_max);
+    if let Some(returns) = schedule.returns {
+        settings.policy.limits.board_bytes_max = 0;
+        settings.policy.return_time = us(returns.return_us);
+        settings.policy.returns_max = returns.returns_max;
+    }
     settings
 }
 

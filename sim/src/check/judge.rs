@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use everfold_protocol::{
-    Path, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::Evidence,
     report::{Refusal, Report},
     spec::{Delivery, Order, Protection, ReductionSpec},
@@ -90,6 +90,7 @@ impl<'a> Judgement<'a> {
         self.nothing_was_done_in_vain(&mut tally)?;
         protection::judge(self.schedule, self.world, &mut tally)?;
         self.calls_are_consistent(&mut tally)?;
+        self.deaths_cost_nothing_but_time(&mut tally)?;
         self.all_is_closed(&mut tally)?;
         tally.take_world(self.world);
         tally.take_events(self.world.seen());
@@ -120,7 +121,8 @@ impl<'a> Judgement<'a> {
                 continue;
             }
             // What is lost on its way may be folded anew for those who do not have it yet.
-            let undisturbed = case.spec.group.is_disjoint(&gone);
+            let failed = self.world.facts().ever_failed();
+            let undisturbed = case.spec.group.is_disjoint(&join(&gone, &failed));
             if let Some(value) = ended.value.as_ref().filter(|_| undisturbed) {
                 let (first, same) = *received.get_or_insert((case.rank, value));
                 tally.judge_if(SAME, first != case.rank);
@@ -205,13 +207,16 @@ impl<'a> Judgement<'a> {
         let at = self.decided(case, ended);
         let (failed, closed) = (self.suspects.failed_by(at), self.suspects.closed_by(at));
         let gone = join(&failed, &closed);
-        let hit = case.spec.group.iter().filter(|rank| failed.contains(*rank)).count();
+        let ever_failed = self.world.facts().ever_failed_by(at);
+        let hit = case.spec.group.iter().filter(|rank| ever_failed.contains(*rank)).count();
         let facts = self.world.facts();
         let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
         let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
         let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
         let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
-        let goes_on = case.spec.allow_missing && (far_apart || self.keeps_bodies(case));
+        // Where ranks come back, results are copied over contributions.
+        let copies_beside = self.schedule.returns.is_none();
+        let goes_on = case.spec.allow_missing && copies_beside && (far_apart || self.keeps_bodies(case));
         tally.judge_if(MISSING, goes_on && hit > 0);
         tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
         tally.judge_if(REASON, !is_well);
@@ -300,7 +305,12 @@ impl<'a> Judgement<'a> {
                 };
                 reason(failed.is_some_and(is_fenced))
             }
-            End::MasterLost => reason(facts.deserted.get(&case.rank).is_some_and(|at| *at <= ended.at)),
+            End::MasterLost => {
+                let mut deserters = facts.deserters.iter();
+                let is_it =
+                    |(process, at): (&ProcessId, &Timestamp)| process.rank == case.rank && *at <= ended.at;
+                reason(deserters.any(is_it))
+            }
             End::Closed => {
                 let mut leaves = self.schedule.leaves.iter();
                 reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
@@ -317,7 +327,9 @@ impl<'a> Judgement<'a> {
         let is_left = |rank: Rank| {
             let host = settings.host(rank);
             let lives = !facts.hosts_ended.contains_key(&host);
-            lives && facts.is_held(host, rank) && !facts.deserted.contains_key(&rank)
+            // What a later process brings along stands in for what the earlier one has left.
+            let called = self.world.processes_that_called(rank, id);
+            lives && facts.is_held(host, rank) && facts.have_all_left_memory(rank) && called < 2
         };
         let is_whole = |rank: Rank| {
             let goes = private.contains(&rank.0) || full.contains(&rank.0) || !is_left(rank);
@@ -380,7 +392,7 @@ impl<'a> Judgement<'a> {
         let honest = report.contributors == spec.group.difference(&report.missing)
             && (spec.allow_missing || report.missing.is_empty())
             && report.missing.is_subset(&may_miss)
-            && report.survived.is_subset(&failed)
+            && report.survived.is_subset(&self.world.facts().ever_failed_by(ended.at))
             && case.planned.disagrees.is_none_or(|rank| {
                 !report.contributors.contains(Rank(rank)) || report.contributors.len() == 1
             });

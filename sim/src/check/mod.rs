@@ -10,6 +10,8 @@
 //!   that a value is the fold of exactly those contributions which its report claims, each once, in order
 //!   where operands do not commute; that ranks to which nothing happened agree; and that everyone can leave
 //!   and nothing is left open;
+//! - of ranks that come back, that a call which is made again ends as it has ended before, and that deaths cost
+//!   nothing but time where all come back;
 //! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about
 //!   protection, and that only those copies are ordered that the rules call for.
 //!
@@ -25,6 +27,7 @@
 //! | `needless` | what must not have been done in vain |
 //! | `protection` | what has to hold of replicas |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
+//! | `returning` | what comes of ranks that come back |
 //! | `reach` | what nobody may miss who could have read it |
 //! | `violation` | what does not hold |
 //! | `tally` | what was drawn, and what became of it |
@@ -38,6 +41,7 @@ mod needless;
 mod patience;
 mod protection;
 mod reach;
+mod returning;
 mod schedule;
 mod shapes;
 mod shrink;
@@ -47,7 +51,7 @@ mod violation;
 
 pub use draw::draw;
 pub use execute::{Ran, run, run_told};
-pub use schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Schedule, Trouble};
+pub use schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Returning, Schedule, Trouble};
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;
 pub use violation::Violation;

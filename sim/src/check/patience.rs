@@ -58,7 +58,10 @@ impl Suspects<'_> {
         for (since, until) in spans {
             if since <= due {
                 from = from.max(until);
-                due = from + self.detection() + work * (1 + self.world.facts().failed.len() as u32);
+                due = from
+                    + self.detection()
+                    + self.returning()
+                    + work * (1 + self.world.facts().failures.len() as u32);
             }
         }
         due
@@ -72,6 +75,18 @@ impl Suspects<'_> {
         let hindered_us = hindrances.map(|fault| fault.lasts_us).sum();
         let silence = interval * 3 + Duration::from_micros(hindered_us) * 2;
         (silence.min(interval * INTERVALS_MOST) + interval) * 2 + PAUSE * PAUSES
+    }
+
+    /// How long ranks take that come back, each after the other as often as it does, and how long the master
+    /// waits for those that do not.
+    fn returning(&self) -> Duration {
+        let Some(returns) = self.schedule.returns else { return Duration::ZERO };
+        let hops = Duration::from_micros(10 * (self.schedule.latency_us.1 + self.schedule.batch_us));
+        // A program that fails takes as long to end as the next one to start.
+        let once = Duration::from_micros(2 * returns.start_us + returns.note_us) + hops;
+        let starts = self.world.starts() as u32;
+        let in_vain = Duration::from_micros(returns.return_us) * self.world.given_up() as u32;
+        once * (starts + 1) + in_vain
     }
 
     /// How long all reductions take, one task after the other.
@@ -134,7 +149,10 @@ impl Suspects<'_> {
         let portions = parts(&id).checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
         let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
-        tasks + gather + copies + hands_out
+        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us);
+        // First whoever receives the result, and then all others.
+        let notes = (Duration::from_micros(note_us) + hop) * 2 * u32::from(note_us > 0);
+        tasks + gather + copies + hands_out + notes
     }
 }
 

@@ -72,8 +72,10 @@ impl<'a> Reaches<'a> {
             Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
                 self.is_whole(planned).then_some(HEALED)
             }
-            // Nobody may be left on a third host who lends it.
-            Refusal::ResultLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
+            // Nobody may be left on a third host who lends it. Where ranks come back, nobody does.
+            Refusal::ResultLost { ranks }
+                if self.fail && self.schedule.returns.is_none() && ranks.is_disjoint(self.gone) =>
+            {
                 let is_undisturbed = self.gaps.is_empty() && planned.group().is_disjoint(self.gone);
                 (is_undisturbed && self.is_whole(planned)).then_some(HEALED)
             }

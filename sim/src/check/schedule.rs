@@ -30,6 +30,9 @@ pub struct Schedule {
     /// Within which time from the very beginning agents join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub agents_join_us: u64,
+    /// How ranks come back whose processes have died, if they do.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub returns: Option<Returning>,
     /// Whether ranks that are all on one host put short contributions on a board.
     #[serde(default, skip_serializing_if = "is_default")]
     pub board: bool,
@@ -89,6 +92,26 @@ pub struct Schedule {
     /// What goes wrong.
     #[serde(default, skip_serializing_if = "is_default")]
     pub faults: Vec<Fault>,
+}
+
+/// How ranks come back whose processes have died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Returning {
+    /// Longest time that a process takes to start, or to end after its program has failed.
+    pub start_us: u64,
+    /// How often it cannot be started.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start_failures_percent: u32,
+    /// How often a process lives on after its program has failed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hang_percent: u32,
+    /// Longest time that a process takes to note something, and then to hear that it is noted.
+    pub note_us: u64,
+    /// How long the master waits for a rank.
+    pub return_us: u64,
+    /// How often a rank may come back.
+    pub returns_max: u32,
 }
 
 /// The parts of [`Policy`](everfold_master::Policy) that schedules vary.
@@ -320,6 +343,7 @@ impl Schedule {
             };
             agent.is_some_and(|host| host != self.hosts[0] && !(self.agents && self.hosts.contains(&host)))
         };
+        let is_for_root = |planned: &Planned| matches!(planned.receiver, Receiver::Root(_));
         match () {
             () if ranks == 0 => Some("there are no ranks: hosts is empty".to_owned()),
             () if self.task_us.len() != self.hosts.len() => {
@@ -330,6 +354,15 @@ impl Schedule {
                 Some("keep_failures_percent or damage_percent is over 100".to_owned())
             }
             () if strange.is_some() => strange.map(|rank| format!("rank {rank} is not one of {ranks}")),
+            () if self.returns.is_some() && (!self.agents || self.board || self.pacing.teams_from > 0) => {
+                Some("ranks come back only where there are agents, and neither a board nor teams".to_owned())
+            }
+            () if self.returns.is_some_and(|it| it.start_failures_percent.max(it.hang_percent) > 100) => {
+                Some("start_failures_percent or hang_percent is over 100".to_owned())
+            }
+            () if self.returns.is_some() && self.reductions.iter().any(is_for_root) => Some(
+                "where ranks come back, nothing is folded at a root: first-of names receivers".to_owned(),
+            ),
             () if self.faults.iter().any(of_nobody) => Some(
                 "an agent that does not run has to be there: agents is false, or its host has no rank"
                     .to_owned(),

@@ -224,7 +224,11 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 26] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 30] = [
+    |schedule| schedule.returns = None,
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.note_us = 20),
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.start_us = 200),
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.return_us = 10_000_000),
     |schedule| schedule.domains = 0,
     |schedule| schedule.agents_join_us = 0,
     |schedule| schedule.agents = false,

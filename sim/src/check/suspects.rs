@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use everfold_master::Notice;
 use everfold_protocol::{
-    Path, ProcessId, Rank, Timestamp,
+    Path, Rank, Timestamp,
     message::{Evidence, News},
 };
 
@@ -103,15 +103,16 @@ impl Suspects<'_> {
     pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
         let (facts, settings) = (self.world.facts(), self.world.settings());
         let by = |since: Option<&Timestamp>, at| since.is_some_and(|since| *since <= at);
-        for (&rank, &(at, evidence)) in &facts.failed {
+        for (&process, &(at, evidence)) in &facts.failures {
+            let rank = process.rank;
             tally.judge(FENCED);
             let has_reason = match evidence {
-                Evidence::Disconnected => {
-                    [&facts.ended, &facts.deserted, &facts.broken].iter().any(|gone| by(gone.get(&rank), at))
-                }
-                Evidence::Ended(_) => by(facts.ended.get(&rank), at),
+                Evidence::Disconnected => [&facts.ends, &facts.deserters, &facts.broken]
+                    .iter()
+                    .any(|gone| by(gone.get(&process), at)),
+                Evidence::Ended(_) => by(facts.ends.get(&process), at),
                 Evidence::Silent(_) => {
-                    by(facts.ended.get(&rank), at) || facts.was_silent(settings, Place::Rank(rank), at)
+                    by(facts.ends.get(&process), at) || facts.was_silent(settings, Place::Rank(rank), at)
                 }
                 Evidence::HostLost => {
                     let host = settings.host(rank);
@@ -125,7 +126,7 @@ impl Suspects<'_> {
         for (&host, &at) in &facts.hosts_lost {
             tally.judge(TOGETHER);
             let is_gone = |rank: &Rank| {
-                let left = |notice: &Notice| *notice == Notice::Left(ProcessId::first(*rank));
+                let left = |notice: &Notice| matches!(notice, Notice::Left(process) if process.rank == *rank);
                 by(facts.failed.get(rank).map(|(since, _)| since), at)
                     || self.world.notices().iter().any(left)
             };
@@ -134,11 +135,15 @@ impl Suspects<'_> {
             }
         }
         self.check_news(tally)?;
-        for (&rank, &at) in &facts.deserted {
+        for (&process, &at) in &facts.deserters {
+            let rank = process.rank;
             tally.judge(DESERTED);
-            let is_fenced = facts.failed.get(&rank).is_some_and(|(since, _)| *since <= at);
+            // Whoever comes back too late is turned away.
+            let is_given_up = by(facts.failed.get(&rank).map(|(since, _)| since), at);
+            let is_fenced =
+                is_given_up || facts.failures.get(&process).is_some_and(|(since, _)| *since <= at);
             if !is_fenced
-                && !by(facts.broken.get(&rank), at)
+                && !by(facts.broken.get(&process), at)
                 && !facts.master_had_died(at)
                 && !facts.was_left_alone(settings, rank, at)
             {

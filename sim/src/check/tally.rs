@@ -35,6 +35,7 @@ impl Tally {
         count("worlds with domains", u64::from(schedule.domains > 0));
         count("worlds with agents", u64::from(schedule.agents));
         count("worlds whose agents join late", u64::from(schedule.agents && schedule.agents_join_us > 0));
+        count("worlds whose ranks come back", u64::from(schedule.returns.is_some()));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));

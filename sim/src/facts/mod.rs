@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{Path, Rank, ReductionId, SegmentId, Timestamp, message::Evidence};
+use everfold_protocol::{Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp, message::Evidence};
 
 use crate::{events::Place, faults::Cut};
 
@@ -19,10 +19,18 @@ type Span = (Timestamp, Option<Timestamp>);
 pub(crate) struct Facts {
     /// Whose process ended, or left its job without a word.
     pub ended: BTreeMap<Rank, Timestamp>,
+    /// The same of all processes, also of those in whose place others have come.
+    pub ends: BTreeMap<ProcessId, Timestamp>,
     /// Who gave the master up.
     pub deserted: BTreeMap<Rank, Timestamp>,
+    /// The same of all processes.
+    pub deserters: BTreeMap<ProcessId, Timestamp>,
     /// Whom the master declared failed, and why.
     pub failed: BTreeMap<Rank, (Timestamp, Evidence)>,
+    /// The same of all processes.
+    pub failures: BTreeMap<ProcessId, (Timestamp, Evidence)>,
+    /// The process that each rank has come back as last.
+    returned: BTreeMap<Rank, ProcessId>,
     /// Whose agents have joined, as the master heard, by their hosts.
     agents: BTreeSet<u64>,
     /// Whose agent had joined when the master heard of their end.
@@ -32,7 +40,7 @@ pub(crate) struct Facts {
     /// Hosts whose agents the master gave up.
     pub hosts_lost: BTreeMap<u64, Timestamp>,
     /// Whose connection to the master broke although both lived.
-    pub broken: BTreeMap<Rank, Timestamp>,
+    pub broken: BTreeMap<ProcessId, Timestamp>,
     /// When the master's process ended.
     pub master_ended: Option<Timestamp>,
     /// When a rank was first refused a reduction.
@@ -72,6 +80,45 @@ impl Facts {
         gone.map(|(rank, _)| *rank).chain(self.failed_by(at).iter()).collect()
     }
 
+    /// Ranks of which the master has declared a process failed by `at`, also those that came back.
+    pub fn ever_failed_by(&self, at: Timestamp) -> Path {
+        self.failures.iter().filter(|(_, (since, _))| *since <= at).map(|(process, _)| process.rank).collect()
+    }
+
+    /// Ranks of which the master has ever declared a process failed.
+    pub fn ever_failed(&self) -> Path {
+        self.failures.keys().map(|process| process.rank).collect()
+    }
+
+    /// Takes in that a rank has come back as this process: nothing is excused by its earlier ones from now on,
+    /// but the time.
+    pub fn come_back(&mut self, process: ProcessId) {
+        let rank = process.rank;
+        self.returned.insert(rank, process);
+        self.failed.remove(&rank);
+        match self.ends.get(&process) {
+            Some(at) => drop(self.ended.insert(rank, *at)),
+            None => drop(self.ended.remove(&rank)),
+        }
+        self.deserted.remove(&rank);
+        self.hung_up.remove(&rank);
+        self.left_to_agents.remove(&rank);
+        self.told.retain(|(of, _), _| *of != rank);
+    }
+
+    /// Whether a rank has ever come back.
+    pub fn has_come_back(&self, rank: Rank) -> bool {
+        self.returned.contains_key(&rank)
+    }
+
+    /// Whether all processes of `rank` that have ended or were declared failed have left their memory. A process
+    /// that gives the master up closes its windows.
+    pub fn have_all_left_memory(&self, rank: Rank) -> bool {
+        let of_rank = |process: &ProcessId| process.rank == rank;
+        let mut failures = self.failures.iter().filter(|(process, _)| of_rank(process));
+        !self.deserters.keys().any(of_rank) && failures.all(|(_, (_, evidence))| evidence.leaves_memory())
+    }
+
     /// Whether `rank` has died, as far as the master knows, and left its memory.
     pub fn has_left_memory(&self, rank: Rank) -> bool {
         self.failed.get(&rank).is_some_and(|(_, evidence)| evidence.leaves_memory())
@@ -100,8 +147,8 @@ impl Facts {
     }
 
     /// Takes in that the connection between a rank and the master breaks.
-    pub fn break_connection(&mut self, at: Timestamp, rank: Rank) {
-        self.broken.entry(rank).or_insert(at);
+    pub fn break_connection(&mut self, at: Timestamp, process: ProcessId) {
+        self.broken.entry(process).or_insert(at);
     }
 
     /// Takes in that the master's process ends.
@@ -166,26 +213,33 @@ impl Facts {
     }
 
     /// Takes in that a process has ended, or left its job without a word.
-    pub fn end(&mut self, at: Timestamp, rank: Rank) {
-        self.ended.insert(rank, at);
+    pub fn end(&mut self, at: Timestamp, process: ProcessId) {
+        self.ended.insert(process.rank, at);
+        self.ends.insert(process, at);
     }
 
     /// Takes in that a process gives its master up.
-    pub fn desert(&mut self, at: Timestamp, rank: Rank) {
-        self.deserted.entry(rank).or_insert(at);
+    pub fn desert(&mut self, at: Timestamp, process: ProcessId) {
+        self.deserted.entry(process.rank).or_insert(at);
+        self.deserters.entry(process).or_insert(at);
     }
 
     /// Takes in that the connection of a process breaks before the master's eyes, or that it is told of its
     /// end.
-    pub fn hang_up(&mut self, rank: Rank, host: u64) {
+    pub fn hang_up(&mut self, process: ProcessId, host: u64) {
+        let rank = process.rank;
+        if self.returned.get(&rank).is_some_and(|later| *later > process) {
+            return;
+        }
         if self.hung_up.insert(rank) && self.agents.contains(&host) {
             self.left_to_agents.insert(rank);
         }
     }
 
     /// Takes in that the master declares a process failed.
-    pub fn fail(&mut self, at: Timestamp, rank: Rank, evidence: Evidence) {
-        self.failed.insert(rank, (at, evidence));
+    pub fn fail(&mut self, at: Timestamp, process: ProcessId, evidence: Evidence) {
+        self.failed.insert(process.rank, (at, evidence));
+        self.failures.insert(process, (at, evidence));
     }
 
     /// Takes in that the master refuses a rank a reduction.

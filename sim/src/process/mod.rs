@@ -22,6 +22,7 @@ use everfold_worker::{
 };
 
 pub use self::share::Ended;
+pub(crate) use self::share::Outcome;
 use self::{lent::Lent, outbox::Outbox, replicas::Replicas};
 pub(crate) use self::{
     lent::Thing,
@@ -88,13 +89,20 @@ pub(crate) struct Process {
     /// Reductions whose windows are closed.
     pub released: BTreeSet<ReductionId>,
     /// Whom it knows to be failed, and what spoke for that.
-    pub departed: BTreeMap<Rank, Evidence>,
+    pub departed: BTreeMap<ProcessId, Evidence>,
     /// Hosts whose agents it knows to be gone.
     pub hosts_lost: BTreeSet<u64>,
     /// Whose memory it has unmapped.
-    pub forgotten: BTreeSet<Rank>,
+    pub forgotten: BTreeSet<ProcessId>,
     /// What others read of its bodies.
     pub readers: Readers<Lent>,
+    /// Whether its program makes its calls at their times: of one that comes back, once it has made again what
+    /// it missed.
+    pub plays: bool,
+    /// Whether it has got so far that it joins.
+    pub joins: bool,
+    /// How calls end that it is noting.
+    pub noting: BTreeMap<ReductionId, Outcome>,
 }
 
 /// The master of a team.
@@ -106,8 +114,8 @@ pub(crate) struct Deputy {
 
 impl Process {
     /// A process that is about to join.
-    pub fn new(rank: Rank, settings: &Settings, board: Option<&Arc<Board<Words>>>) -> Self {
-        let id = ProcessId::first(rank);
+    pub fn new(id: ProcessId, settings: &Settings, board: Option<&Arc<Board<Words>>>) -> Self {
+        let rank = id.rank;
         let peer = Peer {
             process: id,
             host: settings.host(rank),
@@ -151,6 +159,9 @@ impl Process {
             hosts_lost: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             readers: Readers::default(),
+            plays: id == ProcessId::first(rank),
+            joins: id == ProcessId::first(rank),
+            noting: BTreeMap::new(),
         }
     }
 
@@ -258,6 +269,11 @@ impl Process {
     pub fn remains(&self, reduction: ReductionId, shown: Shown) -> bool {
         let is_open = self.windows.position(|window| *window == (reduction, shown)).is_some();
         is_open && !self.is_outside(shown) && !self.released.contains(&reduction)
+    }
+
+    /// Whether a copy that it has made of `owner`'s segment can still be read although it has ended.
+    pub fn has_left_copy(&self, owner: Rank, segment: SegmentId) -> bool {
+        self.replicas.outlives(owner, segment) && !self.released.contains(&segment.reduction)
     }
 
     /// A window on the object of a call as it is now, which holds `ranks`.

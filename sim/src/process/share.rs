@@ -50,6 +50,14 @@ impl Share {
     }
 }
 
+/// What a call came to, as it stands in a result log.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub end: End,
+    /// As in [`Ended`].
+    pub value: Option<Vec<Vec<Rank>>>,
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {

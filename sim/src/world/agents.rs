@@ -9,7 +9,7 @@ use rand::Rng;
 
 use super::World;
 use crate::{
-    agent::{Agent, Standing},
+    agent::{Agent, Deed, Standing},
     events::{Happening, Place},
 };
 
@@ -34,8 +34,11 @@ impl World {
         let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
         let is_over = event == Event::MasterFound && (self.driver.is_done() || self.driver.is_lost());
         let event = if is_over { Event::MasterLost } else { event };
-        for message in agent.hear(event) {
-            self.courier.agent_tells(&mut self.agenda, host, message);
+        for deed in agent.hear(event) {
+            match deed {
+                Deed::Tell(message) => self.courier.agent_tells(&mut self.agenda, host, message),
+                Deed::Start(process) => self.order_start(host, process),
+            }
         }
     }
 
@@ -62,6 +65,7 @@ impl World {
         let (now, is_masters) = (self.now(), host == self.settings.master_host());
         drop(self.thaw(Place::Agent(host)));
         self.facts.end_host(now, host);
+        self.lose_logs(host);
         if is_masters {
             self.facts.end_master(now);
             self.driver.die();

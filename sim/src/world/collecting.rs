@@ -83,7 +83,7 @@ impl World {
                 let error = failure(piece.process, Fault::Damaged, "it is damaged");
                 return self.collected_in_part(rank, reduction, body, error);
             }
-            let value = self.process(piece.process.rank).read(&piece.data, segment);
+            let value = self.of(piece.process).read(&piece.data, segment);
             let process = self.process_mut(rank);
             if how.beside {
                 process.torn.remove(&segment);

@@ -46,6 +46,7 @@ impl World {
         if leaver.worker.is_some() {
             leaver.windows.leave(|_| {});
             leaver.lives_on = true;
+            self.exit_later(process);
         }
         self.die(process);
     }
@@ -56,7 +57,7 @@ impl World {
         let there = self.process_mut(process.rank);
         if there.worker.is_some() {
             there.outbox.hang_up();
-            self.facts.break_connection(now, process.rank);
+            self.facts.break_connection(now, process);
             self.hang_up(process);
             self.courier.lose_master(&mut self.agenda, process);
         }
@@ -65,7 +66,7 @@ impl World {
     /// Takes a host away with all its processes.
     pub(super) fn lost_host(&mut self, host: u64) {
         for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
-            self.end_process(ProcessId::first(rank));
+            self.end_process(self.process(rank).id);
             self.process_mut(rank).vanished = true;
         }
         self.end_agent(host, Standing::Vanished);
@@ -76,18 +77,18 @@ impl World {
         self.end_agent(host, Standing::Ended);
         for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
             self.process_mut(rank).lives_on = false;
-            self.die(ProcessId::first(rank));
+            self.die(self.process(rank).id);
         }
     }
 
-    fn end_process(&mut self, process: ProcessId) {
+    pub(super) fn end_process(&mut self, process: ProcessId) {
         let dead = self.process_mut(process.rank);
         let open = dead.shares.values().filter(|share| share.ended.is_none()).count() as u64;
         let lived = dead.worker.take().is_some();
         dead.shares.values_mut().for_each(|share| share.waits = None);
         if lived {
             self.calls_ended += open;
-            self.facts.end(self.agenda.now(), process.rank);
+            self.facts.end(self.agenda.now(), process);
         }
         drop(self.thaw(Place::Rank(process.rank)));
         self.end_deputy(process);

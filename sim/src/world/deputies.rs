@@ -33,7 +33,7 @@ impl World {
         let deputy = process.deputy.get_or_insert_with(|| {
             let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy);
             for (failed, evidence) in departed {
-                machine.depart(now, ProcessId::first(*failed), *evidence);
+                machine.depart(now, *failed, *evidence);
             }
             Deputy { machine, due: None }
         });
@@ -61,7 +61,7 @@ impl World {
             match action {
                 master::Action::Send { to, message: ToWorker::Task(task) } => {
                     let header = Header { job: JOB, epoch: Epoch(0), sender: me };
-                    self.give_up(to.rank, &ToWorker::Task(task.clone()));
+                    self.give_up(to, &ToWorker::Task(task.clone()));
                     self.courier.give_task(&mut self.agenda, to, &header, task);
                 }
                 master::Action::Report(message) => self.tell_master(rank, message),

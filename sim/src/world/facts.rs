@@ -20,8 +20,9 @@ impl World {
         self.note_notice(&notice);
         match &notice {
             Notice::Failed { process, evidence } => {
-                self.facts.fail(at, process.rank, *evidence);
+                self.facts.fail(at, *process, *evidence);
             }
+            Notice::Returned(process) => self.facts.come_back(*process),
             Notice::Refused { reduction, ranks, .. } => {
                 ranks.iter().for_each(|rank| self.facts.refuse(at, *reduction, rank));
             }
@@ -71,7 +72,11 @@ impl World {
     }
 
     /// Notes what the master does not count on any more once it has said so to `rank`.
-    pub(super) fn give_up(&mut self, rank: Rank, said: &ToWorker) {
+    pub(super) fn give_up(&mut self, to: ProcessId, said: &ToWorker) {
+        if self.process(to.rank).id != to {
+            return;
+        }
+        let rank = to.rank;
         if let ToWorker::Task(task) = said {
             self.facts.task(rank, task.segment);
         }
@@ -95,7 +100,7 @@ impl World {
     /// Notes that a rank takes part no more.
     pub(super) fn note_gone(&mut self, rank: Rank, gone: Gone) {
         if gone == Gone::MasterLost {
-            self.facts.desert(self.agenda.now(), rank);
+            self.facts.desert(self.agenda.now(), self.process(rank).id);
         }
     }
 }

@@ -148,11 +148,11 @@ impl World {
     }
 
     fn read(&self, source: &Source, segment: SegmentId) -> Vec<Rank> {
-        self.process(source.process.rank).read(&source.data, segment)
+        self.of(source.process).read(&source.data, segment)
     }
 
     /// Notes that nothing answered a read, if there is somebody who could.
     pub(super) fn note_given_up(&mut self, owner: ProcessId) {
-        self.failed_reads.0 += u64::from(self.process(owner.rank).worker.is_some());
+        self.failed_reads.0 += u64::from(self.of(owner).worker.is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! How replicas are made and damaged.
 
 use everfold_protocol::{
-    ProcessId, Rank, SegmentId, SegmentIndex, WindowId,
+    ProcessId, Rank, RegionOffset, SegmentId, SegmentIndex, WindowId,
     message::{Data, Keep, Kept, NotKept, Place, Task, WindowRef, Writing},
 };
 use everfold_worker::machine::Event;
@@ -36,12 +36,16 @@ impl World {
             Reach::Now => {
                 let segment = |index| SegmentId { reduction: keep.reduction, index: SegmentIndex(index) };
                 let keeper = self.process_mut(rank);
-                keep.segments.clone().for_each(|index| keeper.replicas.keep(owner.rank, segment(index)));
-                let place = WindowId(COPIES + u64::from(owner.rank));
+                let in_region = keep.how.writing == Writing::Never;
+                let replicas = &mut keeper.replicas;
+                let keeps = |index| replicas.keep(owner.rank, segment(index), in_region);
+                keep.segments.clone().for_each(keeps);
+                let window = WindowId(COPIES + u64::from(owner.rank));
                 let Data::Window(original) = &keep.source.data else {
                     unreachable!("only windows are copied")
                 };
-                Ok(Data::Window(WindowRef { window: place, place: Place::Served, ..original.clone() }))
+                let place = if in_region { Place::Region(RegionOffset(0)) } else { Place::Served };
+                Ok(Data::Window(WindowRef { window, place, ..original.clone() }))
             }
         };
         let Keep { reduction, segments, .. } = keep;
@@ -57,7 +61,7 @@ impl World {
     pub(super) fn damage_sources(&mut self, keeper: ProcessId, task: &Task) {
         let of_keeper = task.sources.iter().filter(|source| source.process == keeper && is_copy(source));
         let owners = of_keeper.filter_map(|source| source.path.first());
-        let replicas = &mut self.process_mut(keeper.rank).replicas;
+        let replicas = &mut self.of_mut(keeper).replicas;
         owners.for_each(|owner| replicas.damage(owner, task.segment));
     }
 }

@@ -23,7 +23,7 @@ impl World {
             let is_far = self.settings.host(owner.rank) != self.settings.host(reader.rank);
             let cut = self.outages.separates(reader.rank, owner.rank)
                 || self.outages.gap(reader.rank, owner.rank).is_some();
-            let process = self.process_mut(owner.rank);
+            let process = self.of_mut(owner);
             let is_there = process.worker.is_some() && process.frozen.is_none();
             let thing = match process.shown(window) {
                 Some(Shown::Original | Shown::Result) => Thing::Body,
@@ -40,7 +40,7 @@ impl World {
     pub(super) fn take_back(&mut self, reader: ProcessId, work: &Work) {
         let lent = (work.reduction().called(), work.purpose());
         for (owner, _) in work.reads() {
-            if let Some(connection) = self.process_mut(owner.rank).readers.connection(reader) {
+            if let Some(connection) = self.of_mut(owner).readers.connection(reader) {
                 connection.retain(|(reduction, purpose, _)| (*reduction, *purpose) != lent);
             }
             self.end_waits(owner.rank);
@@ -60,6 +60,12 @@ impl World {
     /// Takes in that `owner` hears that a reader was declared failed.
     pub(super) fn depart(&mut self, owner: Rank, reader: ProcessId) {
         drop(self.process_mut(owner).readers.depart(reader));
+        self.end_waits(owner);
+    }
+
+    /// Takes in that `owner` takes part no more, and serves nobody.
+    pub(super) fn serve_nobody(&mut self, owner: Rank) {
+        self.process_mut(owner).readers.close_all();
         self.end_waits(owner);
     }
 

@@ -3,7 +3,7 @@
 use everfold_agent::Event as AgentEvent;
 use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
-    AgentId, ProcessId, Rank,
+    AgentId,
     message::{FromAgent, Header, MASTER},
 };
 
@@ -34,21 +34,21 @@ impl World {
     pub(super) fn hear(&mut self, what: Happening) {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
-                if !self.process_mut(sender.rank).outbox.loses() {
+                if !self.of_mut(sender).outbox.loses() {
                     let header = Header { job: JOB, epoch, sender };
                     self.driver.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();
                 }
             }
             Happening::Disconnected(process) => {
-                self.facts.hang_up(process.rank, self.settings.host(process.rank));
+                self.facts.hang_up(process, self.settings.host(process.rank));
                 self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
                 match &said {
                     FromAgent::Join => self.facts.take_in_agent(host),
-                    FromAgent::Ended { process, .. } => self.facts.hang_up(process.rank, host),
+                    FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
                     FromAgent::Pong { .. } => {}
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
@@ -89,7 +89,7 @@ impl World {
                         self.trace.said(to, &message);
                     }
                     self.note_said(to, &message);
-                    self.give_up(to.rank, &message);
+                    self.give_up(to, &message);
                     self.copies.order(&message);
                     let header = Header { job: JOB, epoch: self.master().epoch(), sender: MASTER };
                     self.courier.tell_worker(&mut self.agenda, to, &header, message);
@@ -103,13 +103,19 @@ impl World {
                     self.courier.tell_agent(&mut self.agenda, agent.0, AgentEvent::MasterLost);
                 }
                 master::Action::Report(_) => unreachable!("it is no deputy"),
-                master::Action::Disconnect(_) => {}
+                // What it fences hears that. What comes too late finds its connection broken.
+                master::Action::Disconnect(process) => {
+                    if !self.of(process).plays {
+                        self.courier.lose_master(&mut self.agenda, process);
+                    }
+                }
                 master::Action::Notice(notice) => {
                     self.hear_notice(notice);
                     self.run_coordinator();
                 }
                 master::Action::Done => {
                     self.driver.finish();
+                    self.turn_away_those_who_come();
                     self.hang_up_agents();
                 }
             }
@@ -119,10 +125,17 @@ impl World {
         }
     }
 
+    /// Breaks the connections of those who have come too late to take part.
+    fn turn_away_those_who_come(&mut self) {
+        for process in self.processes.iter().filter(|process| !process.plays) {
+            self.courier.lose_master(&mut self.agenda, process.id);
+        }
+    }
+
     /// Breaks everyone's connection to the master, which is no more.
     pub(super) fn lose_master(&mut self) {
-        for rank in (0..self.settings.ranks).map(Rank) {
-            self.courier.lose_master(&mut self.agenda, ProcessId::first(rank));
+        for process in &self.processes {
+            self.courier.lose_master(&mut self.agenda, process.id);
         }
         self.hang_up_agents();
     }

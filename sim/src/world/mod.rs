@@ -18,6 +18,7 @@
 //! | `lending` | who waits until a reader has given back what it was lent |
 //! | `reach` | what can be read in spite of what goes wrong, and how it arrives |
 //! | `deaths` | how processes end, stop and go on |
+//! | `returning` | ranks that come back: their programs, their logs, the processes that they had before |
 //! | `facts` | what is noted of what the master hears and says |
 //! | `notes` | what is noted about replicas |
 //! | `oracle` | what has to hold at each event |
@@ -36,6 +37,7 @@ mod notes;
 mod oracle;
 mod plan;
 mod reach;
+mod returning;
 mod views;
 mod workers;
 
@@ -50,6 +52,8 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::Event;
 
+pub(crate) use self::returning::AGAIN;
+use self::returning::Comebacks;
 use crate::{
     agenda::Agenda,
     agent::Agent,
@@ -126,12 +130,17 @@ pub struct World {
     teller: Teller,
     /// What the master told its watchers.
     notices: Vec<Notice>,
+    /// What outlives the processes of ranks that come back.
+    comebacks: Comebacks,
 }
 
 impl World {
     /// A job whose processes are about to join.
     pub fn new(settings: Settings) -> Self {
-        let quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
+        let mut quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
+        if settings.returns.is_some() {
+            quiet += settings.policy.return_time;
+        }
         let ranks = (0..settings.ranks).map(Rank);
         let (shared, board) = Shared::new(&settings).unzip();
         let mut world = Self {
@@ -139,7 +148,10 @@ impl World {
             courier: Courier::new(&settings),
             driver: MasterDriver::new(Timestamp::ZERO, &settings, board.clone()),
             shared,
-            processes: ranks.clone().map(|rank| Process::new(rank, &settings, board.as_ref())).collect(),
+            processes: ranks
+                .clone()
+                .map(|rank| Process::new(ProcessId::first(rank), &settings, board.as_ref()))
+                .collect(),
             agents: agents(&settings),
             frozen: 0,
             outages: Outages::new(&settings),
@@ -160,6 +172,7 @@ impl World {
             waits_for_partials: 0,
             teller: Teller::default(),
             notices: Vec::new(),
+            comebacks: Comebacks::default(),
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
@@ -246,6 +259,11 @@ impl World {
         &self.processes[rank.index()]
     }
 
+    /// The process that a fault hits which is planned for its rank.
+    fn current(&self, process: ProcessId) -> ProcessId {
+        self.process(process.rank).id
+    }
+
     fn process_mut(&mut self, rank: Rank) -> &mut Process {
         &mut self.processes[rank.index()]
     }
@@ -257,6 +275,9 @@ impl World {
 
     /// Lets something happen.
     fn happen(&mut self, what: Happening) {
+        if self.is_too_late(&what) {
+            return;
+        }
         if self.settings.follow {
             self.trace.happens(self.agenda.now(), &what);
         }
@@ -289,14 +310,14 @@ impl World {
             Happening::Tick(tick) => {
                 self.courier.happen(&mut self.agenda, tick);
             }
-            Happening::Die(process) => self.die(process),
-            Happening::Crash(process, arrive) => self.crash(process, arrive),
-            Happening::LetGo(process) => self.let_go(process),
-            Happening::Abandon(process) => self.abandon(process),
+            Happening::Die(process) => self.die(self.current(process)),
+            Happening::Crash(process, arrive) => self.crash(self.current(process), arrive),
+            Happening::LetGo(process) => self.let_go(self.current(process)),
+            Happening::Abandon(process) => self.abandon(self.current(process)),
             Happening::Freeze(place) => self.stop(place),
             Happening::Thaw(place) => self.wake(place),
             Happening::LoseHost(host) => self.lost_host(host),
-            Happening::Break(process) => self.break_connection(process),
+            Happening::Break(process) => self.break_connection(self.current(process)),
             Happening::EndHost(host) => self.end_host(host),
             Happening::AtAgent(host, event) => self.tell_agent(host, event),
             Happening::Cut(cut) => {
@@ -332,7 +353,11 @@ impl World {
                 self.run_coordinator();
                 self.look_later();
             }
-            Happening::Close(rank) => self.tell_worker(rank, Event::Close),
+            Happening::Close(rank) => {
+                if self.plays(rank) {
+                    self.tell_worker(rank, Event::Close);
+                }
+            }
             Happening::Timeout => {
                 if self.driver.wake(self.agenda.now()) {
                     // What has come before it is taken in before.
@@ -346,6 +371,14 @@ impl World {
             Happening::WorkerTimeout(rank) => {
                 self.process_mut(rank).due = None;
                 self.take_part(rank, |now, worker, publish| ((), worker.let_time_pass(now, publish)));
+            }
+            Happening::Start(host, process) => self.start(host, process),
+            Happening::Joins(process) => self.join(process),
+            Happening::Replay(process) => self.replay(process),
+            Happening::Exit(process) => self.exit(process),
+            Happening::Note(process, reduction) => self.note(process, reduction),
+            Happening::Noted(process, reduction) => {
+                self.tell_worker(process.rank, Event::Noted(reduction));
             }
         }
     }

@@ -23,11 +23,12 @@ impl World {
         match message {
             ToMaster::Contribute(contribution) => {
                 let (reduction, data) = (contribution.reduction, contribution.data.clone());
-                self.copying.contribute(self.agenda.now(), sender.rank, reduction, data);
+                self.copying.contribute(self.agenda.now(), sender, reduction, data);
             }
             ToMaster::Kept(kept) if kept.result.is_ok() => {
                 let mut open = self.driver.master().reductions().filter(|(id, _)| **id == kept.reduction);
-                if open.any(|(_, reduction)| reduction.group().contains(kept.owner.rank)) {
+                // Of what is to be contributed again no copy is of use.
+                if open.any(|(_, reduction)| reduction.arrived().contains(kept.owner.rank)) {
                     self.copying.acknowledge(sender.rank, kept);
                 }
             }
@@ -81,7 +82,8 @@ impl World {
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
         let lies_in_window = matches!(self.copying.contribution(rank, reduction), Some(Data::Window(_)));
         // What outlived its process is as safe as a replica.
-        let is_alive = self.copying.failed(rank).is_none();
+        let is_its = self.copying.contributor(rank, reduction) == Some(self.process(rank).id);
+        let is_alive = is_its && self.copying.failed(rank).is_none();
         let is_copied = |index| self.copying.is_copied(rank, SegmentId { reduction, index });
         !(lies_in_window && is_alive)
             || self.facts.unprotected.contains(&(rank, reduction.name))
@@ -93,7 +95,9 @@ impl World {
         // What was handed out stays as it is after later deaths.
         let new = self.copying.protect(reduction, &report.protected);
         if !new.is_empty() {
-            let alone = new.iter().filter(|rank| self.is_alone(reduction, *rank)).collect();
+            // Whoever was away hears what was true when the result was first handed out.
+            let is_late = self.settings.returns.is_some() && !self.facts.ever_failed().is_empty();
+            let alone = new.iter().filter(|rank| !is_late && self.is_alone(reduction, *rank)).collect();
             self.copying.protected.push(Protected { reduction, ranks: new, alone });
         }
         let is_noted = |lost: &Lost| lost.reduction == reduction && lost.ranks == report.missing;
@@ -109,6 +113,9 @@ impl World {
     pub(super) fn note_notice(&mut self, notice: &master::Notice) {
         if let master::Notice::Failed { process, evidence } = notice {
             self.copying.fail(process.rank, *evidence);
+        }
+        if let master::Notice::Returned(process) = notice {
+            self.copying.come_back(process.rank);
         }
         let master::Notice::Refused { reduction, refusal, .. } = notice else { return };
         // Those who call it later hear the same.
@@ -141,7 +148,7 @@ impl World {
         self.spec_of(reduction).is_none_or(|spec| {
             let candidates: Path = spec.delivery.candidates().iter().copied().collect();
             let is_there = |rank: Rank| {
-                self.copying.failed(rank).is_none() && self.master().is_member(ProcessId::first(rank))
+                self.copying.failed(rank).is_none() && self.master().is_member(self.process(rank).id)
             };
             let receives = |rank: Rank| is_there(rank) && self.copying.has_contributed(rank, reduction);
             let nobody_receives = !candidates.is_empty() && !candidates.iter().any(receives);
@@ -157,8 +164,8 @@ impl World {
         shares.next().map(|share| &share.spec)
     }
 
-    /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes: of one
-    /// segment, or of all.
+    /// Whether the master has `rank`'s contribution, or knows of undamaged copies at living processes, or at
+    /// the agents of dead ones: of one segment, or of all.
     fn can_be_had(&self, reduction: ReductionId, rank: Rank, segment: Option<SegmentIndex>) -> bool {
         match self.copying.contribution(rank, reduction) {
             Some(Data::Inline(_)) => return true,
@@ -168,10 +175,10 @@ impl World {
         let Some(spec) = self.spec_of(reduction) else { return false };
         let keeps = |process: &Process, id: SegmentId| {
             let keeper = process.id.rank;
-            process.worker.is_some()
-                && self.copying.is_acknowledged(keeper, rank, id)
+            let lives = process.worker.is_some() && self.copying.failed(keeper).is_none();
+            self.copying.is_acknowledged(keeper, rank, id)
                 && process.replicas.has_whole(rank, id)
-                && self.copying.failed(keeper).is_none()
+                && (lives || self.has_left_copy(process, rank, id))
         };
         let has_copy = |index| {
             let id = SegmentId { reduction, index };
@@ -179,6 +186,13 @@ impl World {
         };
         let all = self.settings.segments(reduction, spec).map(|(index, _)| index);
         all.filter(|index| segment.is_none_or(|segment| segment == *index)).all(has_copy)
+    }
+
+    /// Whether `keeper` has died, and left its copy of `owner`'s segment to its agent.
+    fn has_left_copy(&self, keeper: &Process, owner: Rank, segment: SegmentId) -> bool {
+        let rank = keeper.id.rank;
+        let has_left = self.copying.failed(rank).is_some_and(Evidence::leaves_memory);
+        has_left && self.facts.is_held(self.settings.host(rank), rank) && keeper.has_left_copy(owner, segment)
     }
 
     /// Whether no other process holds `rank`'s contribution, as a copy or folded. Those that were declared
@@ -195,15 +209,23 @@ impl World {
         let holds = |process: &&Process, id: SegmentId| {
             let folded = process.partials.get(&id).is_some_and(|held| held.contains(&rank));
             let failed = self.copying.failed(process.id.rank);
-            let is_held = self.facts.is_held(self.settings.host(process.id.rank), process.id.rank);
+            let host = self.settings.host(process.id.rank);
+            let is_past = self.process(process.id.rank).id != process.id;
+            if is_past {
+                // Its agent holds what it has left. Its replicas are gone.
+                let folded = process.partials.get(&id).is_some_and(|held| held.contains(&rank));
+                return folded && !process.torn.contains(&id) && !self.facts.hosts_lost.contains_key(&host);
+            }
+            let is_held = self.facts.is_held(host, process.id.rank);
             let outlives = failed.is_some_and(Evidence::leaves_memory) && (share_memory || is_held);
-            let copied = process.replicas.has(rank, id) && failed.is_none();
+            let left = outlives && process.replicas.outlives(rank, id);
+            let copied = process.replicas.has(rank, id) && (failed.is_none() || left);
             let folded = folded && !process.torn.contains(&id) && (failed.is_none() || outlives);
             process.id.rank != rank && (copied || folded)
         };
         let is_held = |index| {
             let id = SegmentId { reduction, index };
-            self.processes.iter().any(|process| holds(&process, id))
+            self.all().any(|process| holds(&process, id))
         };
         !self.settings.segments(reduction, spec).all(|(index, _)| is_held(index))
     }

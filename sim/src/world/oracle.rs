@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use everfold_master as master;
 use everfold_protocol::{
-    Path, Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal, spec::Protection,
+    Path, ProcessId, Rank, ReductionId, SegmentId, SegmentIndex, message::News, report::Refusal,
+    spec::Protection,
 };
 use everfold_worker::machine::End;
 
@@ -27,31 +28,34 @@ impl World {
             self.waits_for_partials += u64::from(!lends_body);
             return;
         }
-        let process = self.process(rank);
-        let share = &process.shares[&reduction];
-        // Where its partials grew.
-        let reduction_id = if share.tried { reduction.in_teams() } else { reduction };
-        let value = match end {
-            End::Received(_) if share.collected.is_empty() || share.how.beside => {
-                let segments = self.settings.segments(reduction_id, &share.spec);
-                Some(
-                    segments
-                        .map(|(index, _)| process.partial(SegmentId { reduction: reduction_id, index }))
-                        .collect(),
-                )
-            }
-            End::Received(_) => Some(share.collected.clone()),
-            _ => None,
-        };
+        let value = self.value(rank, reduction, &end);
         let at = self.agenda.now();
         if self.teller.is_heard() {
             self.teller.resolved(at, rank, reduction, &end);
         }
         let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
         let told = share.told.unwrap_or(at);
-        let before = share.ended.replace(Ended { end, value, at, told });
+        let ended = Ended { end, value, at, told };
+        let before = share.ended.replace(ended.clone());
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;
+        self.keep_end(rank, reduction, &ended);
+    }
+
+    /// What a call brings that ends so.
+    pub(super) fn value(&self, rank: Rank, reduction: ReductionId, end: &End) -> Option<Vec<Vec<Rank>>> {
+        let process = self.process(rank);
+        let share = &process.shares[&reduction];
+        // Where its partials grew.
+        let id = if share.tried { reduction.in_teams() } else { reduction };
+        match end {
+            End::Received(_) if share.collected.is_empty() || share.how.beside => {
+                let segments = self.settings.segments(id, &share.spec);
+                Some(segments.map(|(index, _)| process.partial(SegmentId { reduction: id, index })).collect())
+            }
+            End::Received(_) => Some(share.collected.clone()),
+            _ => None,
+        }
     }
 
     /// A contribution that is called lost, or not to have come, is nowhere where the master could have had it
@@ -86,6 +90,10 @@ impl World {
             process.id
         );
         let Some(inline) = self.facts.heard(rank, reduction) else { return };
+        if !inline && self.settings.returns.is_some() && !self.is_left_by_an_earlier_one(rank, reduction) {
+            // It was lost, and was to come again.
+            return;
+        }
         let candidates = spec.delivery.candidates();
         let receives = |rank: &Rank| !self.is_gone(*rank) && self.facts.heard(*rank, reduction).is_some();
         let somebody_receives = candidates.is_empty() || candidates.iter().any(receives);
@@ -98,6 +106,14 @@ impl World {
             waited || !somebody_receives || !somebody_is_left,
             "rank {rank} failed after it had contributed"
         );
+    }
+
+    /// Whether a contribution can be read in what an earlier process of `rank` has left.
+    fn is_left_by_an_earlier_one(&self, rank: Rank, reduction: ReductionId) -> bool {
+        let is_held = !self.facts.hosts_lost.contains_key(&self.settings.host(rank));
+        let overwritten = self.facts.overwrites.contains(&(rank, reduction));
+        let mut of_rank = self.all().filter(|process| process.id.rank == rank);
+        is_held && !overwritten && of_rank.any(|process| process.remains(reduction, Shown::Original))
     }
 
     /// Whether the master has declared `rank` failed, or has let it go.
@@ -126,7 +142,24 @@ impl World {
         let process = self.process(rank);
         // The master cannot tell how far it came, and lets go of its contribution when it says so.
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
-        !overwritten && self.has_remains(rank, reduction) && process.remains(reduction, Shown::Original)
+        let is_first = !self.has_called_before(process.id, reduction);
+        let remains = process.remains(reduction, Shown::Original);
+        is_first && !overwritten && self.has_remains(rank, reduction) && remains
+    }
+
+    /// Whether an earlier process of its rank has called this, too. What the later one brings along stands in
+    /// for the contribution of the earlier as long as it lives.
+    fn has_called_before(&self, process: ProcessId, reduction: ReductionId) -> bool {
+        let is_earlier =
+            |other: &ProcessId| other.rank == process.rank && other.incarnation < process.incarnation;
+        self.all().any(|other| is_earlier(&other.id) && other.shares.contains_key(&reduction))
+    }
+
+    /// How many processes of `rank` have called this.
+    pub(crate) fn processes_that_called(&self, rank: Rank, reduction: ReductionId) -> usize {
+        self.all()
+            .filter(|process| process.id.rank == rank && process.shares.contains_key(&reduction))
+            .count()
     }
 
     /// Whether a partial is what the master was told last, and can be read in what its process has left.
@@ -147,7 +180,10 @@ impl World {
             if !self.is_fenced(lost) {
                 let overwritten = process.shares.get(&reduction).is_some_and(Share::is_overwritten);
                 assert!(
-                    process.worker.is_none() || overwritten || process.garbled > 0,
+                    process.worker.is_none()
+                        || overwritten
+                        || process.garbled > 0
+                        || (handed_out && self.facts.has_come_back(lost)),
                     "rank {lost} lives and has its own contribution"
                 );
             }
@@ -163,11 +199,17 @@ impl World {
         // Partials are of no use that hold what the result is to miss.
         let misses = share.is_some_and(|share| share.spec.allow_missing);
         let survives = |rank: &Rank| survivors.iter().any(|process| process.id.rank == *rank);
-        let is_of_use =
-            |held: &&Vec<Rank>| !misses || held.iter().all(|rank| ranks.contains(*rank) || survives(rank));
+        // Those are of no use either that hold what was to come again.
+        let counts = |rank: &Rank| (survives(rank) || !misses) && !self.facts.has_come_back(*rank);
+        let is_of_use = |held: &&Vec<Rank>| held.iter().all(|rank| ranks.contains(*rank) || counts(rank));
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction, index };
-            let counts = |process: &&&Process| !process.given_up.contains(&segment);
+            // What is being folded comes to nothing if a contribution in it is to come again.
+            let is_told = |process: &Process| {
+                let told = self.facts.told(process.id.rank, segment);
+                self.settings.returns.is_none() || told.is_some()
+            };
+            let counts = |process: &&&Process| !process.given_up.contains(&segment) && is_told(process);
             let survivors = || survivors.iter().filter(counts);
             let left = self.processes.iter().filter(|process| self.is_left(process, segment));
             let whole = survivors().copied().chain(left).filter(|process| process.is_whole(segment));
@@ -189,7 +231,9 @@ impl World {
             let master::Notice::News(News::Slow { name, .. }) = notice else { return false };
             ReductionId::new(name, reduction.sequence) == reduction
         };
-        let lost = lost || (misses && handed_out) || self.notices.iter().any(is_slow);
+        // What bodies held is overwritten once a result is copied, also where a contribution was to come again.
+        let may_differ = misses || self.settings.returns.is_some();
+        let lost = lost || (may_differ && handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "somebody holds what is called lost: {ranks}");
     }
 }

@@ -13,11 +13,13 @@ use crate::{
 impl World {
     /// Lets a rank call a reduction `after` now.
     pub fn call(&mut self, after: Duration, call: Call) {
+        self.plan_call(self.now() + after, &call);
         self.schedule(self.now() + after, Happening::Call(Box::new(call)));
     }
 
     /// Lets a rank close its session `after` now.
     pub fn close(&mut self, after: Duration, rank: Rank) {
+        self.plan_close(self.now() + after, rank);
         self.schedule(self.now() + after, Happening::Close(rank));
     }
 

@@ -25,7 +25,7 @@ impl World {
         reduction: ReductionId,
     ) -> Reach {
         let Data::Window(window) = data else { return Reach::Now };
-        let process = self.process(owner.rank);
+        let process = self.of(owner);
         let is_copy = shows_copy(window);
         let is_closed = [reduction, reduction.called()].iter().any(|id| process.released.contains(id))
             || (!is_copy && process.windows.find(window.window, window.generation).is_none());
@@ -37,17 +37,18 @@ impl World {
 
     /// Whether `reader` gets at the memory of `owner` in which a window is, or was.
     fn reaches_memory(&self, reader: Rank, owner: ProcessId, window: &WindowRef) -> Reach {
-        let (process, host) = (self.process(owner.rank), self.settings.host(owner.rank));
-        let (is_copy, knows) = (shows_copy(window), self.process(reader));
-        let shares = self.settings.host(reader) == host && !is_copy;
+        let (process, host) = (self.of(owner), self.settings.host(owner.rank));
+        let knows = self.process(reader);
+        // A replica on disk is its keeper's alone.
+        let shares = self.settings.host(reader) == host && (is_in_region(window) || !shows_copy(window));
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()
             || process.lives_on
-            || (is_in_region(window) && !knows.forgotten.contains(&owner.rank));
+            || (is_in_region(window) && !knows.forgotten.contains(&owner));
         // Whoever knows that it has died, and has left its memory, reads that from its agent.
-        let departed = knows.departed.get(&owner.rank);
+        let departed = knows.departed.get(&owner);
         let is_left = departed.is_some_and(|evidence| evidence.leaves_memory());
-        let of_agent = self.settings.agents && is_left && is_in_region(window) && !is_copy;
+        let of_agent = self.settings.agents && is_left && is_in_region(window);
         match () {
             () if shares && is_there => Reach::Now,
             () if departed.is_some() && !of_agent => Reach::Never,
@@ -89,7 +90,7 @@ impl World {
     pub(super) fn is_garbled(&mut self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
         let Data::Window(window) = data else { return false };
         let is_far = self.settings.host(reader) != self.settings.host(owner.rank);
-        let owner = self.process_mut(owner.rank);
+        let owner = self.of_mut(owner);
         let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
         owner.garbled -= u32::from(is_damaged);
         self.failed_reads.1 += u64::from(is_damaged);
@@ -110,7 +111,7 @@ impl World {
         }
         let is_damaged = |source: &&Source| {
             let owner = source.path.first().unwrap_or(NONSENSE);
-            is_copy(source) && self.process(source.process.rank).replicas.is_damaged(owner, task.segment)
+            is_copy(source) && self.of(source.process).replicas.is_damaged(owner, task.segment)
         };
         if let Some(culprit) = task.sources.iter().find(is_damaged).map(|source| source.process) {
             self.copying.meet("copies that were found to be damaged");

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_master::{Master, Notice, reduction::Reduction};
-use everfold_protocol::{Path, Rank, ReductionId, Timestamp};
+use everfold_protocol::{Path, Rank, ReductionId, Timestamp, message::News};
 
-use super::World;
+use super::{World, returning::STARTS};
 use crate::{
     board::Shared,
     copies::{Counted, Lost, Ordered, Protected},
@@ -48,6 +48,17 @@ impl World {
         &self.notices
     }
 
+    /// How often a process was to be started in place of one that had ended.
+    pub(crate) fn starts(&self) -> u64 {
+        self.seen.get(STARTS).copied().unwrap_or_default()
+    }
+
+    /// Ranks that the master does not expect back any more.
+    pub(crate) fn given_up(&self) -> usize {
+        let is_given_up = |notice: &&Notice| matches!(notice, Notice::News(News::NotReturned { .. }));
+        self.notices.iter().filter(is_given_up).count()
+    }
+
     /// Whether the master has nothing more to do.
     pub fn is_done(&self) -> bool {
         self.driver.is_done()
@@ -65,7 +76,10 @@ impl World {
 
     /// Calls that have ended, or whose process died before.
     pub fn calls_ended(&self) -> u64 {
-        self.calls_ended
+        match self.settings.returns {
+            Some(_) => self.calls_over(),
+            None => self.calls_ended,
+        }
     }
 
     /// Ranks for which the job has begun.
@@ -136,7 +150,11 @@ impl World {
 
     /// How `rank`'s call ended, if it has.
     pub fn ended(&self, rank: Rank, name: &str, sequence: u64) -> Option<&Ended> {
-        self.process(rank).shares.get(&ReductionId::new(name, sequence))?.ended.as_ref()
+        let id = ReductionId::new(name, sequence);
+        match self.settings.returns {
+            Some(_) => self.ended_before(rank, id),
+            None => self.process(rank).shares.get(&id)?.ended.as_ref(),
+        }
     }
 
     /// Reductions that `rank` called and whose windows it still serves.

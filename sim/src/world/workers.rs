@@ -28,9 +28,18 @@ impl World {
         let reduction = ReductionId::new(&name, sequence);
         self.agenda.be_patient(spec.deadline.map_or(Duration::ZERO, |deadline| deadline * 2));
         let is_crowded = self.settings.crowded.contains(&rank);
+        let returns = self.settings.returns.is_some();
         let process = self.process_mut(rank);
         if process.worker.is_none() {
             self.calls_ended += 1;
+            return;
+        }
+        // What it misses, it makes up for; what it has made up for, it does not do again.
+        let is_made_up = returns && process.shares.contains_key(&reduction);
+        if !process.plays || is_made_up {
+            return;
+        }
+        if self.answer_from_log(rank, reduction) {
             return;
         }
         // A rank that has a result makes room.
@@ -66,6 +75,9 @@ impl World {
 
     /// Lets a worker do what it has decided.
     pub(super) fn run_worker(&mut self, rank: Rank) {
+        if !self.process(rank).joins {
+            return;
+        }
         while let Some(action) = self.process_mut(rank).worker.as_mut().and_then(|w| w.poll_action()) {
             self.act(rank, action);
         }
@@ -128,31 +140,37 @@ impl World {
             Action::Closed => {
                 let gone = worker.machine().gone().unwrap_or(Gone::Left);
                 self.closed.push(rank);
+                self.serve_nobody(rank);
                 self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);
                 self.show_hang_up(id);
                 match gone {
                     // It has nothing more to do.
                     Gone::Left => self.show_end(id, Ending::Code(0)),
-                    Gone::MasterLost | Gone::Fenced => self.hang_up(id),
+                    Gone::MasterLost | Gone::Fenced => {
+                        self.hang_up(id);
+                        self.exit_later(id);
+                    }
                 }
             }
             Action::Meet { peers, .. } => {
                 self.peers = peers;
                 self.met.push(rank);
+                self.meet(id);
             }
             Action::Incomplete { missing } => drop(self.incomplete.insert(rank, missing)),
             Action::Departed { process: failed, evidence } => {
-                process.departed.insert(failed.rank, evidence);
+                process.departed.insert(failed, evidence);
                 if let Some(deputy) = &mut process.deputy {
                     deputy.machine.depart(now, failed, evidence);
                 }
                 self.depart(rank, failed);
             }
             Action::Release(reduction) => process.release(reduction),
-            Action::Forget(dead) => drop(process.forgotten.insert(dead.rank)),
+            Action::Forget(dead) => drop(process.forgotten.insert(dead)),
             Action::AgentLost(agent) => drop(process.hosts_lost.insert(agent.0)),
-            Action::News(_) | Action::Unwelcome(_) => {}
+            Action::Note { reduction, end } => self.begin_note(id, reduction, end),
+            Action::News(_) | Action::Unwelcome(_) | Action::Returned(_) => {}
         }
     }
 }

@@ -65,6 +65,16 @@ pub enum VaultError {
         /// The limit.
         log_bytes_max: u64,
     },
+    /// An outcome could not be written, and [`Vault::forbid`](super::Vault::forbid) was told so. Who goes on from
+    /// here would do twice what it was. Trying again does not help.
+    #[error(
+        "the result log of {generation} lacks an outcome, for which there was no room or no memory; a checkpoint in time \
+         would have emptied the log"
+    )]
+    Lacking {
+        /// The generation in force.
+        generation: Generation,
+    },
     /// What was to be read belongs to a generation that a later checkpoint has replaced.
     #[error("{generation} was replaced by {in_force}")]
     Gone {

@@ -15,6 +15,8 @@ pub(super) const MARK_BYTES: usize = 88;
 pub(super) const SEAL_AT: u64 = MARK_BYTES as u64 - 1;
 /// The seal of what is complete, a mark or a record. No flipped bit makes [`UNSEALED`] of it.
 pub(super) const SEAL: u8 = 0xa5;
+/// The seal of a mark whose log lacks an outcome. No flipped bit makes it of another one.
+pub(super) const LACKING: u8 = 0x5a;
 /// The seal of what is not complete.
 pub(super) const UNSEALED: u8 = 0;
 /// Bytes of an entry in the table of parts.
@@ -37,6 +39,8 @@ pub(super) struct Mark {
     pub parts_bytes: u64,
     pub header_checksum: u64,
     pub table_checksum: u64,
+    /// Whether an outcome that belongs in the log behind it is not there.
+    pub lacks_outcomes: bool,
 }
 
 /// Why bytes are no mark of this version.
@@ -61,7 +65,7 @@ impl Mark {
         put(48, &self.parts_bytes.to_le_bytes());
         put(56, &self.header_checksum.to_le_bytes());
         put(64, &self.table_checksum.to_le_bytes());
-        put(MARK_BYTES - 1, &[SEAL]);
+        put(MARK_BYTES - 1, &[if self.lacks_outcomes { LACKING } else { SEAL }]);
         let checksum = xxh3_64(&bytes[..CHECKED_MARK_BYTES]);
         bytes[CHECKED_MARK_BYTES..][..8].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -81,7 +85,8 @@ impl Mark {
             return Err(MarkError::Version(version));
         }
         let checksum = xxh3_64(&bytes[..CHECKED_MARK_BYTES]);
-        if bytes[MARK_BYTES - 1] != SEAL || number(bytes, CHECKED_MARK_BYTES) != checksum {
+        let seal = bytes[MARK_BYTES - 1];
+        if ![SEAL, LACKING].contains(&seal) || number(bytes, CHECKED_MARK_BYTES) != checksum {
             return Err(MarkError::Damaged);
         }
         let rank = Rank(number(bytes, 16) as u32);
@@ -93,6 +98,7 @@ impl Mark {
             parts_bytes: number(bytes, 48),
             header_checksum: number(bytes, 56),
             table_checksum: number(bytes, 64),
+            lacks_outcomes: seal == LACKING,
         }))
     }
 
@@ -192,6 +198,7 @@ mod tests {
         parts_bytes: 1_000,
         header_checksum: 5,
         table_checksum: 6,
+        lacks_outcomes: false,
     };
     const HEAD: Head = Head { key_bytes: 1, value_bytes: 2, key_checksum: 3 };
 
@@ -199,6 +206,8 @@ mod tests {
     fn a_mark_comes_back() {
         assert_eq!(Mark::decode(&MARK.encode()), Ok(Some(MARK)));
         assert_eq!(MARK.state_end(), Some(88 + 11 + 1_000 + 3 * 16));
+        let lacking = Mark { lacks_outcomes: true, ..MARK };
+        assert_eq!(Mark::decode(&lacking.encode()), Ok(Some(lacking)));
     }
 
     #[test]
@@ -212,10 +221,12 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_of_a_mark_is_told() {
-        for bit in 0..MARK_BYTES * 8 {
-            let mut bytes = MARK.encode();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Mark::decode(&bytes).is_err(), "bit {bit}");
+        for mark in [MARK, Mark { lacks_outcomes: true, ..MARK }] {
+            for bit in 0..MARK_BYTES * 8 {
+                let mut bytes = mark.encode();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(Mark::decode(&bytes).is_err(), "bit {bit} of {mark:?}");
+            }
         }
     }
 

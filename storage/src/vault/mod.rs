@@ -49,7 +49,7 @@
 //! | 64 | 8 | checksum of the table of parts |
 //! | 72 | 7 | zero |
 //! | 79 | 8 | checksum of bytes 0..79, the *seed* of the records |
-//! | 87 | 1 | the seal: 0xa5, or 0 as long as the generation is not complete |
+//! | 87 | 1 | the seal: 0xa5; 0x5a if the log lacks an outcome; 0 as long as the generation is not complete |
 //! | 88 | *h* | the header |
 //! | 88 + *h* | *b* | the parts |
 //! | 88 + *h* + *b* | 16 *n* | the table of parts: for each its length in bytes, 8, and its checksum, 8 |
@@ -133,7 +133,11 @@ pub use self::{
     state::{Checkpoint, Part},
     writer::CheckpointWriter,
 };
-use self::{file::HalfFile, log::Log};
+use self::{
+    file::HalfFile,
+    layout::{LACKING, SEAL_AT},
+    log::Log,
+};
 
 /// The last checkpoint of a rank, and the outcomes that it has seen since. Dropping it closes the files.
 #[derive(Debug)]
@@ -216,6 +220,19 @@ impl Vault {
         }
         self.settle()?;
         self.log.append(&mut self.halves[self.in_force as usize], key, value)
+    }
+
+    /// Lets nobody go on from the generation in force: an outcome that belongs in its log is not there.
+    /// [`Vault::open`] says so until the next checkpoint is in force.
+    ///
+    /// It writes over one byte, which takes no memory.
+    ///
+    /// # Errors
+    /// [`VaultError::Io`].
+    pub fn forbid(&mut self) -> Result<(), VaultError> {
+        let file = &mut self.halves[self.in_force as usize];
+        file.write(SEAL_AT, &[LACKING])?;
+        if self.options.is_on_disk { file.sync() } else { Ok(()) }
     }
 
     /// Waits until the disk holds all outcomes that were appended. Files in memory have nothing to wait for.

@@ -21,12 +21,13 @@ impl Vault {
     ///
     /// # Errors
     /// [`VaultError::Absent`], [`VaultError::NotAVault`], [`VaultError::Version`], [`VaultError::Owner`],
-    /// [`VaultError::Mixed`] and [`VaultError::Io`]; [`VaultError::Damaged`] if damage shows. An older
+    /// [`VaultError::Mixed`], [`VaultError::Lacking`] and [`VaultError::Io`]; [`VaultError::Damaged`] if damage shows. An older
     /// generation is never taken for that: ask [`Vault::salvage`] for it. Nothing in the files is changed.
     pub fn open(files: [File; 2], owner: Owner, options: Options) -> Result<(Self, Remembered), VaultError> {
         let halves = halves(files)?;
         let marks = [read_mark(&halves[0], owner)?, read_mark(&halves[1], owner)?];
         let (half, mark) = *newest_first(marks)?.first().ok_or(VaultError::Absent)?;
+        check_log(&mark)?;
         let file = &halves[half as usize];
         let (checkpoint, mut log) = read_state(file, &mark)?;
         let (outcomes, is_whole) = log.read(file);
@@ -138,11 +139,19 @@ fn newest_whole(
     }
     for (half, mark) in newest_first(marks)? {
         match verify_state(&halves[half as usize], &mark) {
-            Ok((checkpoint, log)) => return Ok((half, checkpoint, log)),
+            Ok((checkpoint, log)) => {
+                check_log(&mark)?;
+                return Ok((half, checkpoint, log));
+            }
             error => lost.extend(damage_of(error.map(drop))?),
         }
     }
     Err(lost.first().map_or(VaultError::Absent, |damage| VaultError::Damaged(*damage)))
+}
+
+/// Refuses a generation whose log lacks an outcome.
+fn check_log(mark: &Mark) -> Result<(), VaultError> {
+    if mark.lacks_outcomes { Err(VaultError::Lacking { generation: mark.generation }) } else { Ok(()) }
 }
 
 /// Compares all bytes of a state with their checksums.

@@ -165,6 +165,7 @@ mod tests {
             parts_bytes: 0,
             header_checksum: xxh3_64(b""),
             table_checksum: xxh3_64(b""),
+            lacks_outcomes: false,
         };
         read(mark).unwrap();
         for bytes in [1 << 10, 1 << 40, 1 << 60, u64::MAX] {
@@ -189,6 +190,7 @@ mod tests {
             parts_bytes: 8,
             header_checksum: xxh3_64(b""),
             table_checksum: xxh3_64(&[0; ENTRY_BYTES]),
+            lacks_outcomes: false,
         };
         let Err(VaultError::Damaged(damage)) = read(mark) else { panic!("its part has no bytes") };
         assert_eq!(damage.piece, Piece::Table);

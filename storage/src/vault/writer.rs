@@ -60,6 +60,7 @@ impl<'a> CheckpointWriter<'a> {
             parts_bytes: 0,
             header_checksum: xxh3_64(header),
             table_checksum: 0,
+            lacks_outcomes: false,
         };
         Ok(Self { vault, half, mark, outlet, table: Vec::new(), stage: Stage::Open })
     }

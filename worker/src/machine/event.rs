@@ -57,6 +57,11 @@ pub enum Event {
     },
     /// A copy of an original is there, or cannot be made.
     Kept(Kept),
+    /// How this reduction has ended is in the result log.
+    Noted(ReductionId),
+    /// How this reduction has ended is in the result log since an earlier process of this rank was here: it
+    /// may have died before it could say so. To be told of all that is in the log, before the first call.
+    Recalled(ReductionId),
     /// The application calls no more reductions.
     Close,
     /// The connection to the master broke.
@@ -172,6 +177,14 @@ pub enum Action {
         /// How.
         end: End,
     },
+    /// Note in the result log how this call has ended; answer with [`Event::Noted`]. Only then does its future
+    /// end.
+    Note {
+        /// Which call.
+        reduction: ReductionId,
+        /// How.
+        end: End,
+    },
     /// Nobody reads this reduction's windows any more.
     Release(ReductionId),
     /// Make these copies; answer with [`Event::Kept`].
@@ -183,6 +196,8 @@ pub enum Action {
         /// What spoke for it.
         evidence: Evidence,
     },
+    /// A rank whose process was declared failed has come back as this one.
+    Returned(Peer),
     /// Unmap the memory of this process, which was declared failed: nobody needs it any more.
     Forget(ProcessId),
     /// Read nothing more of what the processes of this agent's host have left: it is gone.
@@ -230,5 +245,12 @@ impl From<Gone> for End {
             Gone::MasterLost => Self::MasterLost,
             Gone::Fenced => Self::Fenced,
         }
+    }
+}
+
+impl End {
+    /// Whether it is noted where ranks come back: a later process of this rank would hear the same.
+    pub(super) fn is_noted(&self) -> bool {
+        matches!(self, Self::Finished(_) | Self::Received(_) | Self::Refused(_))
     }
 }

@@ -67,6 +67,13 @@ impl Local {
     }
 }
 
+/// How a call has ended, and what the master is to hear of it once that is noted.
+#[derive(Debug)]
+struct Noting {
+    end: End,
+    said: Option<ToMaster>,
+}
+
 #[derive(Debug)]
 enum State {
     /// The future is open.
@@ -75,6 +82,9 @@ enum State {
     Folding { report: Box<Report> },
     /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
     Collecting { report: Box<Report>, announce: bool },
+    /// How it has ended is being noted; then the future ends, and this is said. Nothing is said if the master
+    /// waits for it no longer.
+    Noting(Box<Noting>),
     /// The result is here, and stays until nobody copies it any more.
     Lending { report: Box<Report> },
     /// The future has ended; peers may still read this rank's windows.
@@ -90,8 +100,10 @@ pub struct Worker {
     reductions: BTreeMap<ReductionId, Local>,
     /// All processes of the job, by rank, if they are on several hosts.
     peers: Option<Arc<[Peer]>>,
-    /// Who of them was declared failed.
+    /// Who of them was declared failed, and has not come back.
     failed: Path,
+    /// Which processes were.
+    dead: BTreeSet<ProcessId>,
     /// Attempts in teams that were dissolved before this rank has called them.
     dissolved: VecDeque<ReductionId>,
     /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears
@@ -125,6 +137,7 @@ impl Worker {
             limits: Limits::default(),
             peers: None,
             failed: Path::empty(),
+            dead: BTreeSet::new(),
             dissolved: VecDeque::new(),
             reductions: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -178,6 +191,8 @@ impl Worker {
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
+            Event::Noted(reduction) => self.noted(reduction),
+            Event::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
             Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
             Event::Close => {}
             Event::MasterLost => self.end_all(Gone::MasterLost),
@@ -322,14 +337,16 @@ impl Worker {
             }
             ToWorker::Departed { process, evidence } => {
                 let rank = process.rank;
-                if self.failed.insert(rank).is_err() {
+                if !self.dead.insert(process) {
                     // It was said before.
                     return;
                 }
+                self.failed.insert(rank).ok();
                 self.go_back_without(rank);
                 let news = News::Failed { rank, evidence };
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
+            ToWorker::Returned { peer } => self.take_back(peer),
             ToWorker::AgentLost { agent } => self.actions.push_back(Action::AgentLost(agent)),
             ToWorker::Farewell => {
                 self.phase = Phase::Closed(Gone::Left);
@@ -444,7 +461,7 @@ impl Worker {
         // Where one rank receives, the others wait until it has the result.
         let announce = match local.spec.delivery {
             Delivery::FirstOf(_) => true,
-            _ => in_windows && local.spec.group.len() > 1,
+            _ => self.limits.ranks_return || (in_windows && local.spec.group.len() > 1),
         };
         // Of what came in messages nothing is read here, and nobody would release it.
         local.lends = announce && (local.lends || lend);
@@ -463,14 +480,22 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
+        if matches!(local.state, State::Noting(_)) {
+            // It was refused meanwhile.
+            return;
+        }
         let State::Collecting { report, announce } = core::mem::replace(&mut local.state, State::Serving)
         else {
             unreachable!("only a reduction that is being collected is collected");
         };
         let end = match result {
             Ok(Collected::Whole(body)) if local.lends => {
+                let collected = ToMaster::Collected { reduction, body };
+                if self.limits.ranks_return {
+                    return self.note(reduction, End::Received(*report), Some(collected));
+                }
                 local.state = State::Lending { report };
-                return self.send(ToMaster::Collected { reduction, body });
+                return self.send(collected);
             }
             Ok(Collected::Whole(_)) => End::Received(*report),
             Ok(Collected::Part { error, .. }) if announce && local.has_no_room(&error, self.process) => {
@@ -486,9 +511,13 @@ impl Worker {
             }
             Ok(Collected::Part { error, .. }) | Err(error) => End::ResultLost(error),
         };
+        let collected = ToMaster::Collected { reduction, body: None };
+        if self.limits.ranks_return && announce {
+            return self.note(reduction, end, Some(collected));
+        }
         self.actions.push_back(Action::Resolve { reduction, end });
         if announce {
-            self.send(ToMaster::Collected { reduction, body: None });
+            self.send(collected);
         } else {
             self.release(reduction);
         }
@@ -500,6 +529,16 @@ impl Worker {
     fn end(&mut self, reduction: ReductionId, end: End) {
         let Some(local) = self.reductions.get_mut(&reduction) else { return };
         let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);
+        if self.limits.ranks_return && end.is_noted() {
+            if let State::Noting(noting) = &mut local.state {
+                // What is noted counts.
+                noting.said = None;
+                return;
+            }
+            if !matches!(local.state, State::Serving | State::Lending { .. }) {
+                return self.note(reduction, end, Some(ToMaster::Noted { reduction }));
+            }
+        }
         let end = match &mut local.state {
             State::Serving => None,
             State::Lending { report } if !is_cut_off => Some(End::Received(*core::mem::take(report))),
@@ -507,6 +546,46 @@ impl Worker {
         };
         self.actions.extend(end.map(|end| Action::Resolve { reduction, end }));
         self.release(reduction);
+    }
+
+    /// Has it noted how a call has ended before the application hears that.
+    fn note(&mut self, reduction: ReductionId, end: End, said: Option<ToMaster>) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        local.state = State::Noting(Box::new(Noting { end: end.clone(), said }));
+        self.actions.push_back(Action::Note { reduction, end });
+    }
+
+    /// Takes in that it is noted how a call has ended.
+    fn noted(&mut self, reduction: ReductionId) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        let State::Noting(noting) = core::mem::replace(&mut local.state, State::Serving) else {
+            unreachable!("only what ends is noted");
+        };
+        let Noting { end, said } = *noting;
+        let is_served = matches!(said, Some(ToMaster::Collected { .. }));
+        match end {
+            End::Received(report) if is_served && local.lends => {
+                local.state = State::Lending { report: Box::new(report) };
+            }
+            end => self.actions.push_back(Action::Resolve { reduction, end }),
+        }
+        said.into_iter().for_each(|message| self.send(message));
+        if !is_served {
+            self.release(reduction);
+        }
+    }
+
+    /// Takes in that a rank has come back.
+    fn take_back(&mut self, peer: Peer) {
+        let process = peer.process;
+        self.failed.remove(process.rank);
+        if let Some(peers) = &mut self.peers {
+            let mut all = peers.to_vec();
+            all[process.rank.index()] = peer.clone();
+            *peers = all.into();
+        }
+        let news = News::Returned { rank: process.rank, incarnation: process.incarnation };
+        self.actions.extend([Action::Returned(peer), Action::News(news)]);
     }
 
     fn release(&mut self, reduction: ReductionId) {

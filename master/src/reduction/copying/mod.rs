@@ -140,11 +140,12 @@ impl Reduction {
         self.spec.protection == Protection::CommitFirst
     }
 
-    /// Takes in that `dead` keeps no copies any more, nor what it has folded, unless that can still be read.
+    /// Takes in that `dead` makes no copies any more. What it has kept, or folded, stays where that can still be
+    /// read.
     pub(crate) fn lose_keeper(&mut self, dead: ProcessId, members: &Membership) {
         self.copying.keepers.lose(dead);
         for segment in &mut self.segments {
-            segment.keep_replicas(|copy| copy.process != dead);
+            segment.keep_replicas(|copy| copy.process != dead || members.readable(copy, self.share_memory));
             let is_gone = |held: &Arc<Ready>| !members.readable(held, self.share_memory);
             if segment.held.get(&dead.rank).is_some_and(is_gone) {
                 segment.held.remove(&dead.rank);

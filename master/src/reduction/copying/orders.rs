@@ -85,6 +85,9 @@ impl Reduction {
     ) {
         let Desk { now, policy, members, timers, outbox } = desk;
         let (how, can_copy) = (self.keep_as(), self.can_copy(owner, members));
+        // Whoever has come back knows the reduction once it has called it, too.
+        let unheard: Path = self.unheard().iter().filter(|rank| members.takes_part(*rank)).collect();
+        let able = (!unheard.is_empty()).then(|| self.arrived.difference(&unheard));
         let Self { segments, originals, copying, group, arrived, .. } = self;
         let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
         let Some(original) = originals.get(&owner).filter(is_readable) else { return };
@@ -99,7 +102,7 @@ impl Reduction {
             return;
         }
         let patience = policy.copy_patience();
-        let candidates = Candidates { group, arrived, members };
+        let candidates = Candidates { group, arrived: able.as_ref().unwrap_or(arrived), members };
         let keeper = match copying.keepers.find(*now, owner, &candidates, &patience) {
             Found::Keeper(keeper) => keeper,
             found => return without.extend(self.without_keeper(id, owner, found, timers)),
@@ -122,7 +125,8 @@ impl Reduction {
     fn can_copy(&self, owner: Rank, members: &Membership) -> bool {
         let is_left =
             |original: &Arc<Ready>| !self.share_memory && members.readable(original, self.share_memory);
-        members.alive(owner).is_some() || self.originals.get(&owner).is_some_and(is_left)
+        let lives = |original: &Arc<Ready>| members.lives(original.process);
+        self.originals.get(&owner).is_some_and(|original| lives(original) || is_left(original))
     }
 
     /// Waits for a keeper of `owner`'s copy, or says why there is none.
@@ -161,6 +165,11 @@ impl Reduction {
         desk: &mut Desk,
     ) -> bool {
         let (now, owner, patience) = (desk.now, kept.owner.rank, desk.policy.copy_patience());
+        let is_another = |original: &Arc<Ready>| original.process != kept.owner;
+        if !self.arrived.contains(owner) || self.originals.get(&owner).is_some_and(is_another) {
+            // It was lost, and is to be contributed again, or was.
+            return false;
+        }
         let count = kept.segments.len() as u32;
         match &kept.result {
             Ok(data) => {

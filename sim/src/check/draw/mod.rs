@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `returns` | schedules whose ranks come back after they have died |
 //! | `sizes` | schedules whose sizes are unusual |
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
+mod returns;
 mod sizes;
 
 use super::{
@@ -56,6 +58,7 @@ pub fn draw(seed: u64) -> Schedule {
         domains: 0,
         agents: false,
         agents_join_us: 0,
+        returns: None,
         board: false,
         boardless: Vec::new(),
         private: Vec::new(),
@@ -177,6 +180,16 @@ pub fn draw(seed: u64) -> Schedule {
     let mut apart = ChaCha8Rng::seed_from_u64(seed);
     apart.set_stream(11);
     label_hosts(&mut schedule, &mut apart, weather);
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(12);
+    if schedule.agents
+        && !schedule.board
+        && schedule.pacing.teams_from == 0
+        && (weather != Weather::Fair || apart.random_bool(0.2))
+        && apart.random_bool(0.15)
+    {
+        returns::bring_back(&mut schedule, &mut apart, weather);
+    }
     schedule
 }
 

@@ -1,0 +1,265 @@
+//! TFA (FL-4, algorithm 2 of the paper): purify, group, reason, and probe until faults are confirmed.
+
+mod evidence;
+mod reason;
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    string::String,
+    vec::Vec,
+};
+
+use everfold_protocol::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use self::{evidence::Evidence, reason::Candidate};
+use crate::{
+    place::{Host, Place},
+    probe::{Answer, Probe, Reading},
+    rules::{Name, Rule, RuleBase},
+    symptom::Symptom,
+};
+
+/// Names a probe until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Question(pub u64);
+
+/// What has become of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Finding {
+    /// Probes have confirmed it.
+    Confirmed,
+    /// Probes speak against it.
+    Rejected,
+    /// A fault that was confirmed explains it.
+    Superseded,
+}
+
+/// A candidate that was decided about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which fault, as rules call it.
+    pub fault: String,
+    /// Where it is.
+    pub place: Place,
+    /// How sure the rule was before it was probed.
+    pub confidence: f64,
+    /// What has become of it.
+    pub finding: Finding,
+    /// Whether it is the application's doing.
+    pub harmless: bool,
+}
+
+impl Verdict {
+    fn new(rule: &Rule, place: Place, finding: Finding) -> Self {
+        Self {
+            fault: rule.fault.clone(),
+            place,
+            confidence: rule.confidence,
+            finding,
+            harmless: rule.harmless,
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Ask, and call [`Tfa::handle_answer`].
+    Ask {
+        /// What to answer to.
+        question: Question,
+        /// What to ask.
+        probe: Probe,
+        /// About what.
+        place: Place,
+    },
+    /// Tell the root.
+    Report(Verdict),
+}
+
+/// The machine of a localisation node.
+#[derive(Debug, Default)]
+pub struct Tfa {
+    rules: RuleBase,
+    cases: BTreeMap<Host, Case>,
+    next: u64,
+    outbox: VecDeque<Action>,
+}
+
+/// What is going on about one host.
+#[derive(Debug, Default)]
+struct Case {
+    evidence: Evidence,
+    begins: Option<Timestamp>,
+    candidates: VecDeque<Candidate>,
+    asked: Option<Asked>,
+    /// What was confirmed, by rule, and since when nothing more was concluded that it explains.
+    known: Vec<(Candidate, Timestamp)>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    question: Question,
+    due: Timestamp,
+    step: usize,
+    answers: Vec<(Reading, f64)>,
+}
+
+impl Tfa {
+    /// A machine that uses these rules.
+    pub fn new(rules: RuleBase) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Swaps the rules (FL-6). What was being analysed is analysed again.
+    pub fn deploy(&mut self, now: Timestamp, rules: RuleBase) {
+        self.rules = rules;
+        for case in self.cases.values_mut() {
+            *case = Case {
+                evidence: core::mem::take(&mut case.evidence),
+                begins: Some(now + self.rules.trigger().settle()),
+                ..Case::default()
+            };
+        }
+    }
+
+    /// A symptom has arrived, or was observed here.
+    pub fn handle_symptom(&mut self, now: Timestamp, symptom: &Symptom) {
+        let Some(host) = symptom.suspect.host() else { return };
+        let trigger = self.rules.trigger();
+        let case = self.cases.entry(host).or_default();
+        case.evidence.add(now, symptom);
+        case.evidence.expire(now, trigger.window());
+        let is_enough =
+            case.evidence.len() >= trigger.symptoms as usize || trigger.at_once.contains(&symptom.kind);
+        if is_enough && case.begins.is_none() {
+            case.begins = Some(now + trigger.settle());
+        }
+    }
+
+    /// A probe was answered. What nobody has asked, or no longer waits for, is ignored.
+    pub fn handle_answer(&mut self, now: Timestamp, question: Question, answer: Answer) {
+        let asked = |case: &Case| case.asked.as_ref().is_some_and(|asked| asked.question == question);
+        let Some(host) = self.cases.iter().find(|(_, case)| asked(case)).map(|(&host, _)| host) else {
+            return;
+        };
+        self.weigh(now, host, answer);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let due = |case: &Case| case.asked.as_ref().is_some_and(|asked| asked.due <= now);
+        let silent: Vec<Host> =
+            self.cases.iter().filter(|(_, case)| due(case)).map(|(&host, _)| host).collect();
+        for host in silent {
+            self.weigh(now, host, Answer::nothing());
+        }
+        let begins = |case: &Case| case.asked.is_none() && case.begins.is_some_and(|begins| begins <= now);
+        let ready: Vec<Host> =
+            self.cases.iter().filter(|(_, case)| begins(case)).map(|(&host, _)| host).collect();
+        for host in ready {
+            self.analyse(now, host);
+        }
+    }
+
+    /// When to call [`Tfa::handle_timeout`] next.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        self.cases
+            .values()
+            .filter_map(|case| case.asked.as_ref().map(|asked| asked.due).or(case.begins))
+            .min()
+    }
+
+    /// What to do next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.outbox.pop_front()
+    }
+
+    fn analyse(&mut self, now: Timestamp, host: Host) {
+        let Some(case) = self.cases.get_mut(&host) else { return };
+        case.begins = None;
+        case.evidence.expire(now, self.rules.trigger().window());
+        let quiet = self.rules.trigger().quiet();
+        case.known.retain(|(_, since)| now.since(*since) < quiet);
+        let mut candidates = reason::candidates(&self.rules, host, &case.evidence);
+        for (known, since) in &mut case.known {
+            let before = candidates.len();
+            candidates.retain(|candidate| known != candidate && !covers(&self.rules, *known, *candidate));
+            if candidates.len() < before {
+                *since = now;
+            }
+        }
+        case.candidates = candidates.into();
+        self.ask_next(now, host);
+    }
+
+    /// Goes on with the next candidate.
+    fn ask_next(&mut self, now: Timestamp, host: Host) {
+        while let Some(candidate) = self.cases.get(&host).and_then(|case| case.candidates.front().copied()) {
+            if !self.rules.rules()[candidate.rule].probes.is_empty() {
+                return self.ask(now, host, 0, Vec::new());
+            }
+            self.decide(now, host, true);
+        }
+    }
+
+    fn ask(&mut self, now: Timestamp, host: Host, step: usize, answers: Vec<(Reading, f64)>) {
+        let Some(case) = self.cases.get_mut(&host) else { return };
+        let Some(candidate) = case.candidates.front() else { return };
+        let question = Question(self.next);
+        self.next += 1;
+        let probe = self.rules.rules()[candidate.rule].probes[step];
+        case.asked = Some(Asked { question, due: now + self.rules.trigger().probe(), step, answers });
+        self.outbox.push_back(Action::Ask { question, probe, place: candidate.place });
+    }
+
+    fn weigh(&mut self, now: Timestamp, host: Host, answer: Answer) {
+        let Some(case) = self.cases.get_mut(&host) else { return };
+        let (Some(mut asked), Some(candidate)) = (case.asked.take(), case.candidates.front().copied()) else {
+            return;
+        };
+        asked.answers.extend(answer.0);
+        let rule = &self.rules.rules()[candidate.rule];
+        let reading = |name: &Name| match name {
+            Name::Probe(reading) => {
+                asked.answers.iter().rev().find(|(of, _)| of == reading).map(|&(_, value)| value)
+            }
+            _ => None,
+        };
+        let is_confirmed = rule.confirm.as_ref().and_then(|confirm| confirm.holds(&reading)) == Some(true);
+        if !is_confirmed && asked.step + 1 < rule.probes.len() {
+            return self.ask(now, host, asked.step + 1, asked.answers);
+        }
+        self.decide(now, host, is_confirmed);
+        self.ask_next(now, host);
+    }
+
+    /// Decides about the first candidate, and drops those that it explains.
+    fn decide(&mut self, now: Timestamp, host: Host, is_confirmed: bool) {
+        let Some(case) = self.cases.get_mut(&host) else { return };
+        let Some(candidate) = case.candidates.pop_front() else { return };
+        let rules = self.rules.rules();
+        let mut report = |of: Candidate, finding| {
+            self.outbox.push_back(Action::Report(Verdict::new(&rules[of.rule], of.place, finding)));
+        };
+        if !is_confirmed {
+            return report(candidate, Finding::Rejected);
+        }
+        report(candidate, Finding::Confirmed);
+        case.known.push((candidate, now));
+        case.candidates.retain(|&other| {
+            let is_explained = covers(&self.rules, candidate, other);
+            if is_explained {
+                report(other, Finding::Superseded);
+            }
+            !is_explained
+        });
+    }
+}
+
+/// Whether a confirmed fault explains another one of the same group.
+fn covers(rules: &RuleBase, confirmed: Candidate, other: Candidate) -> bool {
+    let is_within = matches!(confirmed.place, Place::Host(_)) || confirmed.place == other.place;
+    is_within && rules.rules()[confirmed.rule].covers.contains(&rules.rules()[other.rule].fault)
+}

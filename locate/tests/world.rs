@@ -1,0 +1,72 @@
+//! Random worlds: hosts in a tree, faults, noise, and localisation nodes that die or are overloaded meanwhile.
+//!
+//! A world is decided by its seed. `LOCATE_SEEDS=100000` runs more of them.
+
+#![allow(clippy::unwrap_used)]
+
+mod world {
+    pub mod host;
+    pub mod injected;
+    pub mod run;
+}
+
+use world::{
+    injected::Injected,
+    run::{Settings, World},
+};
+
+fn seeds() -> u64 {
+    std::env::var("LOCATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2000)
+}
+
+#[test]
+fn every_confirmed_fault_was_injected_and_every_injected_fault_is_confirmed() {
+    for seed in 0..seeds() {
+        let mut world = World::random(seed);
+        world.run();
+        world.check().unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+#[test]
+fn a_substitute_finds_what_its_dead_or_overloaded_localisation_node_would_have_found() {
+    // Host 13 is a child of host 4, which is a child of host 1.
+    for overloaded in [false, true] {
+        let away = if overloaded { Injected::Overloaded(4) } else { Injected::Dead(4) };
+        let mut world = World::new(
+            1,
+            Settings { hosts: 40, faults: vec![(0, away), (2000, Injected::Dead(13))], noise: 0.0 },
+        );
+        world.run();
+        world.check().unwrap();
+    }
+}
+
+#[test]
+fn noise_alone_is_no_fault() {
+    for seed in 0..50 {
+        let mut world = World::new(seed, Settings { hosts: 40, faults: vec![], noise: 0.2 });
+        world.run();
+        assert_eq!(world.confirmed().count(), 0, "seed {seed}");
+    }
+}
+
+/// `cargo test --release -p everfold-locate --test world flat -- --nocapture` prints what docs/locating.md says.
+#[test]
+fn messages_per_host_and_second_stay_flat() {
+    let mut rates = Vec::new();
+    for hosts in [128, 1000, 10_000] {
+        let faults = (0..hosts / 64).map(|index| (500, Injected::Overloaded(index * 64 + 63))).collect();
+        let mut world = World::new(7, Settings { hosts, faults, noise: 0.05 });
+        world.run();
+        world.check().unwrap();
+        let (mean, worst) = world.messages_per_host_and_second();
+        println!(
+            "{hosts:6} hosts: {mean:.3} messages per host and second, {worst:.2} at the busiest but the root"
+        );
+        rates.push(mean);
+    }
+    let (least, most) =
+        (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
+    assert!(most < least * 1.5, "{rates:?}");
+}

@@ -1,0 +1,187 @@
+//! Ranks whose processes have died, and that come back.
+//!
+//! The agent of its host starts a process anew. As long as that is not here, reductions wait for what it has
+//! yet to contribute, and keep what it has yet to hear.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+use everfold_protocol::{
+    AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
+    message::{Contribution, Evidence, Finished, News, Peer, ToAgent, ToWorker},
+    report::Refusal,
+    spec::Delivery,
+};
+
+use super::Master;
+use crate::{
+    event::Notice,
+    liveness::Watched,
+    membership::Prospect,
+    outcomes::Outcome,
+    reduction::{Called, Reduction},
+    timers::Timer,
+};
+
+impl Master {
+    /// What becomes of a rank whose process has died in this way: it comes back if what it has left is held
+    /// where it is started again.
+    pub(super) fn prospect(&self, process: ProcessId, evidence: Evidence) -> Prospect {
+        let Self { desk, .. } = self;
+        let policy = &desk.policy;
+        let returns = policy.limits.ranks_return
+            && evidence.leaves_memory()
+            && desk.members.agents().holder(process).is_some()
+            && process.incarnation.0 < policy.returns_max;
+        if returns { Prospect::Returns } else { Prospect::Gone }
+    }
+
+    /// Has a process started in place of `dead`.
+    pub(super) fn call_back(&mut self, dead: ProcessId) {
+        if let Some(agent) = self.desk.members.agents().holder(dead) {
+            self.start_after(dead, agent);
+        }
+    }
+
+    /// Takes in that a process that was to come has ended before it was here. Another one is started, unless
+    /// there were too many.
+    pub(super) fn start_again(&mut self, missed: ProcessId, agent: AgentId) {
+        if missed.incarnation.0 >= self.desk.policy.returns_max {
+            return self.miss_return(missed);
+        }
+        self.desk.timers.call_off_all(Timer::Return(missed));
+        self.desk.members.miss(missed);
+        self.start_after(missed, agent);
+    }
+
+    fn start_after(&mut self, dead: ProcessId, agent: AgentId) {
+        let next = ProcessId { incarnation: Incarnation(dead.incarnation.0 + 1), ..dead };
+        self.desk.outbox.send_agent(agent, ToAgent::Start { process: next });
+        self.desk.timers.set(self.desk.now + self.desk.policy.return_time, Timer::Return(next));
+    }
+
+    /// Takes in that a process that was to come has not come in time, or was the last one.
+    pub(super) fn miss_return(&mut self, missed: ProcessId) {
+        let last = self.desk.members.away_since(missed.rank);
+        if last.is_none_or(|last| last.incarnation >= missed.incarnation) {
+            return;
+        }
+        self.desk.timers.call_off_all(Timer::Return(missed));
+        self.give_up(missed.rank);
+    }
+
+    /// Waits no longer for a rank to come back.
+    pub(super) fn give_up(&mut self, rank: Rank) {
+        if !self.desk.members.give_up(rank) {
+            return;
+        }
+        self.refusals.depart(rank);
+        self.outcomes.depart(rank);
+        self.desk.tell_all(News::NotReturned { rank });
+        let waiting: Vec<ReductionId> = self
+            .reductions
+            .iter_mut()
+            .filter_map(|(id, reduction)| reduction.expect_never(rank, &self.desk.members).then_some(*id))
+            .collect();
+        waiting.into_iter().for_each(|id| self.go_on_collecting(id));
+        self.go_on_without(rank);
+        self.end_what_cannot_complete();
+        self.end_if_empty();
+    }
+
+    /// Goes on with what `rank` could have taken part in yet, or ends it.
+    fn go_on_without(&mut self, rank: Rank) {
+        let is_hit = |reduction: &Reduction| reduction.spec().group.contains(rank);
+        let hit: Vec<ReductionId> = self
+            .reductions
+            .iter()
+            .filter(|(_, reduction)| is_hit(reduction) && !reduction.is_handed_out())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in hit {
+            let Some(reduction) = self.reductions.get_mut(&id) else { continue };
+            match reduction.restore(self.desk.now, &self.desk.members) {
+                Ok(()) => {
+                    self.proceed(id);
+                    self.order_copies(id);
+                }
+                Err(refusal) => self.do_without(id, refusal),
+            }
+        }
+    }
+
+    /// Takes in that a rank has come back as this process. It hears what the others have heard before.
+    pub(super) fn take_back(&mut self, process: ProcessId) {
+        self.desk.timers.call_off_all(Timer::Return(process));
+        self.liveness.watch(self.desk.now, Watched::Rank(process.rank));
+        let Some(peer) = self.desk.members.alive(process.rank).cloned() else { return };
+        let peers: Arc<[Peer]> = self.desk.members.firsts().cloned().collect();
+        let limits = self.desk.policy.limits;
+        self.desk.outbox.send(process, ToWorker::Welcome { peers, limits });
+        for message in self.desk.members.history() {
+            self.desk.outbox.send(process, message);
+        }
+        let returned = ToWorker::Returned { peer };
+        let others = self.desk.members.processes().filter(|other| *other != process);
+        self.desk.outbox.send_each(others, &returned);
+        self.desk.outbox.notice(Notice::Returned(process));
+    }
+
+    /// Answers a call that an earlier process of the caller has made before. Returns whether it did.
+    pub(super) fn answer_again(&mut self, sender: ProcessId, contribution: &Contribution) -> bool {
+        let id = contribution.reduction;
+        if let Some(outcome) = self.outcomes.tell(id, sender.rank).cloned() {
+            self.tell_outcome(sender, id, outcome);
+            return true;
+        }
+        let Some(reduction) = self.reductions.get_mut(&id) else { return false };
+        if !reduction.only_listens(sender.rank) {
+            return false;
+        }
+        let Contribution { name, spec, data, .. } = contribution;
+        if reduction.disagreement(id, sender.rank, Called { name, spec }).is_some() {
+            let refusal = Refusal::Diverged { rank: sender.rank, name: name.clone(), sequence: id.sequence };
+            self.tell_refused(id, Path::single(sender.rank), refusal);
+            return true;
+        }
+        reduction.call_again(sender, data.clone());
+        self.collect_again(id);
+        self.proceed(id);
+        self.order_copies(id);
+        true
+    }
+
+    /// Takes in that `sender` has noted how a reduction has ended. If that is handed out still, an earlier
+    /// process of its rank had copied the result and has died before it could say so.
+    pub(super) fn take_note(&mut self, sender: ProcessId, id: ReductionId) {
+        self.outcomes.note(id, sender.rank);
+        let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        if reduction.awaits_collector(sender.rank) {
+            return self.collected(sender, id, None);
+        }
+        // The result that it has was lost meanwhile.
+        reduction.take_note(sender.rank);
+        let is_for_one = matches!(reduction.spec().delivery, Delivery::FirstOf(_));
+        if is_for_one || reduction.all_have_it(&self.desk.members) {
+            // Nobody else is to have it.
+            self.release(id);
+        } else if !reduction.arrived().contains(sender.rank) && !reduction.missing().contains(sender.rank) {
+            // What is to be contributed again does not come.
+            self.refuse(id, Refusal::ResultLost { ranks: Path::single(sender.rank) });
+        }
+    }
+
+    fn tell_outcome(&mut self, to: ProcessId, id: ReductionId, outcome: Outcome) {
+        let message = match outcome {
+            Outcome::Finished(report) => ToWorker::Finished(Box::new(Finished {
+                reduction: id,
+                result: Vec::new(),
+                last: None,
+                lend: false,
+                beside: false,
+                report: *report,
+            })),
+            Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },
+        };
+        self.desk.outbox.send(to, message);
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a checkpoint cannot be saved, or gone on from.
+
+use everfold_runtime::{body::BodyError, rank::CallError, result_log::LogError};
+
+use super::hook::HookError;
+use crate::error::ReduceError;
+
+/// Why a checkpoint cannot be saved, or gone on from. The checkpoint before stays in force.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// This process has not asked whether there is a checkpoint to go on from.
+    #[error(
+        "this process saves a checkpoint without having called Session::resume: call it first, before any reduction"
+    )]
+    NotResumed,
+    /// It asks for the checkpoint after it has begun to compute.
+    #[error(
+        "Session::resume was called after a reduction, or twice: call it once, before the first reduction, as the \
+         checkpoint says which reductions are over"
+    )]
+    ResumedLate,
+    /// The outcome of a reduction that was called before the checkpoint is yet to be taken. A process that
+    /// comes back would not have its future.
+    #[error(
+        "the future of reduction {name:?} (call {sequence}) is still held: await it before the checkpoint, or drop it, and \
+         call after the checkpoint what is to overlap it"
+    )]
+    StillHeld {
+        /// Name of the reduction.
+        name: String,
+        /// How often that name was used before.
+        sequence: u64,
+    },
+    /// The state cannot be encoded, or would come back as another value.
+    #[error("the state cannot be saved: {0}")]
+    Unfit(#[source] BodyError),
+    /// The checkpoint holds a state of another type.
+    #[error("the checkpoint holds a state of type {saved}, and {asked} was asked for")]
+    OtherType {
+        /// The type that was saved.
+        saved: String,
+        /// The type that was asked for.
+        asked: &'static str,
+    },
+    /// The bytes that were saved are no state of this type.
+    #[error("what the checkpoint holds is no {type_name}: {source}")]
+    Undecodable {
+        /// The type that was asked for.
+        type_name: &'static str,
+        /// What the decoder said.
+        source: BodyError,
+    },
+    /// A name was given to two arrays, or to two hooks.
+    #[error("{what} {name:?} is there twice: give each a name of its own")]
+    TwiceNamed {
+        /// An array or a hook.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// What is asked for is not what was saved.
+    #[error(
+        "of {what} {name:?} the checkpoint has {saved}, and {asked} is asked for: save and resume the same, in the same order"
+    )]
+    Differs {
+        /// An array or a hook.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What was saved.
+        saved: String,
+        /// What is asked for.
+        asked: String,
+    },
+    /// A hook was registered after the process had asked for its checkpoint.
+    #[error(
+        "hook {name:?} is registered after Session::resume: register it before, so that it can restore what it has saved"
+    )]
+    HookLate {
+        /// The hook.
+        name: String,
+    },
+    /// A hook has failed.
+    #[error("hook {name:?} could not {action}: {source}")]
+    Hook {
+        /// The hook.
+        name: String,
+        /// What it was to do.
+        action: &'static str,
+        /// What it said.
+        source: HookError,
+    },
+    /// The system refuses, or what was saved is damaged.
+    #[error(transparent)]
+    Vault(#[from] LogError),
+    /// This process takes part in its job no more.
+    #[error(transparent)]
+    Gone(ReduceError),
+}
+
+impl From<CallError> for CheckpointError {
+    fn from(error: CallError) -> Self {
+        Self::Gone(error.into())
+    }
+}

@@ -1,0 +1,168 @@
+//! What a session remembers between checkpoints.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use everfold_protocol::ReductionId;
+
+use super::{
+    error::CheckpointError,
+    hook::{CheckpointHook, HookError},
+    interval::Interval,
+};
+
+/// What a session remembers between checkpoints.
+pub(crate) struct Keeping {
+    interval: Interval,
+    inner: Mutex<Inner>,
+    /// Calls whose outcome the application has not taken yet.
+    held: Arc<HeldCalls>,
+}
+
+type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
+
+struct Inner {
+    stage: Stage,
+    /// When the last checkpoint was saved, or the session began.
+    last: Instant,
+    /// How long it took to save.
+    cost: Option<Duration>,
+    hooks: Vec<(String, Box<dyn CheckpointHook>)>,
+}
+
+/// How far the application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It has neither called anything nor asked for a checkpoint.
+    New,
+    /// It has called reductions first.
+    Called,
+    /// It has asked for its checkpoint, and has it if there is one.
+    Resumed,
+}
+
+/// A call whose outcome the application has not taken yet.
+#[derive(Debug)]
+pub(crate) struct Held {
+    calls: Weak<HeldCalls>,
+    reduction: ReductionId,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(calls) = self.calls.upgrade() {
+            lock(&calls).remove(&self.reduction);
+        }
+    }
+}
+
+impl Keeping {
+    pub fn new(interval: Interval) -> Self {
+        let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
+        Self { interval, inner: Mutex::new(inner), held: Arc::default() }
+    }
+
+    /// Takes in that a reduction is about to be called. Returns false if the application has not asked for
+    /// its checkpoint before.
+    pub fn calls(&self) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.stage == Stage::New {
+            inner.stage = Stage::Called;
+        }
+        inner.stage == Stage::Resumed
+    }
+
+    /// Remembers a call until its outcome is taken.
+    pub fn hold(&self, reduction: ReductionId, name: &str) -> Held {
+        lock(&self.held).insert(reduction, name.to_owned());
+        Held { calls: Arc::downgrade(&self.held), reduction }
+    }
+
+    /// Refuses if the outcome of a call is yet to be taken.
+    pub fn check_held(&self) -> Result<(), CheckpointError> {
+        let held = lock(&self.held);
+        held.iter().next().map_or(Ok(()), |(reduction, name)| {
+            Err(CheckpointError::StillHeld { name: name.clone(), sequence: reduction.sequence })
+        })
+    }
+
+    /// Refuses to go on from a checkpoint if the application has begun to compute.
+    pub fn check_new(&self) -> Result<(), CheckpointError> {
+        match lock(&self.inner).stage {
+            Stage::New => Ok(()),
+            Stage::Called | Stage::Resumed => Err(CheckpointError::ResumedLate),
+        }
+    }
+
+    /// Takes in that the application has its checkpoint, or there is none.
+    pub fn resumed(&self) {
+        lock(&self.inner).stage = Stage::Resumed;
+    }
+
+    /// Refuses to save anything if the application has not asked for its checkpoint.
+    pub fn check_resumed(&self) -> Result<(), CheckpointError> {
+        match lock(&self.inner).stage {
+            Stage::Resumed => Ok(()),
+            Stage::New | Stage::Called => Err(CheckpointError::NotResumed),
+        }
+    }
+
+    /// Whether the interval is over.
+    pub fn is_due(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.last.elapsed() >= self.interval.after(inner.cost)
+    }
+
+    /// Takes in that a checkpoint was saved, which took so long.
+    pub fn saved(&self, cost: Duration) {
+        let mut inner = lock(&self.inner);
+        inner.last = Instant::now();
+        inner.cost = Some(cost);
+    }
+
+    pub fn add_hook(&self, name: String, hook: Box<dyn CheckpointHook>) -> Result<(), CheckpointError> {
+        let mut inner = lock(&self.inner);
+        if inner.stage == Stage::Resumed {
+            return Err(CheckpointError::HookLate { name });
+        }
+        if inner.hooks.iter().any(|(other, _)| *other == name) {
+            return Err(CheckpointError::TwiceNamed { what: "hook", name });
+        }
+        inner.hooks.push((name, hook));
+        Ok(())
+    }
+
+    pub fn hook_names(&self) -> Vec<String> {
+        lock(&self.inner).hooks.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Lets all hooks do something, in the order in which they were registered.
+    pub fn each_hook<R>(
+        &self,
+        action: &'static str,
+        mut act: impl FnMut(usize, &mut dyn CheckpointHook) -> Result<R, HookError>,
+    ) -> Result<Vec<R>, CheckpointError> {
+        // A hook may use the session.
+        let mut hooks = std::mem::take(&mut lock(&self.inner).hooks);
+        let done = hooks.iter_mut().enumerate().map(|(index, (name, hook))| {
+            let failed = |source| CheckpointError::Hook { name: name.clone(), action, source };
+            act(index, hook.as_mut()).map_err(failed)
+        });
+        let done = done.collect();
+        lock(&self.inner).hooks = hooks;
+        done
+    }
+}
+
+impl std::fmt::Debug for Keeping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeping").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,34 @@
+//! Checkpoints: what a rank saves of its state, so that a process that comes in place of its own goes on from
+//! there.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `save` | [`Session::checkpoint`](crate::Session::checkpoint) |
+//! | `resume` | [`Session::resume`](crate::Session::resume) |
+//! | `contents` | what the parts of a checkpoint are |
+//! | `hook` | what libraries save beside the application |
+//! | `interval` | when a checkpoint is due |
+//! | `keeping` | what a session remembers between them |
+//! | `error` | why a checkpoint cannot be saved, or gone on from |
+//!
+//! # Invariants
+//! - A checkpoint is saved between calls: all calls before it have ended, and their values are in the
+//!   application's hands.
+//! - It has the numbers that this rank's next calls are given. A process that comes back draws the same.
+
+mod contents;
+mod error;
+mod hook;
+mod interval;
+mod keeping;
+mod resume;
+mod save;
+
+pub(crate) use self::keeping::{Held, Keeping};
+pub use self::{
+    error::CheckpointError,
+    hook::{CheckpointHook, HookError},
+    interval::Interval,
+    resume::Resume,
+    save::{Checkpoint, Checkpointed},
+};

@@ -1,0 +1,131 @@
+//! What a rank does so that a later process of it can go on where it was.
+
+use std::{pin::pin, sync::Arc};
+
+use everfold_protocol::{ReductionId, message::News};
+use everfold_worker::machine::{End, Event, Gone};
+
+use super::{Deed, Driver, Inner, answer};
+use crate::{
+    call::{Answer, Call},
+    executor::Share,
+    result_log::ResultLog,
+};
+
+/// Values up to this length are noted on the thread that has heard of them: to wake up another one takes
+/// longer.
+const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
+
+impl Driver {
+    /// What is noted for later processes, where ranks come back.
+    pub(crate) fn log(&self) -> Option<&ResultLog> {
+        self.log.as_deref()
+    }
+
+    /// Answers a call that an earlier process of this rank has made, too, and seen the end of.
+    ///
+    /// # Errors
+    /// Gives the call back if it is none.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
+    pub(crate) fn answer_from_log(&self, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
+        let Some(log) = &self.log else { return Err((call, to)) };
+        match log.answer(call) {
+            Ok(result) => {
+                answer(to, result);
+                Ok(())
+            }
+            Err(call) => Err((call, to)),
+        }
+    }
+
+    /// Tells the master what earlier processes of this rank have noted: they may have died before they could
+    /// say so.
+    ///
+    /// The one place where a checkpoint is told of, before the application asks for it. Of the calls before it
+    /// only the latest are told, one by one, although all below [`Saved::calls`](crate::result_log::Saved) have
+    /// been noted: there is no message for that yet.
+    pub(super) fn recall(&self, inner: &mut Inner) {
+        let Some(log) = &self.log else { return };
+        for reduction in log.noted() {
+            self.take_part(inner, |part, now, publish| part.hear(now, Event::Recalled(reduction), publish));
+        }
+    }
+
+    /// Waits until all calls have ended that this rank has made.
+    ///
+    /// # Errors
+    /// This process takes part no more.
+    pub(crate) async fn all_ended(&self) -> Result<(), Gone> {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if !self.has_open_calls()? {
+                return Ok(());
+            }
+            ended.await;
+        }
+    }
+
+    /// Whether a call has not ended.
+    ///
+    /// # Errors
+    /// This process takes part no more.
+    pub(crate) fn has_open_calls(&self) -> Result<bool, Gone> {
+        let inner = self.lock();
+        if inner.over {
+            return Err(inner.part.machine().gone().unwrap_or(Gone::Left));
+        }
+        Ok(inner.calls.values().any(|call| call.answer.is_some()))
+    }
+
+    /// Notes how a call has ended.
+    pub(super) fn note(self: &Arc<Self>, inner: &Inner, reduction: ReductionId, end: End) -> Option<Deed> {
+        let call = inner.calls.get(&reduction)?;
+        let (share, spec, driver) = (call.share.clone(), call.spec, self.clone());
+        Some(Deed::Begin(Box::pin(async move {
+            let Some(log) = driver.log.clone() else { return driver.take(Event::Noted(reduction)) };
+            let is_short = !matches!(end, End::Received(_))
+                || share.array_bytes().is_some_and(|bytes| bytes <= AT_ONCE_BYTES_MAX);
+            let note = move || write(&log, &share, reduction, spec, &end);
+            let noted = if is_short {
+                note()
+            } else {
+                let noted = tokio::task::spawn_blocking(note).await;
+                noted.unwrap_or_else(|error| Err(error.to_string()))
+            };
+            if noted.map_or_else(|reason| driver.go_on_unnoted(reason), |()| true) {
+                driver.take(Event::Noted(reduction));
+            }
+        })))
+    }
+
+    /// Goes on although an outcome cannot be noted. Returns false if nobody may hear of the outcome.
+    fn go_on_unnoted(&self, reason: String) -> bool {
+        let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
+        match forbidden {
+            Ok(true) => {
+                let news = News::CannotReturn { rank: self.process().rank, reason };
+                tracing::warn!(%news);
+                // The application may not listen.
+                drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+                true
+            }
+            Ok(false) => true,
+            Err(error) => {
+                tracing::error!(%error, reason, "this process ends, so that a later one is not answered wrongly");
+                self.abandon();
+                false
+            }
+        }
+    }
+}
+
+/// Writes into the log how a call has ended, and what it has brought.
+fn write(log: &ResultLog, share: &Share, reduction: ReductionId, spec: u64, end: &End) -> Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let is_received = matches!(end, End::Received(_));
+    let value = is_received.then(|| share.value()).transpose().map_err(|error| told(&error))?;
+    let value = value.as_ref().map_or(&[][..], |value| value.bytes());
+    log.note(reduction, spec, end, value).map_err(|error| told(&error))
+}

@@ -1,0 +1,348 @@
+//! What a rank needs to come back: its last checkpoint, and how its calls have ended since.
+//!
+//! Both lie in the rank's [vault](everfold_storage::vault), which the agent of its host holds. A process that
+//! comes in place of one that has died goes on from the checkpoint, does again what that one did, and is
+//! answered from here. Calls that are not here go to the master: nobody has seen how they have ended.
+//!
+//! # Invariants
+//! - A checkpoint has a [number of calls](Calls) for each name. All calls below it have ended, and what came of
+//!   them is in the state that was saved. All calls of the result log come after it.
+//! - As long as a process has not called all that its earlier processes have noted, nothing is saved: what is
+//!   noted would go with the log.
+//! - An outcome that cannot be noted is told to the application all the same. Before that happens, no later
+//!   process can go on from there, until a checkpoint is in force that was saved after it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    fs::File,
+    io::{self, IoSlice},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use everfold_protocol::{
+    JobId, Path, ProcessId, ReductionId, ReductionSpec,
+    codec::{self, CodecError},
+    message::Fault,
+    report::{Refusal, Report},
+};
+use everfold_storage::vault::{Checkpoint, Generation, Options, Outcome, Owner, Vault, VaultError};
+use everfold_worker::machine::{End, ExecutionError};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    body::Body,
+    call::{Call, CallError, Completed},
+    executor::Returned,
+};
+
+/// Why nothing can be noted, or what was noted cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The agent of this host has no memory for it: an earlier process of this rank could note nothing.
+    #[error(
+        "this process comes in place of one that has died, but the agent of its host had no memory to keep what that one \
+         has noted"
+    )]
+    Absent,
+    /// This process has no descriptors left.
+    #[error("what this rank has noted for its later processes cannot be opened: {0}")]
+    Io(#[source] io::Error),
+    /// See [`VaultError`].
+    #[error("what this rank has noted for its later processes: {0}")]
+    Vault(#[from] VaultError),
+    /// What is noted is of another version of this program.
+    #[error("what earlier processes of this rank have noted cannot be read: {0}")]
+    Codec(#[from] CodecError),
+}
+
+/// How often each name was called, by the part of a reduction's id that stands for it.
+pub type Calls = Vec<(u64, u64)>;
+
+/// A checkpoint that earlier processes of this rank have left.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// How often each name was called before it.
+    pub calls: Calls,
+    /// What was saved beside its parts.
+    pub contents: Vec<u8>,
+    /// Lengths of its parts in bytes.
+    pub parts: Vec<u64>,
+}
+
+/// What came of a checkpoint that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saving {
+    /// It is in force.
+    Done(Generation),
+    /// Nothing is saved as long as this process has not called what earlier ones have noted: so many calls.
+    CatchingUp(usize),
+}
+
+/// So many of the latest calls before a checkpoint are named in it. More are hardly noted in the time in which
+/// a message to the master may get lost.
+const LATEST: usize = 1024;
+
+/// What stands before the parts of a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    calls: Calls,
+    contents: Vec<u8>,
+    /// The latest calls that have been noted before it: the master may not know that.
+    latest: Vec<ReductionId>,
+}
+
+/// The result log of one rank, and its checkpoint.
+pub(crate) struct ResultLog {
+    process: ProcessId,
+    saved: Option<Saved>,
+    bytes_max: u64,
+    /// Bytes of the outcomes since the last checkpoint.
+    bytes: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    vault: Vault,
+    /// What this process has found, until it saves a checkpoint of its own.
+    found: Option<Checkpoint>,
+    /// What earlier processes of this rank have noted, and this one has not called yet.
+    known: BTreeMap<ReductionId, (Line, Outcome)>,
+    /// The latest calls that this process and earlier ones have noted.
+    latest: VecDeque<ReductionId>,
+    /// Whether an outcome since the last checkpoint could not be noted.
+    lacks_outcomes: bool,
+}
+
+/// How a call has ended.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    reduction: ReductionId,
+    /// Digest of what it was called with.
+    spec: u64,
+    noted: Noted,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Noted {
+    Finished(Report),
+    /// The value is noted beside it.
+    Received(Report),
+    Refused(Refusal),
+    ResultLost {
+        culprit: ProcessId,
+        reason: String,
+    },
+}
+
+impl ResultLog {
+    /// The log that lies in these files: empty for the first process of a rank, and as its earlier ones have
+    /// left it for the others. It takes at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// What lies there is damaged or lacks an outcome, or the system says why not.
+    pub fn open(files: [File; 2], job: JobId, process: ProcessId, bytes_max: u64) -> Result<Self, LogError> {
+        let (owner, options) = (Owner { job, rank: process.rank }, Options::in_memory(bytes_max));
+        let again =
+            [files[0].try_clone().map_err(LogError::Io)?, files[1].try_clone().map_err(LogError::Io)?];
+        if process.incarnation.0 == 0 {
+            return Ok(Self::new(Vault::create(files, owner, options)?, process, bytes_max));
+        }
+        let (vault, remembered) = match Vault::open(files, owner, options) {
+            // Earlier processes have died before they could call anything.
+            Err(VaultError::Absent) => {
+                return Ok(Self::new(Vault::create(again, owner, options)?, process, bytes_max));
+            }
+            opened => opened?,
+        };
+        let mut log = Self::new(vault, process, bytes_max);
+        let inner = log.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for outcome in remembered.outcomes {
+            let line: Line = codec::decode(outcome.key())?;
+            inner.known.insert(line.reduction, (line, outcome));
+        }
+        inner.found = remembered.checkpoint;
+        if let Some(found) = &inner.found {
+            let Header { calls, contents, latest } = codec::decode(found.header())?;
+            inner.latest = latest.into();
+            let parts = found.parts().iter().map(|part| part.bytes()).collect();
+            log.saved = Some(Saved { calls, contents, parts });
+        }
+        let known: Vec<ReductionId> = inner.known.keys().copied().collect();
+        tracing::debug!(%process, outcomes = known.len(), "has come back");
+        known.into_iter().for_each(|reduction| inner.remember(reduction));
+        Ok(log)
+    }
+
+    fn new(vault: Vault, process: ProcessId, bytes_max: u64) -> Self {
+        let bytes = AtomicU64::new(vault.log_bytes());
+        let latest = VecDeque::new();
+        let inner = Inner { vault, found: None, known: BTreeMap::new(), latest, lacks_outcomes: false };
+        Self { process, saved: None, bytes_max, bytes, inner: Mutex::new(inner) }
+    }
+
+    /// The checkpoint that this process has found when it joined.
+    pub fn saved(&self) -> Option<&Saved> {
+        self.saved.as_ref()
+    }
+
+    /// Fills `buffer` with a part of the checkpoint that this process has found. The buffer is as long as the
+    /// part.
+    ///
+    /// # Errors
+    /// It is damaged, or this process has saved another one since.
+    pub fn read_part(&self, part: usize, buffer: &mut [u8]) -> Result<(), LogError> {
+        let inner = self.lock();
+        let part = inner.found.as_ref().and_then(|found| found.parts().get(part)).ok_or(LogError::Absent)?;
+        Ok(inner.vault.read_part(part, buffer)?)
+    }
+
+    /// Saves a checkpoint; then the log is empty. All `calls` have ended, and no other call is under way.
+    ///
+    /// # Errors
+    /// The system says why not. What was in force before stays so.
+    pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
+        let mut inner = self.lock();
+        if !inner.known.is_empty() {
+            return Ok(Saving::CatchingUp(inner.known.len()));
+        }
+        let latest = inner.latest.iter().copied().collect();
+        let header = codec::encode(&Header { calls, contents, latest })?;
+        let generation = inner.vault.checkpoint(&header, parts)?;
+        inner.found = None;
+        inner.lacks_outcomes = false;
+        self.bytes.store(0, Ordering::Relaxed);
+        Ok(Saving::Done(generation))
+    }
+
+    /// Calls that earlier processes of this rank have noted, and this one has not made yet.
+    pub fn left(&self) -> usize {
+        self.lock().known.len()
+    }
+
+    /// Whether the log has taken more than half of its room.
+    pub fn is_half_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.bytes_max / 2
+    }
+
+    /// Lets no later process go on from here: an outcome cannot be noted. Says whether that is new.
+    ///
+    /// # Errors
+    /// The system says why not. Then nobody may hear of the outcome.
+    pub fn forbid(&self) -> Result<bool, LogError> {
+        let mut inner = self.lock();
+        if inner.lacks_outcomes {
+            return Ok(false);
+        }
+        inner.vault.forbid()?;
+        inner.lacks_outcomes = true;
+        Ok(true)
+    }
+
+    /// Notes how a call has ended, and what it has brought.
+    ///
+    /// # Errors
+    /// There is no room, or the system says why not.
+    pub fn note(&self, reduction: ReductionId, spec: u64, end: &End, value: &[u8]) -> Result<(), LogError> {
+        let noted = match end {
+            End::Finished(report) => Noted::Finished(report.clone()),
+            End::Received(report) => Noted::Received(report.clone()),
+            End::Refused(refusal) => Noted::Refused(refusal.clone()),
+            End::ResultLost(ExecutionError { culprit, reason, .. }) => {
+                Noted::ResultLost { culprit: *culprit, reason: reason.clone() }
+            }
+            // It is not over for this rank.
+            End::MasterLost | End::Fenced | End::Closed => return Ok(()),
+        };
+        let key = codec::encode(&Line { reduction, spec, noted })?;
+        let mut inner = self.lock();
+        inner.remember(reduction);
+        // Nobody could go on from there in any case.
+        if !inner.lacks_outcomes {
+            inner.vault.append(&key, &[IoSlice::new(value)])?;
+            self.bytes.store(inner.vault.log_bytes(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What earlier processes of this rank have noted, to be told before the first call: all since the
+    /// checkpoint, and the latest before it.
+    pub fn noted(&self) -> Vec<ReductionId> {
+        self.lock().latest.iter().copied().collect()
+    }
+
+    /// Answers a call that an earlier process of this rank has made and seen the end of.
+    ///
+    /// # Errors
+    /// Gives the call back if it is none.
+    // What it gives back is no error.
+    #[allow(clippy::result_large_err)]
+    pub fn answer(&self, call: Call) -> Result<Result<Completed, CallError>, Call> {
+        let mut inner = self.lock();
+        let Some((line, outcome)) = inner.known.remove(&call.reduction) else { return Err(call) };
+        if line.spec != digest(&call.spec) {
+            let (rank, sequence) = (self.process.rank, call.reduction.sequence);
+            return Ok(Err(Refusal::Diverged { rank, name: call.name, sequence }.into()));
+        }
+        Ok(match line.noted {
+            Noted::Finished(report) => Ok(Completed { value: None, report }),
+            Noted::Received(report) => {
+                let value = inner.value(&outcome, call.body);
+                let lost = |reason| CallError::ResultLost(ExecutionError::blame(self.process, reason));
+                value.map(|value| Completed { value: Some(value), report }).map_err(lost)
+            }
+            Noted::Refused(refusal) => Err(refusal.into()),
+            Noted::ResultLost { culprit, reason } => Err(CallError::ResultLost(ExecutionError {
+                culprit,
+                suspects: Path::empty(),
+                fault: Fault::Unfit,
+                reason,
+            })),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Remembers that a call has been noted.
+    fn remember(&mut self, reduction: ReductionId) {
+        while self.latest.len() >= LATEST && !self.known.contains_key(&self.latest[0]) {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(reduction);
+    }
+
+    /// The value of an outcome, in place of `body`.
+    fn value(&self, outcome: &Outcome, body: Body) -> Result<Returned, String> {
+        let told = |error: &dyn fmt::Display| error.to_string();
+        match body {
+            Body::Array { mut memory, .. } => {
+                self.vault.read_value(outcome, memory.bytes_mut()).map_err(|error| told(&error))?;
+                Ok(Returned::Array(memory))
+            }
+            Body::Object(object) => {
+                let mut bytes = vec![0; outcome.value_bytes() as usize];
+                self.vault.read_value(outcome, &mut bytes).map_err(|error| told(&error))?;
+                object.decode(&bytes).map(Returned::Object).map_err(|error| told(&error))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ResultLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the result log of {}", self.process)
+    }
+}
+
+/// Stands for what a reduction was called with.
+pub(crate) fn digest(spec: &ReductionSpec) -> u64 {
+    codec::encode(spec).map(|bytes| xxh3_64(&bytes)).unwrap_or_default()
+}

@@ -1,0 +1,75 @@
+//! Worlds whose ranks come back after their processes have died.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Weather, death, pick};
+use crate::check::schedule::{Body, Fault, Receiver, Returning, Schedule, Trouble};
+
+/// Lets ranks come back, and more of them die: once or several times, also while they are coming back.
+pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    let start_us = pick(random, [200, 3000, 3000, 20_000]);
+    let gives_up = weather == Weather::Foul && random.random_bool(0.4);
+    schedule.returns = Some(Returning {
+        start_us,
+        start_failures_percent: if gives_up { pick(random, [0, 30]) } else { 0 },
+        hang_percent: if gives_up { 20 } else { 0 },
+        note_us: pick(random, [20, 200, 2000]),
+        return_us: if gives_up { pick(random, [2000, 50_000]) } else { 10_000_000 },
+        returns_max: if gives_up { pick(random, [1, 2, 100]) } else { 100 },
+    });
+    for planned in &mut schedule.reductions {
+        if let Receiver::Root(root) = planned.receiver {
+            planned.receiver = Receiver::FirstOf(vec![root]);
+        }
+    }
+    if weather == Weather::Fair {
+        return;
+    }
+    if random.random_bool(0.6) {
+        // Only processes die. Whoever comes back has lost nothing but time.
+        schedule.faults.retain(|fault| {
+            matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_))
+                || matches!(fault.what, Trouble::Crash { .. } | Trouble::Break(_))
+        });
+        schedule.leaves.clear();
+        (schedule.keep_failures_percent, schedule.damage_percent) = (0, 0);
+    }
+    if random.random_bool(0.3) {
+        schedule.collect_us = pick(random, [300, 3000, 20_000]);
+    }
+    if random.random_bool(0.3) {
+        // What is lost with its process is contributed again.
+        schedule.private = (0..schedule.ranks()).filter(|_| random.random_bool(0.5)).collect();
+        for planned in &mut schedule.reductions {
+            if planned.fold_us == 0 && random.random_bool(0.6) {
+                (planned.body, planned.inline) = (Body::Array(50_000), false);
+            }
+        }
+    }
+    add_deaths(schedule, random, start_us);
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets some ranks die, at times twice or more.
+fn add_deaths(schedule: &mut Schedule, random: &mut ChaCha8Rng, start_us: u64) {
+    let latest_us = pick(random, [4000, 4000, 10_000, 60_000]);
+    for _ in 0..random.random_range(1..=4) {
+        let rank = random.random_range(0..schedule.ranks());
+        let mut at_us = random.random_range(0..latest_us);
+        loop {
+            let what = match random.random_range(0..10) {
+                0..6 => death(schedule, random, rank),
+                6..8 => Trouble::Crash { rank, arrive: random.random_range(0..=2) },
+                8 => Trouble::Abandon(rank),
+                _ => Trouble::Break(rank),
+            };
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+            if random.random_bool(0.6) {
+                break;
+            }
+            // Before it is there again, while it makes its calls again, or later.
+            at_us += random.random_range(0..3 * start_us + 2000);
+        }
+    }
+}

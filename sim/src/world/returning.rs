@@ -1,0 +1,346 @@
+//! Ranks that come back: their programs, their result logs, and the processes that they had before.
+//!
+//! A program makes its calls at their times. A process that comes back makes those again that it has missed,
+//! from its beginning or from its last checkpoint on, in the order in which the first one made them. Of these
+//! it hears from its log how they have ended that are in there; the others go to the master. Only in worlds
+//! where [`Returns`](crate::settings::Returns) says so.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use everfold_agent::Event as AgentEvent;
+use everfold_protocol::{ProcessId, Rank, ReductionId, Timestamp, message::Ending};
+use everfold_worker::machine::{End, Event};
+use rand::Rng;
+
+use super::World;
+use crate::{
+    events::{Call, Happening, Place},
+    process::{Ended, Outcome, Process},
+};
+
+/// Something that a program does.
+#[derive(Clone, Debug)]
+enum Deed {
+    Call(Call),
+    Close,
+}
+
+/// What outlives the processes of ranks that come back.
+#[derive(Debug, Default)]
+pub(super) struct Comebacks {
+    /// What each rank's program does, and when.
+    programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
+    /// How calls have ended, as their ranks have noted.
+    logs: BTreeMap<Rank, BTreeMap<ReductionId, Outcome>>,
+    /// How futures have ended, whichever process of a rank it was.
+    ended: BTreeMap<(Rank, ReductionId), Ended>,
+    /// Earlier processes: what they have left is read there.
+    past: BTreeMap<ProcessId, Process>,
+}
+
+impl World {
+    /// The process itself, whether it is still that of its rank or not.
+    pub(super) fn of(&self, process: ProcessId) -> &Process {
+        self.comebacks.past.get(&process).unwrap_or_else(|| self.process(process.rank))
+    }
+
+    /// All processes, also those in whose place others have come.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().chain(self.comebacks.past.values())
+    }
+
+    /// The same, to change it.
+    pub(super) fn of_mut(&mut self, process: ProcessId) -> &mut Process {
+        let current = &mut self.processes[process.rank.index()];
+        self.comebacks.past.get_mut(&process).unwrap_or(current)
+    }
+
+    /// Whether something happens to a process in whose place there is another one by now.
+    pub(super) fn is_too_late(&self, what: &Happening) -> bool {
+        let to = match what {
+            Happening::ToWorker(to, ..) | Happening::Done(to, _) | Happening::MasterLost(to) => to,
+            Happening::Renew(to, _) | Happening::Note(to, _) | Happening::Noted(to, _) => to,
+            Happening::Joins(to) | Happening::Replay(to) | Happening::Exit(to) => to,
+            _ => return false,
+        };
+        self.process(to.rank).id != *to
+    }
+
+    /// Notes what a program is to do.
+    pub(super) fn plan_call(&mut self, at: Timestamp, call: &Call) {
+        self.plan(at, call.rank, Deed::Call(call.clone()));
+    }
+
+    /// Notes when a program closes its session.
+    pub(super) fn plan_close(&mut self, at: Timestamp, rank: Rank) {
+        self.plan(at, rank, Deed::Close);
+    }
+
+    fn plan(&mut self, at: Timestamp, rank: Rank, deed: Deed) {
+        if self.settings.returns.is_some() {
+            let program = self.comebacks.programs.entry(rank).or_default();
+            program.insert(program.partition_point(|(before, _)| *before <= at), (at, deed));
+        }
+    }
+
+    /// Draws a time of up to `most`.
+    fn some_time(&mut self, most: Duration) -> Duration {
+        self.courier.random().random_range(Duration::ZERO..=most)
+    }
+
+    /// Lets an agent be about to start a process, which takes a while and may fail.
+    pub(super) fn order_start(&mut self, host: u64, process: ProcessId) {
+        let returns = self.settings.returns.expect("only where ranks come back are they started");
+        let at = self.now() + self.some_time(returns.start_time);
+        let fails = self.courier.random().random_ratio(returns.start_failures, 100);
+        *self.seen.entry(STARTS).or_default() += 1;
+        *self.seen.entry("processes that could not be started").or_default() += u64::from(fails);
+        let what = match fails {
+            true => Happening::AtAgent(host, AgentEvent::Ended(process, Ending::Code(127))),
+            false => Happening::Start(host, process),
+        };
+        self.schedule(at, what);
+    }
+
+    /// Starts a process in place of one that has ended. It hails its agent and joins.
+    pub(super) fn start(&mut self, host: u64, process: ProcessId) {
+        let Some(agent) = self.agents.get(&host).filter(|agent| agent.lives()) else { return };
+        if agent.is_done() || self.driver.is_done() || self.driver.is_lost() {
+            // There is nobody to join any more.
+            return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
+        }
+        let rank = process.rank;
+        drop(self.thaw(Place::Rank(rank)));
+        let new = Process::new(process, &self.settings, None);
+        let old = std::mem::replace(self.process_mut(rank), new);
+        assert!(old.worker.is_none() && !old.lives_on, "a process is started once the earlier one has ended");
+        self.comebacks.past.insert(old.id, old);
+        self.closed.retain(|other| *other != rank);
+        self.tell_agent(host, AgentEvent::Hailed(process));
+        let returns = self.settings.returns.expect("only where ranks come back are they started");
+        let at = self.now() + self.some_time(returns.start_time / 4);
+        self.schedule(at, Happening::Joins(process));
+    }
+
+    /// Lets a process join that has hailed its agent.
+    pub(super) fn join(&mut self, process: ProcessId) {
+        self.process_mut(process.rank).joins = true;
+        self.run_worker(process.rank);
+    }
+
+    /// Lets a process that takes part no more end after a while, mostly, as its program fails.
+    pub(super) fn exit_later(&mut self, process: ProcessId) {
+        let Some(returns) = self.settings.returns else { return };
+        if self.courier.random().random_ratio(returns.hang, 100) {
+            *self.seen.entry("processes that failed and live on").or_default() += 1;
+            return;
+        }
+        let at = self.now() + self.some_time(returns.start_time);
+        self.schedule(at, Happening::Exit(process));
+    }
+
+    /// Ends a process whose program has failed.
+    pub(super) fn exit(&mut self, process: ProcessId) {
+        self.end_process(process);
+        self.process_mut(process.rank).lives_on = false;
+        self.show_end(process, Ending::Code(1));
+    }
+
+    /// Takes in that a process is taken in that has come in place of another one: its program begins.
+    pub(super) fn meet(&mut self, process: ProcessId) {
+        let Some(returns) = self.settings.returns.filter(|_| !self.process(process.rank).plays) else {
+            return;
+        };
+        let at = self.now() + self.some_time(returns.note_time);
+        self.schedule(at, Happening::Replay(process));
+    }
+
+    /// Lets the program of a process make those calls again that it has missed.
+    pub(super) fn replay(&mut self, process: ProcessId) {
+        let rank = process.rank;
+        if self.process(rank).worker.is_none() {
+            return;
+        }
+        self.process_mut(rank).plays = true;
+        let now = self.now();
+        let missed = |(at, _): &&(Timestamp, Deed)| *at <= now;
+        let program = self.comebacks.programs.get(&rank).into_iter().flatten();
+        let missed: Vec<Deed> = program.take_while(missed).map(|(_, deed)| deed.clone()).collect();
+        let log = self.comebacks.logs.get(&rank).into_iter().flatten();
+        let log: Vec<ReductionId> = log.map(|(id, _)| *id).collect();
+        for reduction in log {
+            self.tell_worker(rank, Event::Recalled(reduction));
+        }
+        let skipped = self.checkpoint(rank, &missed);
+        for deed in missed.into_iter().skip(skipped) {
+            match deed {
+                Deed::Call(call) => self.happen_call(call),
+                Deed::Close => self.tell_worker(rank, Event::Close),
+            }
+        }
+    }
+
+    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended.
+    fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
+        let has_ended = |deed: &&Deed| match deed {
+            Deed::Call(call) => {
+                let id = ReductionId::new(&call.name, call.sequence);
+                self.ended_before(rank, id).is_some_and(|ended| is_noted(&ended.end))
+            }
+            Deed::Close => false,
+        };
+        let ended = deeds.iter().take_while(has_ended).count();
+        let skipped = self.courier.random().random_range(0..=2 * ended).saturating_sub(ended);
+        *self.seen.entry("calls behind a checkpoint").or_default() += skipped as u64;
+        skipped
+    }
+
+    /// Whether the program of a rank makes its calls as they come. What is missed is made up for.
+    pub(super) fn plays(&self, rank: Rank) -> bool {
+        self.process(rank).plays
+    }
+
+    /// How a call has ended, as its rank has noted.
+    fn noted(&self, rank: Rank, reduction: ReductionId) -> Option<&Outcome> {
+        self.comebacks.logs.get(&rank)?.get(&reduction)
+    }
+
+    /// Answers a call from the result log, if it is in there. Returns whether it was.
+    pub(super) fn answer_from_log(&mut self, rank: Rank, reduction: ReductionId) -> bool {
+        let Some(outcome) = self.noted(rank, reduction).cloned() else { return false };
+        *self.seen.entry("calls answered from a log").or_default() += 1;
+        let at = self.now();
+        let Outcome { end, value } = outcome;
+        if self.teller.is_heard() {
+            self.teller.resolved(at, rank, reduction, &end);
+        }
+        self.keep_end(rank, reduction, &Ended { end, value, at, told: at });
+        true
+    }
+
+    /// Lets a process begin to note how a call has ended.
+    pub(super) fn begin_note(&mut self, process: ProcessId, reduction: ReductionId, end: End) {
+        let value = self.value(process.rank, reduction, &end);
+        self.process_mut(process.rank).noting.insert(reduction, Outcome { end, value });
+        let at = self.now() + self.note_time();
+        self.schedule(at, Happening::Note(process, reduction));
+    }
+
+    fn note_time(&mut self) -> Duration {
+        let returns = self.settings.returns.expect("only where ranks come back is anything noted");
+        self.some_time(returns.note_time)
+    }
+
+    /// Puts how a call has ended into the log of its rank. Its process hears later that it is there.
+    pub(super) fn note(&mut self, process: ProcessId, reduction: ReductionId) {
+        let me = self.process_mut(process.rank);
+        let Some(outcome) = me.noting.remove(&reduction).filter(|_| me.worker.is_some()) else { return };
+        let before = self.comebacks.logs.entry(process.rank).or_default().insert(reduction, outcome);
+        assert!(before.is_none(), "I9: what is in the log is not called again");
+        let at = self.now() + self.note_time();
+        self.schedule(at, Happening::Noted(process, reduction));
+    }
+
+    /// Takes the logs away that went with a host.
+    pub(super) fn lose_logs(&mut self, host: u64) {
+        self.comebacks.logs.retain(|rank, _| self.settings.host(*rank) != host);
+    }
+
+    /// Takes in how a future ends, which is as it has ended before (I9), and as it stands in the log.
+    pub(super) fn keep_end(&mut self, rank: Rank, reduction: ReductionId, ended: &Ended) {
+        if self.settings.returns.is_none() {
+            return;
+        }
+        if !is_noted(&ended.end) {
+            // An earlier process of this rank, or a later one, may hear more.
+            self.comebacks.ended.entry((rank, reduction)).or_insert_with(|| ended.clone());
+            return;
+        }
+        let noted = self.noted(rank, reduction);
+        assert!(
+            noted.is_some_and(|noted| is_same((&noted.end, &noted.value), (&ended.end, &ended.value))),
+            "I9: a future of rank {rank} ends before that is noted: {ended:?}"
+        );
+        match self.comebacks.ended.get(&(rank, reduction)).filter(|before| is_noted(&before.end)) {
+            None => drop(self.comebacks.ended.insert((rank, reduction), ended.clone())),
+            Some(before) => {
+                *self.seen.entry(AGAIN).or_default() += 1;
+                assert!(
+                    is_same((&before.end, &before.value), (&ended.end, &ended.value)),
+                    "I9: a call of rank {rank} ends otherwise than before: {ended:?}, and not {before:?}"
+                );
+            }
+        }
+    }
+
+    /// How `rank`'s call ended, whichever of its processes has heard it first.
+    pub(super) fn ended_before(&self, rank: Rank, reduction: ReductionId) -> Option<&Ended> {
+        self.comebacks.ended.get(&(rank, reduction))
+    }
+
+    /// Calls that have ended, and those of ranks that do not come back.
+    pub(super) fn calls_over(&self) -> u64 {
+        let is_over = |rank: Rank, deed: &Deed| match deed {
+            Deed::Close => false,
+            Deed::Call(call) => {
+                let id = ReductionId::new(&call.name, call.sequence);
+                let ended = self.comebacks.ended.get(&(rank, id));
+                match self.comes_back(rank) {
+                    true => ended.is_some_and(|ended| is_noted(&ended.end)),
+                    false => ended.is_some() || self.is_gone_for_good(rank),
+                }
+            }
+        };
+        let all = self.comebacks.programs.iter();
+        let deeds = all.flat_map(|(rank, deeds)| deeds.iter().map(move |(_, deed)| (*rank, deed)));
+        deeds.filter(|(rank, deed)| is_over(*rank, deed)).count() as u64
+    }
+
+    /// Whether a process of `rank` is on its way, or the master has yet to hear that the last one has died.
+    fn comes_back(&self, rank: Rank) -> bool {
+        let process = self.process(rank);
+        let is_there = process.worker.as_ref().is_some_and(|worker| worker.machine().gone().is_none());
+        let hosts_lives = self.agents.get(&self.settings.host(rank)).is_some_and(|agent| agent.lives());
+        let master_lives = !self.driver.is_done() && !self.driver.is_lost();
+        let is_known = self.facts.failed.contains_key(&rank);
+        let is_joining = is_there && !process.plays;
+        hosts_lives
+            && master_lives
+            && (is_joining || (!is_there && (!is_known || self.master().awaits(rank))))
+    }
+
+    fn is_gone_for_good(&self, rank: Rank) -> bool {
+        let process = self.process(rank);
+        process.worker.as_ref().is_none_or(|worker| worker.machine().gone().is_some() && !process.plays)
+    }
+}
+
+/// How often a process was to be started in place of one that had ended.
+pub(super) const STARTS: &str = "processes started in place of others";
+
+/// How often a call was made again that had ended before.
+pub(crate) const AGAIN: &str = "calls that ended as they had ended before";
+
+fn ended(process: ProcessId) -> AgentEvent {
+    AgentEvent::Ended(process, Ending::Code(1))
+}
+
+/// Whether an end stands in a log.
+fn is_noted(end: &End) -> bool {
+    matches!(end, End::Finished(_) | End::Received(_) | End::Refused(_))
+}
+
+/// What a future brings.
+type Brought<'a> = (&'a End, &'a Option<Vec<Vec<Rank>>>);
+
+/// Whether an application sees no difference.
+fn is_same((one, value): Brought, (other, other_value): Brought) -> bool {
+    let is_same_end = match (one, other) {
+        (End::Finished(one), End::Finished(other)) | (End::Received(one), End::Received(other)) => {
+            (&one.contributors, &one.missing) == (&other.contributors, &other.missing)
+        }
+        (End::Refused(one), End::Refused(other)) => one == other,
+        _ => false,
+    };
+    is_same_end && value == other_value
+}
