@@ -5,7 +5,8 @@
 //! a failure the program goes on from the last checkpoint of the level that it needs, or of a higher one.
 //!
 //! [`expected_s`] is exact for any choice. [`place`] is not: to first order levels do not disturb each other,
-//! so it places one after the other, each with [`soonest`], and takes the best of all ways to leave levels out.
+//! so it places one after the other, each with [`soonest`], for every way to leave levels out. Each of these
+//! placements is then changed point by point for as long as the program ends sooner; the best one is taken.
 
 use alloc::{string::String, vec, vec::Vec};
 
@@ -110,22 +111,91 @@ fn stage_s(levels: &[Level], since: &[Since], lasts_s: f64) -> f64 {
     fails * (1.0 / rate + shares.sum::<f64>()) / passes
 }
 
+/// Steps of [`expected_s`] that [`place`] spends at most on changing placements.
+const STEPS_MOST: usize = 1 << 24;
+
 /// Good places and levels for checkpoints, and the mean time to the end with them, in seconds.
 ///
 /// # Panics
 /// There are no levels, more than [`LEVELS_MOST`], or not as many `candidates` as levels.
 pub fn place(levels: &[Level], candidates: &[Candidates]) -> (Vec<Leveled>, f64) {
     assert!((1..=LEVELS_MOST).contains(&levels.len()) && candidates.len() == levels.len());
-    let mut best = (vec![], expected_s(levels, candidates, &[]));
-    for used in 1..1_u32 << levels.len() {
+    let placements = (0..1_u32 << levels.len()).map(|used| {
         let used: Vec<usize> = (0..levels.len()).filter(|level| used >> level & 1 == 1).collect();
-        let chosen = place_some(levels, candidates, &used);
-        let end_s = expected_s(levels, candidates, &chosen);
-        if end_s < best.1 {
-            best = (chosen, end_s);
+        Placement::new(levels, candidates, place_some(levels, candidates, &used))
+    });
+    let mut placements: Vec<Placement> = placements.collect();
+    placements.sort_by(|one, other| one.end_s.total_cmp(&other.end_s));
+    let mut steps = STEPS_MOST;
+    placements.iter_mut().for_each(|placement| placement.improve(&mut steps));
+    let best = placements.into_iter().min_by(|one, other| one.end_s.total_cmp(&other.end_s));
+    best.map(|best| (best.chosen(), best.end_s)).unwrap_or_default()
+}
+
+/// A choice that can be changed point by point.
+struct Placement<'a> {
+    levels: &'a [Level],
+    candidates: &'a [Candidates],
+    /// The level of the checkpoint at each candidate point, if there is one.
+    at: Vec<Option<usize>>,
+    end_s: f64,
+}
+
+impl<'a> Placement<'a> {
+    fn new(levels: &'a [Level], candidates: &'a [Candidates], chosen: Vec<Leveled>) -> Self {
+        let mut at = vec![None; candidates[0].len()];
+        chosen.iter().for_each(|&Leveled { point, level }| at[point] = Some(level));
+        Self { levels, candidates, at, end_s: expected_s(levels, candidates, &chosen) }
+    }
+
+    fn chosen(&self) -> Vec<Leveled> {
+        let of = |(point, level): (usize, &Option<usize>)| level.map(|level| Leveled { point, level });
+        self.at.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// Changes one point, or two neighbours at once, until no change makes the program end sooner.
+    fn improve(&mut self, steps: &mut usize) {
+        loop {
+            let before_s = self.end_s;
+            for point in 0..self.at.len() {
+                for level in self.other_levels(point) {
+                    self.try_change(point, &[level], steps);
+                    if point + 1 < self.at.len() {
+                        for next in self.other_levels(point + 1) {
+                            self.try_change(point, &[level, next], steps);
+                        }
+                    }
+                }
+            }
+            if self.end_s >= before_s || *steps == 0 {
+                return;
+            }
         }
     }
-    best
+
+    /// All that a point may have instead.
+    fn other_levels(&self, point: usize) -> impl Iterator<Item = Option<usize>> + use<> {
+        let now = self.at[point];
+        let levels = self.levels.len();
+        (0..levels).map(Some).chain([None]).filter(move |&level| level != now)
+    }
+
+    /// Gives the points from `first` on these levels, if the program ends sooner then.
+    fn try_change(&mut self, first: usize, changed: &[Option<usize>], steps: &mut usize) {
+        let Some(left) = steps.checked_sub(self.at.len()) else {
+            *steps = 0;
+            return;
+        };
+        *steps = left;
+        let before: Vec<_> = self.at[first..][..changed.len()].into();
+        self.at[first..][..changed.len()].copy_from_slice(changed);
+        let end_s = expected_s(self.levels, self.candidates, &self.chosen());
+        if end_s < self.end_s {
+            self.end_s = end_s;
+        } else {
+            self.at[first..][..changed.len()].copy_from_slice(&before);
+        }
+    }
 }
 
 /// Places the levels of `used`, lowest first. A higher one takes its points among those of the lower one, and

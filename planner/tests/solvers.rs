@@ -148,7 +148,7 @@ proptest! {
         let (chosen, end_s) = levels::place(&levels, &candidates);
         prop_assert!((levels::expected_s(&levels, &candidates, &chosen) - end_s).abs() < 1e-9 * end_s);
         prop_assert!(end_s >= least * (1.0 - 1e-12));
-        prop_assert!(end_s <= least * 1.03, "{} {}", end_s, least);
+        prop_assert!(end_s <= least * 1.01, "{} {}", end_s, least);
     }
 }
 
