@@ -28,6 +28,7 @@
 //! | [`reduction`] | the state of one reduction and its exactly-once bookkeeping (I1) |
 //! | [`task`] | a task, from its grant to its answer |
 //! | [`queue`] | partials of one segment that wait for a partner, in order of arrival or in the fixed order |
+//! | [`recovery`] | what is done about processes that die where ranks come back |
 //! | `handout` | who copies a result, who has it, and who lends it |
 //! | `apart` | who does not reach whose memory |
 //! | `tries` | for how long something was tried in vain, and when it is tried again |
@@ -66,6 +67,7 @@ mod pace;
 pub mod placement;
 pub mod policy;
 pub mod queue;
+pub mod recovery;
 pub mod reduction;
 mod refusals;
 mod remains;

@@ -10,7 +10,7 @@ use everfold_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{keepers::Patience, tries::RETRY_PAUSE};
+use crate::{keepers::Patience, recovery::Recoveries, tries::RETRY_PAUSE};
 
 /// Least number of tries to reach a living process before a reduction gives up.
 const ATTEMPTS_MIN: u32 = 1000;
@@ -100,8 +100,8 @@ pub struct Policy {
     pub join_timeout: Duration,
     /// How long it waits for a process of a rank that is to come back.
     pub return_time: Duration,
-    /// How often a rank may come back.
-    pub returns_max: u32,
+    /// What is done about processes that die.
+    pub recoveries: Recoveries,
 }
 
 impl Default for Policy {
@@ -130,7 +130,7 @@ impl Default for Policy {
             refusals_max: 4096,
             join_timeout: Duration::from_secs(60),
             return_time: Duration::from_secs(60),
-            returns_max: 100,
+            recoveries: Recoveries::IGNORE,
         }
     }
 }

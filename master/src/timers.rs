@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use everfold_protocol::{ProcessId, Rank, ReductionId, SegmentId, Timestamp};
+use everfold_protocol::{AgentId, ProcessId, Rank, ReductionId, SegmentId, Timestamp};
 
 /// Something that is due at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +23,8 @@ pub(crate) enum Timer {
     Keeper(ReductionId, Rank),
     /// Nothing may have come of an attempt in teams for long.
     Dissolve(ReductionId),
+    /// This agent is to start this process, whose rank is to come back.
+    Start(AgentId, ProcessId),
     /// This process, whose rank is to come back, was to be here by now.
     Return(ProcessId),
     /// Pings are sent, silence and late tasks are looked for.

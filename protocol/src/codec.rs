@@ -146,6 +146,21 @@ mod tests {
         }
 
         #[test]
+        fn an_integer_is_not_written_as_a_longer_one(marker in 251u8..=254, digits in any::<[u8; 16]>()) {
+            let bytes: Vec<u8> = core::iter::once(marker).chain(digits).collect();
+            for bytes in [3, 5, 9, 17].map(|len| &bytes[..len]) {
+                agrees::<u16>(bytes);
+                agrees::<i16>(bytes);
+                agrees::<u32>(bytes);
+                agrees::<i32>(bytes);
+                agrees::<u64>(bytes);
+                agrees::<i64>(bytes);
+                agrees::<u128>(bytes);
+                agrees::<i128>(bytes);
+            }
+        }
+
+        #[test]
         fn a_cut_value_is_refused(value in deep(), cut: prop::sample::Index) {
             let bytes = encode(&value).unwrap();
             prop_assert!(decode::<Deep>(&bytes[..cut.index(bytes.len())]).is_err());

@@ -59,3 +59,48 @@ impl fmt::Display for Evidence {
         }
     }
 }
+
+/// Why a rank does not come back in a job whose ranks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoReturn {
+    /// Its host is lost.
+    HostLost,
+    /// Its process was only silent: it may live on.
+    Silent,
+    /// The agent of its host was not there yet, and holds nothing of what it has left.
+    NotHeld,
+    /// That is what was chosen.
+    Ignored,
+    /// It was started again as often as is allowed.
+    Starts(u32),
+    /// It was started again so often in a row without progress.
+    Fruitless(u32),
+    /// There were too many process faults on its host.
+    Repeated {
+        /// So many before this one ...
+        faults: u32,
+        /// ... within this time.
+        within: Duration,
+    },
+    /// No process of it has joined in this time.
+    Late(Duration),
+}
+
+impl fmt::Display for NoReturn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostLost => f.write_str("its host is lost"),
+            Self::Silent => f.write_str("it was silent, and may live on"),
+            Self::NotHeld => f.write_str("no agent holds what it has left"),
+            Self::Ignored => f.write_str("process faults are ignored"),
+            Self::Starts(starts) => write!(f, "it was started again {starts} times, and may be no more"),
+            Self::Fruitless(starts) => {
+                write!(f, "it was started again {starts} times in a row and made no progress")
+            }
+            Self::Repeated { faults, within } => {
+                write!(f, "{faults} other processes of its host had died within {within:?}")
+            }
+            Self::Late(time) => write!(f, "no process of it has joined within {time:?}"),
+        }
+    }
+}

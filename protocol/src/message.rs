@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use crate::{
-    evidence::{Ending, Evidence},
+    evidence::{Ending, Evidence, NoReturn},
     id::ByteRange,
 };
 use crate::{
@@ -549,10 +549,12 @@ pub enum News {
         /// How often it has come back.
         incarnation: Incarnation,
     },
-    /// A rank whose process had failed has not come back, and is expected no longer.
+    /// A rank whose process has failed does not come back, in a job whose ranks do.
     NotReturned {
         /// Which rank.
         rank: Rank,
+        /// Why not.
+        reason: NoReturn,
     },
     /// It is known how a process has ended that was declared failed before.
     Ended {
@@ -606,7 +608,7 @@ impl fmt::Display for News {
                 write!(f, "all hosts of domain {domain:?} are lost: those of ranks {ranks}")
             }
             Self::Returned { rank, incarnation } => write!(f, "rank {rank} has come back ({incarnation})"),
-            Self::NotReturned { rank } => write!(f, "rank {rank} has not come back"),
+            Self::NotReturned { rank, reason } => write!(f, "rank {rank} does not come back: {reason}"),
             Self::CannotReturn { rank, reason } => {
                 write!(f, "rank {rank} cannot come back before its next checkpoint: {reason}")
             }

@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     AgentId, ProcessId,
-    message::{Ending, Evidence, FromAgent, News, ToAgent, ToWorker},
+    message::{Ending, Evidence, FromAgent, News, NoReturn, ToAgent, ToWorker},
 };
 
 use super::Master;
@@ -38,7 +38,7 @@ impl Master {
     fn take_in_end(&mut self, agent: AgentId, process: ProcessId, ending: Ending) {
         let members = &self.desk.members;
         if members.away_since(process.rank).is_some_and(|last| last.incarnation < process.incarnation) {
-            return self.start_again(process, agent);
+            return self.miss(process, agent);
         }
         if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");
@@ -64,7 +64,7 @@ impl Master {
         self.desk.send_all(&ToWorker::AgentLost { agent });
         self.fail_all(&living, Evidence::HostLost, &dead);
         // Nobody starts them any more.
-        dead.iter().for_each(|process| self.give_up(process.rank));
+        dead.iter().for_each(|process| self.give_up(process.rank, NoReturn::HostLost));
         if self.desk.members.is_joining() {
             return;
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
-    message::{Evidence, News, ToAgent, ToWorker},
+    message::{Evidence, News, NoReturn, ToAgent, ToWorker},
     report::Refusal,
 };
 
@@ -13,6 +13,7 @@ use crate::{
     event::Notice,
     liveness::{Ring, Watched},
     membership::Prospect,
+    recovery::Verdict,
     remains,
     timers::Timer,
 };
@@ -54,10 +55,10 @@ impl Master {
 
     /// The same of several processes at once. `robbed` had died before; what they had left is gone, too.
     pub(super) fn fail_all(&mut self, processes: &[ProcessId], evidence: Evidence, robbed: &[ProcessId]) {
-        let prospect = match processes {
-            [process] => self.prospect(*process, evidence),
-            // They go with their host.
-            _ => Prospect::Gone,
+        let verdict = self.verdict(processes, evidence);
+        let prospect = match verdict {
+            Some(Verdict::Restart(_)) => Prospect::Returns,
+            Some(Verdict::Ignore(_)) | None => Prospect::Gone,
         };
         let failed = self.desk.members.fail(processes, evidence, prospect);
         if failed.is_empty() && robbed.is_empty() {
@@ -87,19 +88,35 @@ impl Master {
         for &process in &failed {
             self.desk.send_all(&ToWorker::Departed { process, evidence });
         }
+        if let Some(Verdict::Ignore(reason)) = verdict {
+            failed.iter().for_each(|it| self.desk.tell_all(News::NotReturned { rank: it.rank, reason }));
+        }
         self.bereave(&failed, robbed);
         self.end_what_cannot_complete();
-        for process in failed {
+        for &process in &failed {
             match evidence.leaves_memory() {
                 true => self.remains.keep(process, &self.reductions, &mut self.desk),
                 // What was only silent is not read any more at once.
                 false => remains::let_agent_forget(process, &mut self.desk),
             }
         }
-        if prospect == Prospect::Returns {
-            processes.iter().for_each(|process| self.call_back(*process));
+        if let Some(Verdict::Restart(pause)) = verdict {
+            failed.iter().for_each(|process| self.call_back(pause, *process));
         }
         self.end_if_empty();
+    }
+
+    /// What is done about processes that die at once, where ranks come back and the job has begun. Several die
+    /// with their host.
+    fn verdict(&mut self, processes: &[ProcessId], evidence: Evidence) -> Option<Verdict> {
+        let members = &self.desk.members;
+        if !self.desk.policy.limits.ranks_return || members.is_joining() {
+            return None;
+        }
+        match processes {
+            [process] => members.lives(*process).then(|| self.judge(*process, evidence)),
+            _ => Some(Verdict::Ignore(NoReturn::HostLost)),
+        }
     }
 
     /// Repairs all reductions that the `dead` took part in, or ends them; also those that were to read what

@@ -40,6 +40,7 @@ use crate::{
     membership::{Freshness, Membership},
     outcomes::Outcomes,
     policy::Policy,
+    recovery::Detectors,
     reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
@@ -58,6 +59,7 @@ pub struct Master {
     dissolved: Dissolved,
     remains: Remains,
     liveness: Liveness,
+    detectors: Detectors,
     scheduler: Scheduler,
 }
 
@@ -75,6 +77,7 @@ impl Master {
             dissolved: Dissolved::default(),
             remains: Remains::default(),
             liveness: Liveness::default(),
+            detectors: Detectors::default(),
         }
     }
 
@@ -189,6 +192,7 @@ impl Master {
                     self.copies(id, |reduction, desk| reduction.look_after(id, owner, desk));
                 }
                 Timer::Dissolve(id) => self.lose_patience(id),
+                Timer::Start(agent, process) => self.start(agent, process),
                 Timer::Return(process) => self.miss_return(process),
                 Timer::Alarm => self.ring(),
             }
@@ -300,6 +304,7 @@ impl Master {
             reduction
         });
         reduction.arrive(self.desk.now, sender, contribution.data, contribution.spec.trace);
+        self.detectors.see_progress(sender.rank);
         if let Some(refusal) = passed_by {
             self.refuse(id, refusal);
             return;

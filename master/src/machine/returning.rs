@@ -4,10 +4,11 @@
 //! yet to contribute, and keep what it has yet to hear.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
     AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
-    message::{Contribution, Evidence, Finished, News, Peer, ToAgent, ToWorker},
+    message::{Contribution, Evidence, Finished, News, NoReturn, Peer, ToAgent, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -16,67 +17,77 @@ use super::Master;
 use crate::{
     event::Notice,
     liveness::Watched,
-    membership::Prospect,
     outcomes::Outcome,
+    recovery::Verdict,
     reduction::{Called, Reduction},
     timers::Timer,
 };
 
 impl Master {
-    /// What becomes of a rank whose process has died in this way: it comes back if what it has left is held
-    /// where it is started again.
-    pub(super) fn prospect(&self, process: ProcessId, evidence: Evidence) -> Prospect {
-        let Self { desk, .. } = self;
-        let policy = &desk.policy;
-        let returns = policy.limits.ranks_return
-            && evidence.leaves_memory()
-            && desk.members.agents().holder(process).is_some()
-            && process.incarnation.0 < policy.returns_max;
-        if returns { Prospect::Returns } else { Prospect::Gone }
-    }
-
-    /// Has a process started in place of `dead`.
-    pub(super) fn call_back(&mut self, dead: ProcessId) {
-        if let Some(agent) = self.desk.members.agents().holder(dead) {
-            self.start_after(dead, agent);
+    /// What is done about a process that takes part and has died in this way. Its rank comes back if what it
+    /// has left is held where it is started again.
+    pub(super) fn judge(&mut self, process: ProcessId, evidence: Evidence) -> Verdict {
+        let Self { desk, detectors, .. } = self;
+        match (evidence, desk.members.agents().holder(process)) {
+            (Evidence::HostLost, _) => Verdict::Ignore(NoReturn::HostLost),
+            (Evidence::Silent(_), _) => Verdict::Ignore(NoReturn::Silent),
+            (Evidence::Disconnected | Evidence::Ended(_), None) => Verdict::Ignore(NoReturn::NotHeld),
+            (Evidence::Disconnected | Evidence::Ended(_), Some(agent)) => {
+                detectors.judge(desk.now, process.rank, agent, &desk.policy.recoveries)
+            }
         }
     }
 
-    /// Takes in that a process that was to come has ended before it was here. Another one is started, unless
-    /// there were too many.
-    pub(super) fn start_again(&mut self, missed: ProcessId, agent: AgentId) {
-        if missed.incarnation.0 >= self.desk.policy.returns_max {
-            return self.miss_return(missed);
-        }
+    /// Takes in that a process was to be started in place of one of this host that has ended before it was
+    /// here, or that could not be started.
+    pub(super) fn miss(&mut self, missed: ProcessId, agent: AgentId) {
         self.desk.timers.call_off_all(Timer::Return(missed));
         self.desk.members.miss(missed);
-        self.start_after(missed, agent);
+        match self.detectors.judge(self.desk.now, missed.rank, agent, &self.desk.policy.recoveries) {
+            Verdict::Restart(pause) => self.start_after(pause, missed, agent),
+            Verdict::Ignore(reason) => self.give_up(missed.rank, reason),
+        }
     }
 
-    fn start_after(&mut self, dead: ProcessId, agent: AgentId) {
+    /// Has a process started in place of `dead`, after a pause.
+    pub(super) fn call_back(&mut self, pause: Duration, dead: ProcessId) {
+        if let Some(agent) = self.desk.members.agents().holder(dead) {
+            self.start_after(pause, dead, agent);
+        }
+    }
+
+    fn start_after(&mut self, pause: Duration, dead: ProcessId, agent: AgentId) {
         let next = ProcessId { incarnation: Incarnation(dead.incarnation.0 + 1), ..dead };
-        self.desk.outbox.send_agent(agent, ToAgent::Start { process: next });
-        self.desk.timers.set(self.desk.now + self.desk.policy.return_time, Timer::Return(next));
+        match pause.is_zero() {
+            true => self.start(agent, next),
+            false => self.desk.timers.set(self.desk.now + pause, Timer::Start(agent, next)),
+        }
     }
 
-    /// Takes in that a process that was to come has not come in time, or was the last one.
+    /// Has a process started, unless its rank was given up meanwhile.
+    pub(super) fn start(&mut self, agent: AgentId, process: ProcessId) {
+        if self.desk.members.away_since(process.rank).is_some() {
+            self.desk.outbox.send_agent(agent, ToAgent::Start { process });
+            self.desk.timers.set(self.desk.now + self.desk.policy.return_time, Timer::Return(process));
+        }
+    }
+
+    /// Takes in that a process that was to come has not come in time.
     pub(super) fn miss_return(&mut self, missed: ProcessId) {
         let last = self.desk.members.away_since(missed.rank);
-        if last.is_none_or(|last| last.incarnation >= missed.incarnation) {
-            return;
+        if last.is_some_and(|last| last.incarnation < missed.incarnation) {
+            self.give_up(missed.rank, NoReturn::Late(self.desk.policy.return_time));
         }
-        self.desk.timers.call_off_all(Timer::Return(missed));
-        self.give_up(missed.rank);
     }
 
     /// Waits no longer for a rank to come back.
-    pub(super) fn give_up(&mut self, rank: Rank) {
+    pub(super) fn give_up(&mut self, rank: Rank, reason: NoReturn) {
         if !self.desk.members.give_up(rank) {
             return;
         }
         self.refusals.depart(rank);
         self.outcomes.depart(rank);
-        self.desk.tell_all(News::NotReturned { rank });
+        self.desk.tell_all(News::NotReturned { rank, reason });
         let waiting: Vec<ReductionId> = self
             .reductions
             .iter_mut()

@@ -133,23 +133,30 @@ impl<'de> Decoder<'de> {
     /// An integer of up to 64 bits.
     #[inline]
     fn short<T: TryFrom<u64>>(&mut self, name: &'static str) -> Result<T, DecodeError> {
-        let value = match *self.rest {
-            [byte @ 0..=250, ref rest @ ..] => {
-                self.rest = rest;
-                byte.into()
-            }
-            _ => self.wide(name)?,
-        };
+        let value = self.digits(size_of::<T>(), name)?;
         T::try_from(value).map_err(|_| DecodeError::Integer(name))
     }
 
-    /// An integer that takes more than one byte: the first one says how many follow.
+    /// The digits of an integer of up to so many bytes.
+    #[inline]
+    fn digits(&mut self, bytes_max: usize, name: &'static str) -> Result<u64, DecodeError> {
+        match *self.rest {
+            [byte @ 0..=250, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(byte.into())
+            }
+            _ => self.wide(bytes_max, name),
+        }
+    }
+
+    /// An integer that takes more than one byte: the first one says how many follow. Integers of a type are
+    /// not written as longer ones, though these would fit.
     #[inline(never)]
-    fn wide(&mut self, name: &'static str) -> Result<u64, DecodeError> {
+    fn wide(&mut self, bytes_max: usize, name: &'static str) -> Result<u64, DecodeError> {
         match self.byte()? {
-            251 => self.array().map(|bytes| u16::from_le_bytes(bytes).into()),
-            252 => self.array().map(|bytes| u32::from_le_bytes(bytes).into()),
-            253 => self.array().map(u64::from_le_bytes),
+            251 if bytes_max >= 2 => self.array().map(|bytes| u16::from_le_bytes(bytes).into()),
+            252 if bytes_max >= 4 => self.array().map(|bytes| u32::from_le_bytes(bytes).into()),
+            253 if bytes_max >= 8 => self.array().map(u64::from_le_bytes),
             _ => Err(DecodeError::Integer(name)),
         }
     }
@@ -166,7 +173,7 @@ impl<'de> Decoder<'de> {
 
     /// Zigzag: the sign is the lowest bit.
     fn signed<T: TryFrom<i64>>(&mut self, name: &'static str) -> Result<T, DecodeError> {
-        let value: u64 = self.short(name)?;
+        let value = self.digits(size_of::<T>(), name)?;
         let value = (value >> 1) as i64 ^ -((value & 1) as i64);
         T::try_from(value).map_err(|_| DecodeError::Integer(name))
     }

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use everfold_master::Policy;
+use everfold_master::{
+    Policy,
+    recovery::{Recoveries, Recovery, Repeated, Restart},
+};
 use everfold_protocol::{Rank, Timestamp, spec::Limits};
 
 use super::{
@@ -172,7 +175,20 @@ fn settings(schedule: &Schedule) -> Settings {
     if let Some(returns) = schedule.returns {
         settings.policy.limits.board_bytes_max = 0;
         settings.policy.return_time = us(returns.return_us);
-        settings.policy.returns_max = returns.returns_max;
+        settings.policy.recoveries = Recoveries {
+            repeated: returns.repeated.map(|(faults, within_us)| Repeated {
+                faults,
+                within: us(within_us),
+                recovery: Recovery::Ignore,
+            }),
+            restart: Restart {
+                starts_max: returns.returns_max,
+                fruitless_max: returns.fruitless_max,
+                pause: us(returns.pause_us),
+                pause_max: us(returns.pause_us * 16),
+            },
+            ..Recoveries::RESTART
+        };
     }
     settings
 }

@@ -112,6 +112,19 @@ pub struct Returning {
     pub return_us: u64,
     /// How often a rank may come back.
     pub returns_max: u32,
+    /// How often in a row without progress.
+    #[serde(default = "usual_fruitless_max")]
+    pub fruitless_max: u32,
+    /// What the master waits before it has a rank started again that has made no progress.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pause_us: u64,
+    /// With how many process faults of a host within which time further ones are ignored.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repeated: Option<(u32, u64)>,
+}
+
+fn usual_fruitless_max() -> u32 {
+    100
 }
 
 /// The parts of [`Policy`](everfold_master::Policy) that schedules vary.

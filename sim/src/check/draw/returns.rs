@@ -17,6 +17,9 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
         note_us: pick(random, [20, 200, 2000]),
         return_us: if gives_up { pick(random, [2000, 50_000]) } else { 10_000_000 },
         returns_max: if gives_up { pick(random, [1, 2, 100]) } else { 100 },
+        fruitless_max: if gives_up { pick(random, [0, 1, 3, 100]) } else { 100 },
+        pause_us: pick(random, [0, 300, 2000]),
+        repeated: (gives_up && random.random_bool(0.3)).then(|| (pick(random, [0, 1, 2]), 10_000)),
     });
     for planned in &mut schedule.reductions {
         if let Receiver::Root(root) = planned.receiver {
