@@ -1,6 +1,7 @@
 //! The `everfold` command.
 
 mod bench;
+mod recovery;
 mod rules;
 mod run;
 mod sim;
@@ -30,6 +31,8 @@ enum Command {
     Chaos(Box<Chaos>),
     Plan(Box<Plan>),
     #[command(subcommand)]
+    Recovery(recovery::Recovery),
+    #[command(subcommand)]
     Rules(rules::Rules),
     /// Simulate reductions in clusters that are not at hand.
     #[command(subcommand)]
@@ -53,6 +56,7 @@ impl Arguments {
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
             Command::Plan(plan) => plan.run(),
+            Command::Recovery(recovery) => recovery.run(),
             Command::Rules(rules) => rules.run(),
             Command::Sim(sim) => sim.run(),
         }

@@ -3,7 +3,10 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use everfold::launch::{Hosts, Local, hosts};
+use everfold::{
+    launch::{Hosts, Local, hosts},
+    recovery::RecoveryFile,
+};
 use everfold_lab::{Failure, Transport};
 
 /// Start a program as a job of several processes, on this machine or on several hosts.
@@ -43,6 +46,9 @@ pub struct Run {
     /// End with 0 although signals have killed some processes, if all others end well.
     #[arg(long)]
     survive_deaths: bool,
+    /// The file that chooses what is done about processes that die; `everfold recovery check --help` shows one.
+    #[arg(long, value_name = "FILE", env = "EVERFOLD_RECOVERY")]
+    recovery: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -55,6 +61,8 @@ const EXAMPLES: &str = "\
 Examples:
   everfold run -n 4 -- ./simulate --steps 100
       Four processes on this machine.
+  everfold run -n 4 --recovery recovery.toml -- ./simulate
+      The file says whether ranks come back whose processes have died.
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
@@ -73,6 +81,7 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
+        local.recovery = self.recovery.map(usable).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
@@ -81,4 +90,10 @@ impl Run {
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
         Ok(ExitCode::from(code))
     }
+}
+
+/// The path from everywhere of a recovery file that makes sense.
+fn usable(file: PathBuf) -> Result<PathBuf, Failure> {
+    RecoveryFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+    std::path::absolute(&file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
 }

@@ -18,6 +18,7 @@
 //! | [`seal`] | what proves that a frame is the one that the other side has sent next |
 //! | [`codec`] | the only place that knows the serialisation format |
 //! | [`time`] | opaque points in time and durations |
+//! | [`units`] | quantities as people write them |
 //! | [`watch`] | when silence is evidence |
 
 // The compiler proves it pure. Tests may use more.
@@ -44,6 +45,7 @@ pub mod seal;
 pub mod spec;
 pub mod team;
 pub mod time;
+pub mod units;
 pub mod watch;
 
 pub use id::{

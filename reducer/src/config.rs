@@ -5,7 +5,10 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 use everfold_master::Policy;
 use everfold_protocol::spec::Limits;
 
-use crate::checkpoint::Interval;
+use crate::{
+    checkpoint::Interval,
+    recovery::{Recoveries, Repeated},
+};
 
 /// What a job may use and how long it waits. All processes of a job run the same program and so have the
 /// same; where they differ, the limits of rank 0 hold.
@@ -36,6 +39,7 @@ use crate::checkpoint::Interval;
 pub struct Config {
     join_timeout: Duration,
     limits: Limits,
+    recoveries: Recoveries,
     storage: Option<PathBuf>,
     domain: Option<String>,
     checkpoint_interval: Interval,
@@ -47,6 +51,7 @@ impl Default for Config {
         Self {
             join_timeout: Duration::from_secs(60),
             limits: Limits::default(),
+            recoveries: Recoveries::IGNORE,
             storage: None,
             domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
             checkpoint_interval: Interval::default(),
@@ -57,7 +62,7 @@ impl Default for Config {
 
 /// A knob is set to a value that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{knob} is {value}; it has to be {least} to {most}")]
+#[error("{}", self.told())]
 pub struct ConfigError {
     /// Which one.
     pub knob: &'static str,
@@ -67,6 +72,36 @@ pub struct ConfigError {
     pub least: u128,
     /// The most that makes sense.
     pub most: u128,
+}
+
+/// The end of the names of knobs that are times.
+const NANOSECONDS: &str = " (ns)";
+
+fn time(ns: u128) -> Duration {
+    u64::try_from(ns).map_or(Duration::MAX, Duration::from_nanos)
+}
+
+impl ConfigError {
+    /// Where the knob stands in a [recovery file](crate::recovery::RecoveryFile).
+    pub(crate) fn key(&self) -> &'static str {
+        match self.knob {
+            "result_log_bytes_max" => "checkpoint.result_log",
+            "checkpoint_interval (ns)" => "checkpoint.interval",
+            "checkpoint_interval, mtbf (ns)" => "checkpoint.mtbf",
+            knob => knob.trim_end_matches(NANOSECONDS),
+        }
+    }
+
+    fn told(&self) -> String {
+        let Self { knob, value, least, most } = *self;
+        match knob.strip_suffix(NANOSECONDS) {
+            Some(knob) => {
+                let [value, least, most] = [value, least, most].map(time);
+                format!("{knob} is {value:?}; it has to be {least:?} to {most:?}")
+            }
+            None => format!("{knob} is {value}; it has to be {least} to {most}"),
+        }
+    }
 }
 
 impl Config {
@@ -116,11 +151,16 @@ impl Config {
     /// reductions have ended that that one had called, and goes on from there. So a program has to do the
     /// same again.
     ///
-    /// Each rank notes its results before it hands them out, and short arrays take no board.
-    pub fn restart_ranks(mut self) -> Self {
-        self.limits.ranks_return = true;
-        self.limits.board_bytes_max = 0;
-        self.limits.teams_from = 0;
+    /// Each rank notes its results before it hands them out. Short arrays take no board and reductions no teams,
+    /// whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from) say.
+    pub fn restart_ranks(self) -> Self {
+        self.recover(Recoveries::RESTART)
+    }
+
+    /// Which recovery meets which fault: [`restart_ranks`](Self::restart_ranks) with limits of your own. A
+    /// [file](crate::recovery::RecoveryFile) takes precedence.
+    pub fn recover(mut self, recoveries: Recoveries) -> Self {
+        self.recoveries = recoveries;
         self
     }
 
@@ -178,15 +218,41 @@ impl Config {
                 check("checkpoint_interval, mtbf (ns)", mtbf.as_nanos(), 1_000_000_000..=100 * year_ns)?;
             }
         }
+        self.validate_recoveries(day_ns)?;
         match self.limits.teams_from {
             0 => Ok(()),
             ranks => check("teams_from", ranks.into(), 3..=u32::MAX.into()),
         }
     }
 
+    fn validate_recoveries(&self, day_ns: u128) -> Result<(), ConfigError> {
+        let Recoveries { repeated, restart, .. } = self.recoveries;
+        check("restart.starts_max", restart.starts_max.into(), 1..=1 << 20)?;
+        check("restart.fruitless_max", restart.fruitless_max.into(), 0..=1 << 20)?;
+        check("restart.pause_max (ns)", restart.pause_max.as_nanos(), 0..=day_ns)?;
+        check("restart.pause (ns)", restart.pause.as_nanos(), 0..=restart.pause_max.as_nanos())?;
+        let Some(Repeated { faults, within, .. }) = repeated else { return Ok(()) };
+        check("repeated.faults", faults.into(), 1..=1 << 20)?;
+        check("repeated.within (ns)", within.as_nanos(), 1_000_000..=366 * day_ns)
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         let folds = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        Policy { limits: self.limits, join_timeout: self.join_timeout, folds, ..Policy::default() }
+        Policy {
+            limits: self.limits(),
+            join_timeout: self.join_timeout,
+            recoveries: self.recoveries,
+            folds,
+            ..Policy::default()
+        }
+    }
+
+    /// What a rank of the job holds to. Of what meets on a board or in a team nothing is noted.
+    fn limits(&self) -> Limits {
+        match self.recoveries.ranks_return() {
+            true => Limits { ranks_return: true, board_bytes_max: 0, teams_from: 0, ..self.limits },
+            false => self.limits,
+        }
     }
 
     pub(crate) fn storage_directory(&self) -> PathBuf {
@@ -226,6 +292,8 @@ mod tests {
         let knob = |config: Config| config.validate().unwrap_err().knob;
         assert_eq!(knob(good.clone().join_timeout(Duration::ZERO)), "join_timeout (ns)");
         assert_eq!(knob(good.clone().join_timeout(Duration::MAX)), "join_timeout (ns)");
+        let told = good.clone().ping_interval(Duration::from_millis(1)).validate().unwrap_err().to_string();
+        assert_eq!(told, "ping_interval is 1ms; it has to be 10ms to 60s");
         assert_eq!(knob(good.clone().ping_interval(Duration::ZERO)), "ping_interval (ns)");
         assert_eq!(knob(good.clone().body_bytes_max(0)), "body_bytes_max");
         assert_eq!(knob(good.clone().inline_bytes_max(2 << 20)), "inline_bytes_max");

@@ -10,7 +10,7 @@ use everfold_runtime::{
     transport::control::AddressError,
 };
 
-use crate::{checkpoint::CheckpointError, config::ConfigError};
+use crate::{checkpoint::CheckpointError, config::ConfigError, recovery::RecoveryError};
 
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -128,6 +128,9 @@ pub enum LaunchError {
     /// A knob of the configuration is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The file that chooses recoveries cannot be used.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),

@@ -30,6 +30,7 @@
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
+//! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
 
@@ -42,6 +43,7 @@ mod error;
 mod group;
 pub mod launch;
 mod operations;
+pub mod recovery;
 mod reduction;
 mod session;
 
@@ -54,7 +56,7 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
     Path, Rank,
-    evidence::{Ending, Evidence},
+    evidence::{Ending, Evidence, NoReturn},
     message::News,
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
     spec::{Aspect, Limits, Order, Protection, ProtectionError},

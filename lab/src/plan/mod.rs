@@ -2,7 +2,7 @@
 //!
 //! | to know | see |
 //! |---|---|
-//! | how profiles are written | [`profile`], [`csv`], [`units`] |
+//! | how profiles are written | [`profile`], [`csv`] |
 //! | what is printed and drawn | [`table`], [`picture`] |
 //! | the paper's six applications | [`paper`] |
 
@@ -12,12 +12,12 @@ mod picture;
 mod profile;
 mod saved;
 mod table;
-mod units;
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand, ValueEnum};
 use everfold_planner::plan::{Placement, Planner, Rule, Wish};
+use everfold_protocol::units;
 
 use self::profile::Described;
 use crate::Failure;

@@ -5,9 +5,10 @@ use everfold_planner::{
     plan::{Plan, Track},
     profile::Profile,
 };
+use everfold_protocol::units::show_bytes;
 use plotters::{coord::Shift, prelude::*};
 
-use super::{profile::Described, units::show_bytes};
+use super::profile::Described;
 use crate::Failure;
 
 /// Width of the picture, and height of one part, in pixels.

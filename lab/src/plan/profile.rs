@@ -7,10 +7,11 @@ use everfold_planner::{
     machine::Machine,
     profile::{Point, Profile, ProfileError, Section},
 };
+use everfold_protocol::units;
 use serde::{Deserialize, Deserializer, de::Error};
 use toml::Spanned;
 
-use super::{csv, units};
+use super::csv;
 
 /// A profile, and what it runs on.
 #[derive(Clone, Debug)]

@@ -5,12 +5,9 @@ use everfold_planner::{
     machine::Part,
     plan::{Placement, Plan, Planner, Rule, Stop, Wish},
 };
+use everfold_protocol::units::{show_bytes, show_seconds};
 
-use super::{
-    profile::Described,
-    saved::Leveled,
-    units::{show_bytes, show_seconds},
-};
+use super::{profile::Described, saved::Leveled};
 
 /// What the program is like.
 pub fn heading(described: &Described) -> String {

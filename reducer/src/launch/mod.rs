@@ -8,7 +8,11 @@
 #[cfg(feature = "mpi")]
 mod beside_mpi;
 
-use std::{future::Future, io};
+use std::{
+    future::Future,
+    io,
+    path::{Path, PathBuf},
+};
 
 use everfold_protocol::ProcessId;
 use everfold_runtime::{
@@ -26,7 +30,7 @@ pub use everfold_runtime::launch::{
     hosts, is_forwarded_to_terminal, local,
 };
 
-use crate::{config::Config, error::Error, session::Session};
+use crate::{config::Config, error::Error, recovery::RecoveryFile, session::Session};
 
 pub use crate::error::LaunchError;
 
@@ -36,6 +40,7 @@ pub struct Launch {
     ranks: u32,
     transport: Transport,
     config: Config,
+    recovery: Option<PathBuf>,
     survive_deaths: bool,
     /// The job, if it was found already.
     environment: Option<Environment>,
@@ -46,7 +51,7 @@ impl Launch {
     /// this machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
         let (transport, config) = (Transport::Auto, Config::default());
-        Self { ranks, transport, config, survive_deaths: false, environment: None }
+        Self { ranks, transport, config, recovery: None, survive_deaths: false, environment: None }
     }
 
     /// How locally started copies read each other's memory.
@@ -68,6 +73,13 @@ impl Launch {
     /// Limits and timeouts of the job.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// The [file](crate::recovery::RecoveryFile) that chooses what is done about processes that die. One that
+    /// the variable `EVERFOLD_RECOVERY` names counts before it, and both before the configuration.
+    pub fn recovery(mut self, file: impl Into<PathBuf>) -> Self {
+        self.recovery = Some(file.into());
         self
     }
 }
@@ -105,10 +117,17 @@ where
             found.filter(|environment| place::ancestor_at(environment).is_none())
         }
     };
+    let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
     match environment {
-        Some(environment) => run(&environment, &launch.config, program),
+        Some(environment) => run(&environment, &config, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),
     }
+}
+
+/// The configuration, with what a recovery file says in place of what the program says.
+fn chosen(file: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
+    let file = RecoveryFile::chosen(file)?;
+    Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
 }
 
 fn supervise(launch: &Launch) -> Result<(), LaunchError> {
@@ -129,7 +148,7 @@ where
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::join(environment, config)?;
+    let session = Session::enter(environment, config)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -150,13 +169,18 @@ impl Session {
     ///
     /// Most programs call [`launch`] instead. It blocks the
     /// thread meanwhile, but may do so inside an asynchronous runtime. It raises the soft limit of open files
-    /// to the hard one, up to 65 536, and so for processes that this one starts.
+    /// to the hard one, up to 65 536, and so for processes that this one starts. What the file says that
+    /// `EVERFOLD_RECOVERY` names replaces what `config` says.
     ///
     /// # Errors
     /// [`LaunchError`] if the configuration or the rendezvous makes no sense, the agent of rank 0 cannot listen there, or
     /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
+        Self::enter(environment, &chosen(None, config)?)
+    }
+
+    fn enter(environment: &Environment, config: &Config) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {
             return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());

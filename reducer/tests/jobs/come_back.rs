@@ -8,6 +8,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::PathBuf, process::Command, time
 use everfold::{
     CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, News, Order, ReduceError,
     Refusal, Session, Sum,
+    recovery::{Recoveries, Restart},
 };
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{Signal, raise};
@@ -47,9 +48,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
     let scarce = || config().result_log_bytes_max(4 << 10);
     suite.program_with(scarce(), "come_back::lacks_room", lacks_room);
     suite.test("come_back::who_could_not_note_everything_does_not_return", refused);
-    suite.program_with(config(), "come_back::keeps_dying", keeps_dying);
+    let restart = Restart { pause: Duration::from_millis(1), ..Restart::USUAL };
+    let hasty = || config().recover(Recoveries { restart, ..Recoveries::RESTART });
+    suite.program_with(hasty(), "come_back::keeps_dying", keeps_dying);
     suite.test("come_back::who_keeps_dying_is_given_up", || given_up("come_back::keeps_dying", 137));
-    suite.program_with(config(), "come_back::keeps_failing", keeps_failing);
+    suite.program_with(hasty(), "come_back::keeps_failing", keeps_failing);
     suite.test("come_back::who_keeps_failing_is_given_up", || given_up("come_back::keeps_failing", 1));
     suite.test("come_back::a_job_can_be_ended_while_a_rank_comes_back", ended_meanwhile);
     suite.job_with(scarce(), "come_back::a_checkpoint_makes_up_for_what_was_not_noted", 2, makes_up);

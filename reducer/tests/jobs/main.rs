@@ -30,6 +30,7 @@ mod fixed;
 mod hosts;
 mod leftovers;
 mod process;
+mod recovery;
 mod refusals;
 mod reports;
 mod slow;
@@ -54,6 +55,7 @@ fn suite() -> Suite {
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
+    recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
     refusals::add_to(&mut suite);

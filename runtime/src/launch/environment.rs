@@ -11,6 +11,7 @@
 //! | `EVERFOLD_TRANSPORT` | `auto`, `shm` or `tcp` | `auto` |
 //! | `EVERFOLD_AGENT` | name of the Unix socket, in the abstract namespace, of the agent of this host | the first rank on a host starts one |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
+//! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
@@ -41,6 +42,8 @@ pub(super) const SECRET_FILE: &str = "EVERFOLD_SECRET_FILE";
 const TRANSPORT: &str = "EVERFOLD_TRANSPORT";
 const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
+/// Names the file that chooses recoveries.
+pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
 
 /// How a launcher tells a process its place.
 struct Launcher {

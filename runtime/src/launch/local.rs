@@ -63,7 +63,7 @@ use tokio::{
 };
 
 use super::{
-    environment::{Environment, SECRET_FILE, Secret, Transport},
+    environment::{Environment, RECOVERY, SECRET_FILE, Secret, Transport},
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
     terminal,
@@ -100,6 +100,8 @@ pub struct Local {
     /// Whether the exit code is that of the processes which no signal has killed. What ends with an exit code
     /// of its own has something to say, and is heard.
     pub survive_deaths: bool,
+    /// The file that chooses recoveries; without it, the one that our own environment names.
+    pub recovery: Option<PathBuf>,
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
@@ -157,6 +159,7 @@ impl Local {
             prefix: true,
             quiet: false,
             survive_deaths: false,
+            recovery: None,
             hosts: None,
         }
     }
@@ -321,6 +324,7 @@ impl Local {
         command
             .args(&self.arguments)
             .envs(environment.variables())
+            .envs(self.recovery.as_ref().map(|file| (RECOVERY, file)))
             .env_remove(SECRET_FILE)
             .stdin(stdin)
             .stdout(stdout)

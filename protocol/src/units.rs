@@ -1,5 +1,7 @@
 //! Quantities as people write them: a number and its unit.
 
+use alloc::{borrow::ToOwned, format, string::String};
+
 /// Reads `75 s`, `250 ms` or `1.5h`, in seconds.
 ///
 /// # Errors

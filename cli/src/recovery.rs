@@ -1,0 +1,59 @@
+//! `everfold recovery`: what is done about which fault.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use everfold::recovery::RecoveryFile;
+use everfold_lab::{Failure, say};
+
+/// The exit code if the file cannot be used.
+const UNUSABLE: u8 = 2;
+
+/// Look at a file that chooses recoveries.
+#[derive(Subcommand)]
+pub enum Recovery {
+    Check(Check),
+}
+
+/// Say what happens at which fault, or what is wrong with the file.
+///
+/// `everfold run --recovery FILE` and the variable EVERFOLD_RECOVERY use such a file. It replaces what the program says
+/// of recoveries and of checkpoints.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Check {
+    /// The file; without it, what an empty one means.
+    file: Option<PathBuf>,
+}
+
+const EXAMPLE: &str = "\
+Every key may be left out. All but [repeated] are shown with what they are then:
+  process = \"restart\"       # a process has ended, and its host is well: \"restart\" or \"ignore\"
+
+  [repeated]                # processes of one host die again and again
+  faults = 5                # after so many faults ...
+  within = \"10 min\"         # ... within this time
+  recovery = \"ignore\"
+
+  [restart]
+  starts_max = 100          # most starts of a rank
+  fruitless_max = 10        # most starts in a row without progress
+  pause = \"100 ms\"          # before a start without progress; doubles each time
+  pause_max = \"10 s\"
+
+  [checkpoint]
+  interval = \"daly\"         # or \"young\", or a time such as \"5 min\"
+  mtbf = \"1 d\"              # mean time between failures of a process
+  result_log = \"1 GiB\"      # most bytes of outcomes per rank between two checkpoints
+
+The exit code is 2 if the file cannot be used.";
+
+impl Recovery {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let Self::Check(Check { file }) = self;
+        let read = file.map_or_else(|| RecoveryFile::parse(""), RecoveryFile::read);
+        let file = read.map_err(|error| Failure { message: error.to_string(), exit_code: UNUSABLE })?;
+        say!("{}", file.to_string().trim_end())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

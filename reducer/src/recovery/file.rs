@@ -1,0 +1,355 @@
+//! The file in which recoveries are chosen.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use everfold_protocol::units;
+use serde::{Deserialize, Deserializer, de::Error};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{Recoveries, Recovery, Repeated, Restart};
+use crate::{
+    checkpoint::Interval,
+    config::{Config, ConfigError},
+};
+
+/// The variable that names the file.
+pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVERY;
+
+/// A file that chooses which recovery meets which fault, and when ranks save checkpoints.
+///
+/// ```
+/// use everfold::recovery::{Recovery, RecoveryFile};
+///
+/// let file = RecoveryFile::parse(r#"
+///     process = "restart"       # a process has ended, and its host is well: "restart" or "ignore"
+///
+///     [repeated]                # processes of one host die again and again
+///     faults = 5                # after so many faults ...
+///     within = "10 min"         # ... within this time
+///     recovery = "ignore"
+///
+///     [restart]
+///     starts_max = 100          # most starts of a rank
+///     fruitless_max = 10        # most starts in a row without progress
+///     pause = "100 ms"          # before a start without progress; doubles each time
+///     pause_max = "10 s"
+///
+///     [checkpoint]
+///     interval = "daly"         # or "young", or a time such as "5 min"
+///     mtbf = "1 d"              # mean time between failures of a process
+///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
+/// "#)?;
+/// assert_eq!(file.recoveries().process, Recovery::Restart);
+/// # Ok::<(), everfold::recovery::RecoveryError>(())
+/// ```
+///
+/// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
+/// `[repeated]`: without that section nothing counts as repeated. Its own keys are all needed.
+///
+/// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecoveryFile {
+    recoveries: Recoveries,
+    interval: Interval,
+    result_log_bytes_max: u64,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// It cannot be read.
+    #[error("cannot read the recovery file {}: {source}", path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its text makes no sense.
+    #[error("the recovery file{} makes no sense: {reason}", at(path))]
+    Malformed {
+        /// Its path, if it was read from one.
+        path: Option<PathBuf>,
+        /// What is wrong, with line and key.
+        reason: String,
+    },
+}
+
+fn at(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(String::new, |path| format!(" {}", path.display()))
+}
+
+/// A file, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    process: Recovery,
+    repeated: Option<WrittenRepeated>,
+    restart: WrittenRestart,
+    checkpoint: WrittenCheckpoint,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRepeated {
+    faults: u32,
+    #[serde(deserialize_with = "time")]
+    within: Duration,
+    recovery: Recovery,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenRestart {
+    starts_max: u32,
+    fruitless_max: u32,
+    #[serde(deserialize_with = "time")]
+    pause: Duration,
+    #[serde(deserialize_with = "time")]
+    pause_max: Duration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenCheckpoint {
+    interval: Option<Due>,
+    mtbf: Option<Spanned<Mtbf>>,
+    #[serde(deserialize_with = "size")]
+    result_log: Option<u64>,
+}
+
+/// When checkpoints are due.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Young,
+    Daly,
+    Fixed(Duration),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Mtbf(#[serde(deserialize_with = "time")] Duration);
+
+impl Default for Written {
+    fn default() -> Self {
+        Self {
+            process: Recovery::Restart,
+            repeated: None,
+            restart: WrittenRestart::default(),
+            checkpoint: WrittenCheckpoint::default(),
+        }
+    }
+}
+
+impl Default for WrittenRestart {
+    fn default() -> Self {
+        let Restart { starts_max, fruitless_max, pause, pause_max } = Restart::USUAL;
+        Self { starts_max, fruitless_max, pause, pause_max }
+    }
+}
+
+impl<'de> Deserialize<'de> for Due {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "young" => Ok(Self::Young),
+            "daly" => Ok(Self::Daly),
+            other => duration(other)
+                .map(Self::Fixed)
+                .map_err(|why| D::Error::custom(format!("neither \"young\" nor \"daly\", and {why}"))),
+        }
+    }
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    units::bytes(&text).map(|bytes| Some(bytes.round() as u64)).map_err(D::Error::custom)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = units::seconds(text)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text:?} is too long a time"))
+}
+
+impl RecoveryFile {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense. What is wrong is told with line and key.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, RecoveryError> {
+        let path = path.as_ref().to_owned();
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                Self::from_text(&text).map_err(|reason| RecoveryError::Malformed { path: Some(path), reason })
+            }
+            Err(source) => Err(RecoveryError::Unreadable { path, source }),
+        }
+    }
+
+    /// Reads what stands in such a file.
+    ///
+    /// # Errors
+    /// The text makes no sense. What is wrong is told with line and key.
+    pub fn parse(text: &str) -> Result<Self, RecoveryError> {
+        Self::from_text(text).map_err(|reason| RecoveryError::Malformed { path: None, reason })
+    }
+
+    /// The file that `EVERFOLD_RECOVERY` names, or else the one at `path`.
+    pub(crate) fn chosen(path: Option<&Path>) -> Result<Option<Self>, RecoveryError> {
+        let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
+        named.as_deref().or(path).map(Self::read).transpose()
+    }
+
+    /// Which recovery meets which fault.
+    pub fn recoveries(&self) -> Recoveries {
+        self.recoveries
+    }
+
+    /// When checkpoints are due.
+    pub fn checkpoint_interval(&self) -> Interval {
+        self.interval
+    }
+
+    /// Most bytes of outcomes that a rank notes between two checkpoints.
+    pub fn result_log_bytes_max(&self) -> u64 {
+        self.result_log_bytes_max
+    }
+
+    /// `config`, with what the file says in place of what the program says.
+    pub fn apply(&self, config: Config) -> Config {
+        config
+            .recover(self.recoveries)
+            .checkpoint_interval(self.interval)
+            .result_log_bytes_max(self.result_log_bytes_max)
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let written: Written =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
+        file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
+        Ok(file)
+    }
+
+    /// What is written; an error comes with its offset.
+    fn from_written(written: &Written) -> Result<Self, (usize, String)> {
+        let Written { process, repeated, restart, checkpoint } = written;
+        let day = Duration::from_secs(86_400);
+        let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
+        let interval = match (checkpoint.interval, &checkpoint.mtbf) {
+            (Some(Due::Fixed(_)), Some(mtbf)) => {
+                let why =
+                    "key `checkpoint.mtbf`: the interval is fixed and depends on no failures; leave it out";
+                return Err((mtbf.span().start, why.to_owned()));
+            }
+            (Some(Due::Fixed(interval)), None) => Interval::Fixed(interval),
+            (Some(Due::Young), _) => Interval::Young { mtbf },
+            (Some(Due::Daly) | None, _) => Interval::Daly { mtbf },
+        };
+        let WrittenRestart { starts_max, fruitless_max, pause, pause_max } = *restart;
+        let repeated = repeated.as_ref().map(|&WrittenRepeated { faults, within, recovery }| Repeated {
+            faults,
+            within,
+            recovery,
+        });
+        let restart = Restart { starts_max, fruitless_max, pause, pause_max };
+        let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
+        Ok(Self {
+            recoveries: Recoveries { process: *process, repeated, restart },
+            interval,
+            result_log_bytes_max,
+        })
+    }
+}
+
+fn line(text: &str, offset: usize) -> String {
+    format!("line {}", text[..offset].matches('\n').count() + 1)
+}
+
+/// A knob that is out of range, with the line of its key.
+fn located(text: &str, error: &ConfigError) -> String {
+    let key = error.key();
+    let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
+    format!("{}, key `{key}`: {error}", line(text, offset.unwrap_or(0)))
+}
+
+/// Where the value of a key such as `restart.pause` stands.
+fn offset_of(table: &DeTable<'_>, key: &str) -> Option<usize> {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let value = table.get(first)?;
+    match (rest, value.get_ref()) {
+        (Some(rest), DeValue::Table(inner)) => offset_of(inner, rest),
+        _ => Some(value.span().start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        RecoveryFile::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_restarts_ranks_with_the_usual_limits() {
+        let file = RecoveryFile::parse("").unwrap();
+        assert_eq!(file.recoveries, Recoveries::RESTART);
+        let config = Config::default().restart_ranks();
+        assert_eq!(file.apply(Config::default()), config, "that is what a program says without a file");
+    }
+
+    #[test]
+    fn what_stands_there_replaces_what_the_program_says() {
+        let file = RecoveryFile::parse(
+            "process = \"ignore\"\n[repeated]\nfaults = 3\nwithin = \"1.5 h\"\nrecovery = \"restart\"\n\
+             [restart]\npause = \"0 s\"\nstarts_max = 7\n[checkpoint]\ninterval = \"5 min\"\nresult_log = \"1 MiB\"",
+        )
+        .unwrap();
+        let Recoveries { process, repeated, restart } = file.recoveries();
+        let within = Duration::from_secs(5400);
+        assert_eq!(process, Recovery::Ignore);
+        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart }));
+        assert_eq!(restart, Restart { pause: Duration::ZERO, starts_max: 7, ..Restart::USUAL });
+        assert_eq!(file.checkpoint_interval(), Interval::Fixed(Duration::from_secs(300)));
+        assert_eq!(file.result_log_bytes_max(), 1 << 20);
+        let by_law = RecoveryFile::parse("[checkpoint]\ninterval = \"young\"\nmtbf = \"8 h\"").unwrap();
+        assert_eq!(by_law.checkpoint_interval(), Interval::Young { mtbf: Duration::from_secs(8 * 3600) });
+    }
+
+    #[test]
+    fn mistakes_are_told_with_line_and_key() {
+        for (text, told) in [
+            ("\nproces = \"restart\"", ["line 2", "`proces`"]),
+            ("process = \"migrate\"", ["line 1", "expected `ignore` or `restart`"]),
+            ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
+            ("[repeated]\nfaults = 3", ["line 1", "`within`"]),
+            ("[restart]\n\npause = \"3\"", ["line 3", "has no unit"]),
+            ("[restart]\npause = \"20 s\"", ["line 2", "restart.pause"]),
+            ("[restart]\nstarts_max = 0", ["line 2", "restart.starts_max"]),
+            (
+                "[repeated]\nfaults = 0\nwithin = \"1 s\"\nrecovery = \"ignore\"",
+                ["line 2", "repeated.faults"],
+            ),
+            ("[checkpoint]\ninterval = \"sometimes\"", ["line 2", "neither \"young\" nor \"daly\""]),
+            ("[checkpoint]\ninterval = \"1 s\"\nmtbf = \"1 d\"", ["line 3", "checkpoint.mtbf"]),
+            ("[checkpoint]\nmtbf = \"1 ms\"", ["line 2", "checkpoint.mtbf"]),
+            ("[checkpoint]\nresult_log = \"3 B\"", ["line 2", "checkpoint.result_log"]),
+        ] {
+            let error = refused(text);
+            assert!(told.iter().all(|word| error.contains(word)), "{text}: {error}");
+        }
+        let missing = RecoveryFile::read("/nowhere/at.toml").unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/at.toml"), "{missing}");
+    }
+}

@@ -1,0 +1,101 @@
+//! A choice of recoveries in plain words.
+
+use std::{fmt, time::Duration};
+
+use super::{Recoveries, Recovery, RecoveryFile, Repeated, Restart};
+use crate::checkpoint::Interval;
+
+impl fmt::Display for RecoveryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recoveries { process, repeated, restart } = self.recoveries();
+        writeln!(f, "A process ends, and its host is well:\n  {}", told(process))?;
+        if let Some(Repeated { faults, within, recovery }) = repeated {
+            writeln!(
+                f,
+                "That happens although {faults} processes of that host have ended within {}:\n  {}",
+                time(within),
+                told(recovery)
+            )?;
+        }
+        writeln!(f, "A process is silent, or cut off:\n  the job goes on without its rank: it may live on")?;
+        writeln!(f, "A host is lost:\n  the job goes on without its ranks: nothing starts them elsewhere")?;
+        match self.recoveries().ranks_return() {
+            true => {
+                restarts(f, &restart)?;
+                checkpoints(f, self.checkpoint_interval(), self.result_log_bytes_max())
+            }
+            false => writeln!(f, "Checkpoints:\n  none are saved, as no rank comes back"),
+        }
+    }
+}
+
+fn told(recovery: Recovery) -> &'static str {
+    match recovery {
+        Recovery::Restart => "its rank is started again on its host, and goes on from its last checkpoint",
+        Recovery::Ignore => "the job goes on without its rank",
+    }
+}
+
+fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
+    let Restart { starts_max, fruitless_max, pause, pause_max } = restart;
+    writeln!(f, "A rank is started again:")?;
+    writeln!(f, "  at once, if it has contributed to a new reduction since its last start")?;
+    if !pause.is_zero() {
+        let most = time(*pause_max);
+        writeln!(f, "  if not, after {}, twice as long each time, up to {most}", time(*pause))?;
+    }
+    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")
+}
+
+fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) -> fmt::Result {
+    let optimum =
+        |law: &str, mtbf| format!("after {law}'s optimum for a death of each process every {}", time(mtbf));
+    let due = match interval {
+        Interval::Fixed(Duration::ZERO) => "wherever the program offers one".to_owned(),
+        Interval::Fixed(interval) => format!("every {}", time(interval)),
+        Interval::Young { mtbf } => optimum("Young", mtbf),
+        Interval::Daly { mtbf } => optimum("Daly", mtbf),
+    };
+    writeln!(f, "Checkpoints:\n  are due {due}")?;
+    writeln!(f, "  and when half of {} of outcomes are noted since the last one", bytes(result_log))
+}
+
+/// A size as people write it.
+fn bytes(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = UNITS.iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{bytes} B"), |(unit, name)| format!("{} {name}", bytes / unit))
+}
+
+/// A time as people write it.
+fn time(time: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let whole = |(unit, _): &&(u64, &str)| time.subsec_nanos() == 0 && time.as_secs().is_multiple_of(*unit);
+    match UNITS.iter().filter(|_| !time.is_zero()).find(whole) {
+        Some((unit, name)) => format!("{} {name}", time.as_secs() / unit),
+        None => format!("{time:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_has_its_line() {
+        let text = "[repeated]\nfaults = 5\nwithin = \"10 min\"\nrecovery = \"ignore\"";
+        let told = RecoveryFile::parse(text).unwrap().to_string();
+        for line in [
+            "its rank is started again on its host",
+            "although 5 processes of that host have ended within 10 min:\n  the job goes on without its rank",
+            "after 100ms, twice as long each time, up to 10 s",
+            "up to 10 times in a row without that, and 100 times in all",
+            "half of 1 GiB of outcomes",
+            "Daly's optimum for a death of each process every 1 d",
+        ] {
+            assert!(told.contains(line), "{told}");
+        }
+        let told = RecoveryFile::parse("process = \"ignore\"").unwrap().to_string();
+        assert!(told.contains("none are saved") && !told.contains("started again"), "{told}");
+    }
+}
