@@ -31,6 +31,13 @@ pub enum CheckpointError {
         /// How often that name was used before.
         sequence: u64,
     },
+    /// Another task or thread has called a reduction after the state was read, and before the checkpoint could be
+    /// in force. A process that comes back would not have its value.
+    #[error(
+        "a reduction was called while the checkpoint waited for earlier ones to end: its value is not in the state. Call it \
+         before or after the checkpoint, from whatever task or thread"
+    )]
+    CalledMeanwhile,
     /// The state cannot be encoded, or would come back as another value.
     #[error("the state cannot be saved: {0}")]
     Unfit(#[source] BodyError),

@@ -36,6 +36,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
     suite.job_with(config(), "come_back::a_checkpoint_wants_its_order", 1, order);
     suite.job_with(config(), "come_back::a_future_that_is_held_is_named", 2, held);
+    suite.job_with(config(), "come_back::a_state_is_as_old_as_its_calls", 2, called_meanwhile);
     suite.job_with(config(), "come_back::a_hook_that_fails_aborts_the_checkpoint", 1, failing_hook);
     suite.job("come_back::nothing_is_saved_where_ranks_do_not_return", 2, not_configured);
     suite.program_with(config(), "come_back::begins_anew", begins_anew);
@@ -298,6 +299,28 @@ async fn held(session: Session) -> everfold::Result<()> {
     future.await?;
     drop(session.allreduce("second", Sum(vec![1u32])).start()?);
     let saved = session.checkpoint(&1u32).now().await?;
+    assert!(matches!(saved, Checkpointed::Saved { generation: 1, .. }), "{saved:?}");
+    Ok(())
+}
+
+/// What another task calls and takes while a checkpoint waits is not in the state that was read before.
+async fn called_meanwhile(session: Session) -> everfold::Result<()> {
+    assert_eq!(session.resume::<u64>().await?, None);
+    let meanwhile = || session.allreduce("meanwhile", Sum(vec![1u64]));
+    let late = || session.allreduce("late", Sum(vec![1u64])).start().map(drop);
+    if session.rank() == 0 {
+        late()?;
+        let (saved, sum) =
+            futures::join!(session.checkpoint(&0u64).now().into_future(), meanwhile().into_future());
+        assert_eq!(sum?.value, Some(Sum(vec![2])));
+        assert!(matches!(saved, Err(CheckpointError::CalledMeanwhile)), "{saved:?}");
+    } else {
+        meanwhile().await?;
+        // The other rank has taken the value by then.
+        std::thread::sleep(Duration::from_millis(300));
+        late()?;
+    }
+    let saved = session.checkpoint(&1u64).now().await?;
     assert!(matches!(saved, Checkpointed::Saved { generation: 1, .. }), "{saved:?}");
     Ok(())
 }
