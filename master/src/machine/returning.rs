@@ -128,19 +128,30 @@ impl Master {
 
     /// Answers a call that an earlier process of the caller has made before. Returns whether it did.
     pub(super) fn answer_again(&mut self, sender: ProcessId, contribution: &Contribution) -> bool {
-        let id = contribution.reduction;
+        let Contribution { reduction: id, name, spec, data } = contribution;
+        let (id, called) = (*id, Called { name, spec });
+        let diverged = || Refusal::Diverged { rank: sender.rank, name: name.clone(), sequence: id.sequence };
         if let Some(outcome) = self.outcomes.tell(id, sender.rank).cloned() {
-            self.tell_outcome(sender, id, outcome);
+            if outcome.answers(called) {
+                self.tell_outcome(sender, id, outcome);
+            } else {
+                self.outcomes.note(id, sender.rank);
+                self.tell_refused(id, Path::single(sender.rank), diverged());
+            }
             return true;
         }
         let Some(reduction) = self.reductions.get_mut(&id) else { return false };
         if !reduction.only_listens(sender.rank) {
             return false;
         }
-        let Contribution { name, spec, data, .. } = contribution;
-        if reduction.disagreement(id, sender.rank, Called { name, spec }).is_some() {
-            let refusal = Refusal::Diverged { rank: sender.rank, name: name.clone(), sequence: id.sequence };
-            self.tell_refused(id, Path::single(sender.rank), refusal);
+        if reduction.disagreement(id, sender.rank, called).is_some() {
+            if reduction.is_handed_out() {
+                // The others have the result, or are about to.
+                reduction.diverge(sender.rank);
+                self.tell_refused(id, Path::single(sender.rank), diverged());
+            } else {
+                self.refuse(id, diverged());
+            }
             return true;
         }
         reduction.call_again(sender, data.clone());
@@ -158,6 +169,10 @@ impl Master {
         if reduction.awaits_collector(sender.rank) {
             return self.collected(sender, id, None);
         }
+        if reduction.has_diverged(sender.rank) {
+            // What it has noted is a refusal.
+            return;
+        }
         // The result that it has was lost meanwhile.
         reduction.take_note(sender.rank);
         let is_for_one = matches!(reduction.spec().delivery, Delivery::FirstOf(_));
@@ -172,13 +187,13 @@ impl Master {
 
     fn tell_outcome(&mut self, to: ProcessId, id: ReductionId, outcome: Outcome) {
         let message = match outcome {
-            Outcome::Finished(report) => ToWorker::Finished(Box::new(Finished {
+            Outcome::Finished(completed) => ToWorker::Finished(Box::new(Finished {
                 reduction: id,
                 result: Vec::new(),
                 last: None,
                 lend: false,
                 beside: false,
-                report: *report,
+                report: completed.report,
             })),
             Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },
         };

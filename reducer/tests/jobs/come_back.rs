@@ -6,7 +6,7 @@
 use std::{fs::File, os::unix::fs::FileExt, path::PathBuf, process::Command, time::Duration};
 
 use everfold::{
-    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, News, Order, ReduceError,
+    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, Max, News, Order, ReduceError,
     Refusal, Session, Sum,
 };
 use futures::{FutureExt, StreamExt};
@@ -43,6 +43,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("come_back::who_does_not_resume_is_told", || told("come_back::begins_anew", 2));
     suite.program_with(config(), "come_back::diverges", diverges);
     suite.test("come_back::who_does_something_else_is_told", || told("come_back::diverges", 2));
+    suite.program_with(config(), "come_back::diverges_before_the_end", diverges_before_the_end);
+    suite.program_with(config(), "come_back::diverges_after_the_end", diverges_after_the_end);
+    for name in ["come_back::diverges_before_the_end", "come_back::diverges_after_the_end"] {
+        suite.test(format!("{name}::is_told"), move || told(name, 3));
+    }
     suite.program_with(config(), "come_back::another_type", another_type);
     suite.test("come_back::who_asks_for_another_state_is_told", || told("come_back::another_type", 2));
     let scarce = || config().result_log_bytes_max(4 << 10);
@@ -435,6 +440,50 @@ async fn diverges(session: Session) -> everfold::Result<()> {
         die();
     }
     last(session).await
+}
+
+/// Rank 1 contributes to a reduction whose result is rank 0's, dies before it hears the end, and calls another one.
+async fn diverges_from_open(session: Session, meets_open: bool) -> everfold::Result<()> {
+    let (rank, is_first) = (session.rank().0, is_first(&session));
+    let wait = |ms| std::thread::sleep(Duration::from_millis(ms));
+    assert_eq!(session.resume::<u32>().await?, None);
+    if rank == 2 {
+        // Rank 1 is dead by then, and back or not.
+        wait(if meets_open { 600 } else { 200 });
+    }
+    let is_told = |error: &ReduceError| {
+        matches!(error, ReduceError::Refused(Refusal::Diverged { rank, name, sequence: 0 }) if *rank == 1 && name == "sum")
+    };
+    if !is_first {
+        wait(if meets_open { 0 } else { 600 });
+        let sum = session.allreduce("sum", Max(vec![1u64; 4])).await.unwrap_err();
+        assert!(is_told(&sum), "{sum}");
+        println!("as it should be told: {sum}");
+        session.close().await;
+        return Ok(());
+    }
+    let sum = session.reduce("sum", Sum(vec![1u32; 3])).start()?;
+    if rank == 1 {
+        wait(50);
+        die();
+    }
+    match sum.await {
+        // Nobody takes a reduction for done whose result nobody has.
+        Err(error) => assert!(meets_open && is_told(&error), "{error}"),
+        Ok(sum) => {
+            assert!(!meets_open);
+            assert_eq!(sum.value, (rank == 0).then_some(Sum(vec![3; 3])));
+        }
+    }
+    Ok(())
+}
+
+async fn diverges_before_the_end(session: Session) -> everfold::Result<()> {
+    diverges_from_open(session, true).await
+}
+
+async fn diverges_after_the_end(session: Session) -> everfold::Result<()> {
+    diverges_from_open(session, false).await
 }
 
 /// Calls until its outcomes have no room any more.
