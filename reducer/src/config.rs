@@ -116,11 +116,11 @@ impl Config {
     /// reductions have ended that that one had called, and goes on from there. So a program has to do the
     /// same again.
     ///
-    /// Each rank notes its results before it hands them out, and short arrays take no board.
+    /// Each rank notes its results before it hands them out. Short arrays take no board and reductions are not
+    /// tried in teams, whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from)
+    /// say: nobody could note what becomes of them.
     pub fn restart_ranks(mut self) -> Self {
         self.limits.ranks_return = true;
-        self.limits.board_bytes_max = 0;
-        self.limits.teams_from = 0;
         self
     }
 
@@ -186,7 +186,11 @@ impl Config {
 
     pub(crate) fn policy(&self) -> Policy {
         let folds = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        Policy { limits: self.limits, join_timeout: self.join_timeout, folds, ..Policy::default() }
+        let mut limits = self.limits;
+        if limits.ranks_return {
+            (limits.board_bytes_max, limits.teams_from) = (0, 0);
+        }
+        Policy { limits, join_timeout: self.join_timeout, folds, ..Policy::default() }
     }
 
     pub(crate) fn storage_directory(&self) -> PathBuf {
@@ -238,5 +242,16 @@ mod tests {
         assert_eq!(knob(good.clone().result_log_bytes_max(0)), "result_log_bytes_max");
         assert_eq!(good.clone().teams_from(0).validate(), Ok(()));
         assert_eq!(knob(good.teams_from(2)), "teams_from");
+    }
+
+    #[test]
+    fn where_ranks_come_back_nothing_goes_past_the_result_log() {
+        let off = |config: Config| {
+            let limits = config.policy().limits;
+            limits.ranks_return && limits.board_bytes_max == 0 && limits.teams_from == 0
+        };
+        assert!(off(Config::default().restart_ranks()));
+        assert!(off(Config::default().restart_ranks().board_bytes_max(512 << 10).teams_from(3)));
+        assert!(off(Config::default().board_bytes_max(512 << 10).teams_from(3).restart_ranks()));
     }
 }
