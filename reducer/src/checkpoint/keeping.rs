@@ -18,6 +18,9 @@ use super::{
 pub(crate) struct Keeping {
     interval: Interval,
     inner: Mutex<Inner>,
+    /// In the order in which they were registered. They stay here while they run: a checkpoint without one of
+    /// them could not be gone on from.
+    hooks: Mutex<Vec<Box<dyn CheckpointHook>>>,
     /// Calls whose outcome the application has not taken yet.
     held: Arc<HeldCalls>,
 }
@@ -30,7 +33,8 @@ struct Inner {
     last: Instant,
     /// How long it took to save.
     cost: Option<Duration>,
-    hooks: Vec<(String, Box<dyn CheckpointHook>)>,
+    /// Names of the hooks.
+    hooks: Vec<String>,
 }
 
 /// How far the application is.
@@ -62,7 +66,7 @@ impl Drop for Held {
 impl Keeping {
     pub fn new(interval: Interval) -> Self {
         let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
-        Self { interval, inner: Mutex::new(inner), held: Arc::default() }
+        Self { interval, inner: Mutex::new(inner), hooks: Mutex::default(), held: Arc::default() }
     }
 
     /// Takes in that a reduction is about to be called. Returns false if the application has not asked for
@@ -128,15 +132,18 @@ impl Keeping {
         if inner.stage == Stage::Resumed {
             return Err(CheckpointError::HookLate { name });
         }
-        if inner.hooks.iter().any(|(other, _)| *other == name) {
+        if inner.hooks.contains(&name) {
             return Err(CheckpointError::TwiceNamed { what: "hook", name });
         }
-        inner.hooks.push((name, hook));
+        // They are held while hooks restore what they have saved.
+        let Ok(mut hooks) = self.hooks.try_lock() else { return Err(CheckpointError::HookLate { name }) };
+        hooks.push(hook);
+        inner.hooks.push(name);
         Ok(())
     }
 
     pub fn hook_names(&self) -> Vec<String> {
-        lock(&self.inner).hooks.iter().map(|(name, _)| name.clone()).collect()
+        lock(&self.inner).hooks.clone()
     }
 
     /// Lets all hooks do something, in the order in which they were registered.
@@ -145,15 +152,13 @@ impl Keeping {
         action: &'static str,
         mut act: impl FnMut(usize, &mut dyn CheckpointHook) -> Result<R, HookError>,
     ) -> Result<Vec<R>, CheckpointError> {
-        // A hook may use the session.
-        let mut hooks = std::mem::take(&mut lock(&self.inner).hooks);
-        let done = hooks.iter_mut().enumerate().map(|(index, (name, hook))| {
-            let failed = |source| CheckpointError::Hook { name: name.clone(), action, source };
-            act(index, hook.as_mut()).map_err(failed)
-        });
-        let done = done.collect();
-        lock(&self.inner).hooks = hooks;
-        done
+        let names = self.hook_names();
+        let mut hooks = lock(&self.hooks);
+        let each = hooks.iter_mut().zip(names).enumerate();
+        each.map(|(index, (hook, name))| {
+            act(index, hook.as_mut()).map_err(|source| CheckpointError::Hook { name, action, source })
+        })
+        .collect()
     }
 }
 

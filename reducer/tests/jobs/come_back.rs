@@ -41,6 +41,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("come_back::nothing_is_saved_where_ranks_do_not_return", 2, not_configured);
     suite.program_with(config(), "come_back::begins_anew", begins_anew);
     suite.test("come_back::who_does_not_resume_is_told", || told("come_back::begins_anew", 2));
+    suite.program_with(config(), "come_back::saves_twice_at_once", saves_twice_at_once);
+    suite.test("come_back::hooks_are_in_each_checkpoint", || {
+        Process::spawn(job("come_back::saves_twice_at_once", 2, "shm")).end().assert_done(0..2);
+    });
     suite.program_with(config(), "come_back::diverges", diverges);
     suite.test("come_back::who_does_something_else_is_told", || told("come_back::diverges", 2));
     suite.program_with(config(), "come_back::diverges_before_the_end", diverges_before_the_end);
@@ -340,6 +344,50 @@ impl CheckpointHook for Failing {
     fn restore(&mut self, _: &[u8]) -> Result<(), HookError> {
         Ok(())
     }
+}
+
+/// Takes its time to save, and panics at first.
+struct Slow {
+    panics: bool,
+}
+
+impl CheckpointHook for Slow {
+    fn save(&mut self) -> Result<Vec<u8>, HookError> {
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!std::mem::take(&mut self.panics), "as it should");
+        Ok(vec![7])
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {
+        assert_eq!(saved, [7]);
+        Ok(())
+    }
+}
+
+/// A hook that runs already, or has panicked, is saved all the same.
+async fn saves_twice_at_once(session: Session) -> everfold::Result<()> {
+    session.on_checkpoint("slow", Slow { panics: true })?;
+    let saved: Option<u32> = session.resume().await?;
+    assert_eq!(saved, (!is_first(&session)).then_some(2));
+    let save = |state: u32| {
+        let session = session.clone();
+        std::thread::spawn(move || {
+            futures::executor::block_on(session.checkpoint(&state).now().into_future())
+        })
+    };
+    if saved.is_none() {
+        assert!(save(0).join().is_err(), "its hook panics");
+        let first = save(1);
+        std::thread::sleep(Duration::from_millis(100));
+        for saved in [first, save(2)].map(|thread| thread.join().unwrap()) {
+            assert!(matches!(saved, Ok(Checkpointed::Saved { bytes: 2, .. })), "{saved:?}");
+        }
+        if session.rank() == 1 {
+            die();
+        }
+    }
+    session.allreduce("last", Sum(vec![1u32])).await?;
+    Ok(())
 }
 
 async fn failing_hook(session: Session) -> everfold::Result<()> {
