@@ -45,6 +45,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("come_back::hooks_are_in_each_checkpoint", || {
         Process::spawn(job("come_back::saves_twice_at_once", 2, "shm")).end().assert_done(0..2);
     });
+    suite.program_with(config(), "come_back::is_not_there", is_not_there);
+    suite.test("come_back::who_cannot_be_started_again_is_named", not_startable);
     suite.program_with(config(), "come_back::diverges", diverges);
     suite.test("come_back::who_does_something_else_is_told", || told("come_back::diverges", 2));
     suite.program_with(config(), "come_back::diverges_before_the_end", diverges_before_the_end);
@@ -558,6 +560,26 @@ async fn lacks_room(session: Session) -> everfold::Result<()> {
         die();
     }
     last(session).await
+}
+
+/// Rank 1 dies, and its program is gone.
+async fn is_not_there(session: Session) -> everfold::Result<()> {
+    session.allreduce("sum", Sum(vec![1u32])).await?;
+    if session.rank() == 1 {
+        std::fs::remove_file(std::env::args().next().unwrap()).unwrap();
+        die();
+    }
+    last(session).await
+}
+
+fn not_startable() {
+    let copy = std::env::temp_dir().join(format!("everfold-come-back-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let mut command = Command::new(&copy);
+    command.args(["run", "come_back::is_not_there", "2", "shm"]);
+    let end = Process::spawn(command).end();
+    assert!(end.said.iter().any(|line| line.contains("rank 1 cannot be started again: No such file")), "{end:?}");
+    end.assert_ended(137, [0]);
 }
 
 fn refused() {
