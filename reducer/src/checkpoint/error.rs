@@ -41,7 +41,7 @@ pub enum CheckpointError {
     /// The state cannot be encoded, or would come back as another value.
     #[error("the state cannot be saved: {0}")]
     Unfit(#[source] BodyError),
-    /// The checkpoint holds a state of another type.
+    /// The checkpoint holds, or would hold, a state of another type than is asked for.
     #[error("the checkpoint holds a state of type {saved}, and {asked} was asked for")]
     OtherType {
         /// The type that was saved.
@@ -65,7 +65,7 @@ pub enum CheckpointError {
         /// The name.
         name: String,
     },
-    /// What is asked for is not what was saved.
+    /// What is asked for is not what was saved, or is about to be.
     #[error(
         "of {what} {name:?} the checkpoint has {saved}, and {asked} is asked for: save and resume the same, in the same order"
     )]

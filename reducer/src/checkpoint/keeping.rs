@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use everfold_protocol::ReductionId;
 
 use super::{
+    contents::Contents,
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
     interval::Interval,
@@ -21,11 +22,16 @@ pub(crate) struct Keeping {
     /// In the order in which they were registered. They stay here while they run: a checkpoint without one of
     /// them could not be gone on from.
     hooks: Mutex<Vec<Box<dyn CheckpointHook>>>,
+    /// What the application has asked for when it resumed.
+    asked: OnceLock<Asked>,
     /// Calls whose outcome the application has not taken yet.
     held: Arc<HeldCalls>,
 }
 
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
+
+/// What was asked for, and the name of the state's type once more.
+type Asked = (&'static str, Contents);
 
 struct Inner {
     stage: Stage,
@@ -66,7 +72,7 @@ impl Drop for Held {
 impl Keeping {
     pub fn new(interval: Interval) -> Self {
         let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
-        Self { interval, inner: Mutex::new(inner), hooks: Mutex::default(), held: Arc::default() }
+        Self { interval, inner: Mutex::new(inner), hooks: Mutex::default(), asked: OnceLock::new(), held: Arc::default() }
     }
 
     /// Takes in that a reduction is about to be called. Returns false if the application has not asked for
@@ -101,9 +107,19 @@ impl Keeping {
         }
     }
 
-    /// Takes in that the application has its checkpoint, or there is none.
-    pub fn resumed(&self) {
+    /// Takes in that the application has its checkpoint, or there is none, and what it has asked for.
+    pub fn resumed(&self, type_name: &'static str, asked: Contents) {
+        // Once: it does not ask again.
+        let _ = self.asked.set((type_name, asked));
         lock(&self.inner).stage = Stage::Resumed;
+    }
+
+    /// Refuses to save what a process that comes back would not ask for.
+    pub fn check_asked(&self, contents: &Contents) -> Result<(), CheckpointError> {
+        match self.asked.get() {
+            Some((type_name, asked)) => contents.compare(asked, type_name),
+            None => Ok(()),
+        }
     }
 
     /// Refuses to save anything if the application has not asked for its checkpoint.

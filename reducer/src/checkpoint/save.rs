@@ -120,6 +120,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         let contents =
             Contents { type_name: type_name::<T>().to_owned(), arrays: shapes, hooks: keeping.hook_names() };
         contents.check()?;
+        keeping.check_asked(&contents)?;
         // Before the state is read: it has the values of these calls, and of no others.
         let calls = session.between_calls(|calls| calls);
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;

@@ -282,15 +282,25 @@ fn survives(plan: &str, transport: &str) {
 async fn order(session: Session) -> everfold::Result<()> {
     let early = session.checkpoint(&1u32).now().await;
     assert!(matches!(early, Err(CheckpointError::NotResumed)), "{early:?}");
-    assert_eq!(session.resume::<u32>().await?, None);
+    let mut field = [0u8; 100];
+    assert_eq!(session.resume::<u32>().array("field", &mut field).await?, None);
     let again = session.resume::<u32>().await;
     assert!(matches!(again, Err(CheckpointError::ResumedLate)), "{again:?}");
     assert!(!session.checkpoint_due(), "the interval is an hour");
     assert_eq!(session.checkpoint(&1u32).await?, Checkpointed::NotDue);
-    let saved = session.checkpoint(&1u32).array("field", &[1u8; 100]).now().await?;
-    assert_eq!(saved, Checkpointed::Saved { generation: 1, bytes: 1 + 100 });
-    let saved = session.checkpoint(&2u32).now().await?;
-    assert_eq!(saved, Checkpointed::Saved { generation: 2, bytes: 1 });
+    for generation in [1, 2] {
+        let saved = session.checkpoint(&1u32).array("field", &[1u8; 100]).now().await?;
+        assert_eq!(saved, Checkpointed::Saved { generation, bytes: 1 + 100 });
+    }
+    // Nobody could go on from these.
+    let other = session.checkpoint(&1u64).array("field", &[1u8; 100]).now().await;
+    assert!(matches!(other, Err(CheckpointError::OtherType { .. })), "{other:?}");
+    for array in [&[][..], &[1u8; 99], &[1u8; 101]] {
+        let other = session.checkpoint(&1u32).array("field", array).now().await;
+        assert!(matches!(other, Err(CheckpointError::Differs { .. })), "{other:?}");
+    }
+    let other = session.checkpoint(&1u32).now().await;
+    assert!(matches!(other, Err(CheckpointError::Differs { .. })), "{other:?}");
     let twice = session.checkpoint(&1u32).array("field", &[1u8]).array("field", &[1u8]).now().await;
     assert!(matches!(twice, Err(CheckpointError::TwiceNamed { .. })), "{twice:?}");
     Ok(())
