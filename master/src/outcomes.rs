@@ -110,7 +110,11 @@ mod tests {
     }
 
     fn finished() -> Outcome {
-        Outcome::Finished(Box::new(Completed { name: "sum".into(), spec: spec(3), report: Report::default() }))
+        Outcome::Finished(Box::new(Completed {
+            name: "sum".into(),
+            spec: spec(3),
+            report: Report::default(),
+        }))
     }
 
     #[test]

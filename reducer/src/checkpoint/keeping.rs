@@ -72,7 +72,13 @@ impl Drop for Held {
 impl Keeping {
     pub fn new(interval: Interval) -> Self {
         let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
-        Self { interval, inner: Mutex::new(inner), hooks: Mutex::default(), asked: OnceLock::new(), held: Arc::default() }
+        Self {
+            interval,
+            inner: Mutex::new(inner),
+            hooks: Mutex::default(),
+            asked: OnceLock::new(),
+            held: Arc::default(),
+        }
     }
 
     /// Takes in that a reduction is about to be called. Returns false if the application has not asked for

@@ -6,8 +6,8 @@
 use std::{fs::File, os::unix::fs::FileExt, path::PathBuf, process::Command, time::Duration};
 
 use everfold::{
-    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, Max, News, Order, ReduceError,
-    Refusal, Session, Sum,
+    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, Max, News, Order,
+    ReduceError, Refusal, Session, Sum,
 };
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{Signal, raise};
@@ -511,9 +511,7 @@ async fn diverges_from_open(session: Session, meets_open: bool) -> everfold::Res
         // Rank 1 is dead by then, and back or not.
         wait(if meets_open { 600 } else { 200 });
     }
-    let is_told = |error: &ReduceError| {
-        matches!(error, ReduceError::Refused(Refusal::Diverged { rank, name, sequence: 0 }) if *rank == 1 && name == "sum")
-    };
+    let is_told = |error: &ReduceError| matches!(error, ReduceError::Refused(Refusal::Diverged { rank, name, sequence: 0 }) if *rank == 1 && name == "sum");
     if !is_first {
         wait(if meets_open { 0 } else { 600 });
         let sum = session.allreduce("sum", Max(vec![1u64; 4])).await.unwrap_err();
@@ -588,7 +586,10 @@ fn not_startable() {
     let mut command = Command::new(&copy);
     command.args(["run", "come_back::is_not_there", "2", "shm"]);
     let end = Process::spawn(command).end();
-    assert!(end.said.iter().any(|line| line.contains("rank 1 cannot be started again: No such file")), "{end:?}");
+    assert!(
+        end.said.iter().any(|line| line.contains("rank 1 cannot be started again: No such file")),
+        "{end:?}"
+    );
     end.assert_ended(137, [0]);
 }
 
