@@ -114,14 +114,14 @@ impl Keeping {
     }
 
     /// Takes in that the application has its checkpoint, or there is none, and what it has asked for.
-    pub fn resumed(&self, type_name: &'static str, asked: Contents) {
+    pub(super) fn resumed(&self, type_name: &'static str, asked: Contents) {
         // Once: it does not ask again.
         let _ = self.asked.set((type_name, asked));
         lock(&self.inner).stage = Stage::Resumed;
     }
 
     /// Refuses to save what a process that comes back would not ask for.
-    pub fn check_asked(&self, contents: &Contents) -> Result<(), CheckpointError> {
+    pub(super) fn check_asked(&self, contents: &Contents) -> Result<(), CheckpointError> {
         match self.asked.get() {
             Some((type_name, asked)) => contents.compare(asked, type_name),
             None => Ok(()),

@@ -232,7 +232,7 @@ impl Local {
                             }
                             Err(error) => {
                                 let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
-                                notices.iter().for_each(|notices| drop(notices.try_send(notice.clone())));
+                                notices.iter().for_each(|notices| notices.try_send(notice.clone()));
                                 ends.ended(process, Ending::Unknown);
                             }
                         }
