@@ -37,9 +37,10 @@ Every key may be left out. All but [repeated] are shown with what they are then:
 
   [restart]
   starts_max = 100          # most starts of a rank
-  fruitless_max = 10        # most starts in a row without progress
+  fruitless_max = 8         # most starts in a row without progress
   pause = \"100 ms\"          # before a start without progress; doubles each time
   pause_max = \"10 s\"
+  join_timeout = \"60 s\"     # how long a started process has to join
 
   [checkpoint]
   interval = \"daly\"         # or \"young\", or a time such as \"5 min\"

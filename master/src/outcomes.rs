@@ -8,20 +8,42 @@
 //! An entry for each reduction that some rank has yet to note. A rank that is there notes what it hears at
 //! once; one that is away keeps what ends meanwhile of what its earlier process has called.
 
-use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, string::String, vec::Vec};
 
 use everfold_protocol::{
-    Path, Rank, ReductionId,
+    Path, Rank, ReductionId, ReductionSpec,
     report::{Refusal, Report},
 };
+
+use crate::reduction::Called;
 
 /// How a reduction has ended for those who do not receive a result.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// Well.
-    Finished(Box<Report>),
+    Finished(Box<Completed>),
     /// Refused.
     Refused(Refusal),
+}
+
+/// A reduction that has ended well.
+#[derive(Clone, Debug)]
+pub(crate) struct Completed {
+    pub name: String,
+    pub spec: ReductionSpec,
+    pub report: Report,
+}
+
+impl Outcome {
+    /// Whether it answers this call: it may be another one than an earlier process of the caller has made.
+    pub fn answers(&self, called: Called) -> bool {
+        match self {
+            Self::Finished(completed) => {
+                completed.name == called.name && completed.spec.disagreement(called.spec).is_none()
+            }
+            Self::Refused(_) => true,
+        }
+    }
 }
 
 /// Outcomes, and who has yet to note them. Of one reduction there are several where ranks disagree.
@@ -70,13 +92,43 @@ impl Outcomes {
 
 #[cfg(test)]
 mod tests {
+    use everfold_protocol::spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection};
+
     use super::*;
+
+    fn spec(length: u64) -> ReductionSpec {
+        ReductionSpec {
+            group: Path::range(0, 3),
+            delivery: Delivery::FirstOf(alloc::vec![Rank(0)]),
+            order: Order::Arrival,
+            kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length },
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: false,
+            trace: false,
+        }
+    }
+
+    fn finished() -> Outcome {
+        Outcome::Finished(Box::new(Completed {
+            name: "sum".into(),
+            spec: spec(3),
+            report: Report::default(),
+        }))
+    }
+
+    #[test]
+    fn an_outcome_answers_the_call_that_it_is_of() {
+        assert!(finished().answers(Called { name: "sum", spec: &spec(3) }));
+        assert!(!finished().answers(Called { name: "sum", spec: &spec(4) }));
+        assert!(!finished().answers(Called { name: "other", spec: &spec(3) }));
+        assert!(Outcome::Refused(Refusal::EmptyGroup).answers(Called { name: "sum", spec: &spec(4) }));
+    }
 
     #[test]
     fn an_outcome_is_kept_until_all_have_noted_it() {
         let mut outcomes = Outcomes::default();
         let [first, second] = [0, 1].map(|sequence| ReductionId::new("sum", sequence));
-        let finished = || Outcome::Finished(Box::default());
         outcomes.add(first, finished(), Path::range(0, 3));
         outcomes.add(second, Outcome::Refused(Refusal::EmptyGroup), Path::range(1, 2));
         outcomes.add(ReductionId::new("sum", 2), finished(), Path::empty());

@@ -98,8 +98,6 @@ pub struct Policy {
     pub refusals_max: usize,
     /// How long a job waits for its processes.
     pub join_timeout: Duration,
-    /// How long it waits for a process of a rank that is to come back.
-    pub return_time: Duration,
     /// What is done about processes that die.
     pub recoveries: Recoveries,
 }
@@ -129,7 +127,6 @@ impl Default for Policy {
             copy_bytes: 4 << 20,
             refusals_max: 4096,
             join_timeout: Duration::from_secs(60),
-            return_time: Duration::from_secs(60),
             recoveries: Recoveries::IGNORE,
         }
     }

@@ -151,8 +151,9 @@ impl Config {
     /// reductions have ended that that one had called, and goes on from there. So a program has to do the
     /// same again.
     ///
-    /// Each rank notes its results before it hands them out. Short arrays take no board and reductions no teams,
-    /// whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from) say.
+    /// Each rank notes its results before it hands them out. Short arrays take no board and reductions are not
+    /// tried in teams, whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from)
+    /// say: nobody could note what becomes of them.
     pub fn restart_ranks(self) -> Self {
         self.recover(Recoveries::RESTART)
     }
@@ -230,6 +231,7 @@ impl Config {
         check("restart.starts_max", restart.starts_max.into(), 1..=1 << 20)?;
         check("restart.fruitless_max", restart.fruitless_max.into(), 0..=1 << 20)?;
         check("restart.pause_max (ns)", restart.pause_max.as_nanos(), 0..=day_ns)?;
+        check("restart.join_timeout (ns)", restart.join_timeout.as_nanos(), 1_000_000..=day_ns)?;
         check("restart.pause (ns)", restart.pause.as_nanos(), 0..=restart.pause_max.as_nanos())?;
         let Some(Repeated { faults, within, .. }) = repeated else { return Ok(()) };
         check("repeated.faults", faults.into(), 1..=1 << 20)?;
@@ -306,5 +308,16 @@ mod tests {
         assert_eq!(knob(good.clone().result_log_bytes_max(0)), "result_log_bytes_max");
         assert_eq!(good.clone().teams_from(0).validate(), Ok(()));
         assert_eq!(knob(good.teams_from(2)), "teams_from");
+    }
+
+    #[test]
+    fn where_ranks_come_back_nothing_goes_past_the_result_log() {
+        let off = |config: Config| {
+            let limits = config.policy().limits;
+            limits.ranks_return && limits.board_bytes_max == 0 && limits.teams_from == 0
+        };
+        assert!(off(Config::default().restart_ranks()));
+        assert!(off(Config::default().restart_ranks().board_bytes_max(512 << 10).teams_from(3)));
+        assert!(off(Config::default().board_bytes_max(512 << 10).teams_from(3).restart_ranks()));
     }
 }

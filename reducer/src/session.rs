@@ -78,6 +78,10 @@ impl Session {
     ///
     /// Ranks may hear of a failure at different times, and groups have to agree: where that matters, let one
     /// rank decide, or call again when the reduction is refused.
+    ///
+    /// Where [ranks come back](crate::Config::restart_ranks), one that is away for a moment is missing here, too,
+    /// although reductions of all ranks wait for it: do not take groups from here. A reduction without it goes on
+    /// without it, and it has another count of the calls of that name from then on.
     pub fn survivors(&self) -> Group {
         let failed = self.handle().failed();
         self.world().filter(|rank| !failed.contains(rank))

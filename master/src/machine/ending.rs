@@ -1,6 +1,6 @@
 //! How a reduction ends: well, or refused.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{borrow::ToOwned, boxed::Box, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
@@ -12,7 +12,7 @@ use everfold_protocol::{
 use super::Master;
 use crate::{
     event::Notice,
-    outcomes::Outcome,
+    outcomes::{Completed, Outcome},
     reduction::{Course, Reduction},
     timers::Timer,
 };
@@ -243,11 +243,12 @@ impl Master {
             let result = Vec::new();
             let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
             if self.desk.policy.limits.ranks_return {
-                let outcome = Outcome::Finished(Box::new(finished.report.clone()));
+                let (name, spec) = (reduction.name().to_owned(), reduction.spec().clone());
+                let completed = Completed { name, spec, report: finished.report.clone() };
                 let members = &self.desk.members;
                 let others = group.difference(reduction.have_it());
                 let awaited = others.iter().filter(|rank| members.takes_part(*rank)).collect();
-                self.outcomes.add(id, outcome, awaited);
+                self.outcomes.add(id, Outcome::Finished(Box::new(completed)), awaited);
             }
             self.desk.send_each(group, &ToWorker::Finished(Box::new(finished)));
         }

@@ -68,7 +68,8 @@ impl Master {
     pub(super) fn start(&mut self, agent: AgentId, process: ProcessId) {
         if self.desk.members.away_since(process.rank).is_some() {
             self.desk.outbox.send_agent(agent, ToAgent::Start { process });
-            self.desk.timers.set(self.desk.now + self.desk.policy.return_time, Timer::Return(process));
+            let timeout = self.desk.policy.recoveries.restart.join_timeout;
+            self.desk.timers.set(self.desk.now + timeout, Timer::Return(process));
         }
     }
 
@@ -76,7 +77,8 @@ impl Master {
     pub(super) fn miss_return(&mut self, missed: ProcessId) {
         let last = self.desk.members.away_since(missed.rank);
         if last.is_some_and(|last| last.incarnation < missed.incarnation) {
-            self.give_up(missed.rank, NoReturn::Late(self.desk.policy.return_time));
+            let timeout = self.desk.policy.recoveries.restart.join_timeout;
+            self.give_up(missed.rank, NoReturn::Late(timeout));
         }
     }
 
@@ -139,19 +141,30 @@ impl Master {
 
     /// Answers a call that an earlier process of the caller has made before. Returns whether it did.
     pub(super) fn answer_again(&mut self, sender: ProcessId, contribution: &Contribution) -> bool {
-        let id = contribution.reduction;
+        let Contribution { reduction: id, name, spec, data } = contribution;
+        let (id, called) = (*id, Called { name, spec });
+        let diverged = || Refusal::Diverged { rank: sender.rank, name: name.clone(), sequence: id.sequence };
         if let Some(outcome) = self.outcomes.tell(id, sender.rank).cloned() {
-            self.tell_outcome(sender, id, outcome);
+            if outcome.answers(called) {
+                self.tell_outcome(sender, id, outcome);
+            } else {
+                self.outcomes.note(id, sender.rank);
+                self.tell_refused(id, Path::single(sender.rank), diverged());
+            }
             return true;
         }
         let Some(reduction) = self.reductions.get_mut(&id) else { return false };
         if !reduction.only_listens(sender.rank) {
             return false;
         }
-        let Contribution { name, spec, data, .. } = contribution;
-        if reduction.disagreement(id, sender.rank, Called { name, spec }).is_some() {
-            let refusal = Refusal::Diverged { rank: sender.rank, name: name.clone(), sequence: id.sequence };
-            self.tell_refused(id, Path::single(sender.rank), refusal);
+        if reduction.disagreement(id, sender.rank, called).is_some() {
+            if reduction.is_handed_out() {
+                // The others have the result, or are about to.
+                reduction.diverge(sender.rank);
+                self.tell_refused(id, Path::single(sender.rank), diverged());
+            } else {
+                self.refuse(id, diverged());
+            }
             return true;
         }
         reduction.call_again(sender, data.clone());
@@ -169,6 +182,10 @@ impl Master {
         if reduction.awaits_collector(sender.rank) {
             return self.collected(sender, id, None);
         }
+        if reduction.has_diverged(sender.rank) {
+            // What it has noted is a refusal.
+            return;
+        }
         // The result that it has was lost meanwhile.
         reduction.take_note(sender.rank);
         let is_for_one = matches!(reduction.spec().delivery, Delivery::FirstOf(_));
@@ -183,13 +200,13 @@ impl Master {
 
     fn tell_outcome(&mut self, to: ProcessId, id: ReductionId, outcome: Outcome) {
         let message = match outcome {
-            Outcome::Finished(report) => ToWorker::Finished(Box::new(Finished {
+            Outcome::Finished(completed) => ToWorker::Finished(Box::new(Finished {
                 reduction: id,
                 result: Vec::new(),
                 last: None,
                 lend: false,
                 beside: false,
-                report: *report,
+                report: completed.report,
             })),
             Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },
         };

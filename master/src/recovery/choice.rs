@@ -50,6 +50,8 @@ pub struct Restart {
     pub pause: Duration,
     /// Longest pause.
     pub pause_max: Duration,
+    /// How long a process has to join, from when it is to be started. After that its rank is given up.
+    pub join_timeout: Duration,
 }
 
 impl Recoveries {
@@ -72,12 +74,13 @@ impl Default for Recoveries {
 }
 
 impl Restart {
-    /// A crash loop ends within a minute, and a rank that gets on is started whenever it dies.
+    /// A crash loop ends after some 13 s, and a rank that gets on is started whenever it dies.
     pub const USUAL: Self = Self {
         starts_max: 100,
-        fruitless_max: 10,
+        fruitless_max: 8,
         pause: Duration::from_millis(100),
         pause_max: Duration::from_secs(10),
+        join_timeout: Duration::from_secs(60),
     };
 
     /// What is waited before a rank is started that was started so often in a row without progress.

@@ -88,6 +88,8 @@ pub struct Reduction {
     survived: Path,
     /// The processes that have come in place of these and have called, too, and their bodies.
     again: BTreeMap<Rank, (ProcessId, Data)>,
+    /// Ranks whose later processes call something else than these.
+    diverged: Path,
     copying: Copying,
     segment_bytes: u64,
     body_bytes: u64,
@@ -161,6 +163,7 @@ impl Reduction {
             originals: BTreeMap::new(),
             survived: Path::empty(),
             again: BTreeMap::new(),
+            diverged: Path::empty(),
             copying: Copying::default(),
             segment_bytes,
             body_bytes,

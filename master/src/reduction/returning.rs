@@ -73,6 +73,16 @@ impl Reduction {
         self.handout.ask_again(process.rank);
     }
 
+    /// Takes in that `rank` calls something else than an earlier process of it, and hears no result.
+    pub(crate) fn diverge(&mut self, rank: Rank) {
+        self.diverged.insert(rank).ok();
+    }
+
+    /// Whether [it does](Self::diverge).
+    pub(crate) fn has_diverged(&self, rank: Rank) -> bool {
+        self.diverged.contains(rank)
+    }
+
     /// Takes in that `rank` has the result, which was lost since.
     pub(crate) fn take_note(&mut self, rank: Rank) {
         self.handout.know(rank);

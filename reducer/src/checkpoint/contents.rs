@@ -49,8 +49,11 @@ impl Contents {
         once("hook", self.hooks.iter())
     }
 
-    /// Refuses to go on from other contents than are asked for. The state's type has been compared before.
-    pub fn compare(&self, asked: &Self) -> Result<(), CheckpointError> {
+    /// Refuses to go on from other contents than are asked for, with a state of type `asked_type`.
+    pub fn compare(&self, asked: &Self, asked_type: &'static str) -> Result<(), CheckpointError> {
+        if self.type_name != asked_type {
+            return Err(CheckpointError::OtherType { saved: self.type_name.clone(), asked: asked_type });
+        }
         let arrays = |of: &Self| of.arrays.iter().map(|it| (it.name.clone(), it.in_words())).collect();
         same("array", arrays(self), arrays(asked))?;
         let hooks = |of: &Self| of.hooks.iter().map(|name| (name.clone(), "its state".to_owned())).collect();
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn what_differs_is_named() {
         let saved = contents(&[("field", 8), ("mesh", 3)], &["device"]);
-        saved.compare(&saved).unwrap();
+        saved.compare(&saved, "State").unwrap();
         for (asked, says) in [
             (
                 contents(&[("field", 9), ("mesh", 3)], &["device"]),
@@ -123,7 +126,7 @@ mod tests {
                 "hook \"rng\" the checkpoint has nothing",
             ),
         ] {
-            let told = saved.compare(&asked).unwrap_err().to_string();
+            let told = saved.compare(&asked, "State").unwrap_err().to_string();
             assert!(told.contains(says), "{told}");
         }
     }

@@ -31,10 +31,17 @@ pub enum CheckpointError {
         /// How often that name was used before.
         sequence: u64,
     },
+    /// Another task or thread has called a reduction after the state was read, and before the checkpoint could be
+    /// in force. A process that comes back would not have its value.
+    #[error(
+        "a reduction was called while the checkpoint waited for earlier ones to end: its value is not in the state. Call it \
+         before or after the checkpoint, from whatever task or thread"
+    )]
+    CalledMeanwhile,
     /// The state cannot be encoded, or would come back as another value.
     #[error("the state cannot be saved: {0}")]
     Unfit(#[source] BodyError),
-    /// The checkpoint holds a state of another type.
+    /// The checkpoint holds, or would hold, a state of another type than is asked for.
     #[error("the checkpoint holds a state of type {saved}, and {asked} was asked for")]
     OtherType {
         /// The type that was saved.
@@ -58,7 +65,7 @@ pub enum CheckpointError {
         /// The name.
         name: String,
     },
-    /// What is asked for is not what was saved.
+    /// What is asked for is not what was saved, or is about to be.
     #[error(
         "of {what} {name:?} the checkpoint has {saved}, and {asked} is asked for: save and resume the same, in the same order"
     )]

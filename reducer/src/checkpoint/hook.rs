@@ -4,7 +4,8 @@
 pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Saves state that the application does not know, such as that of a library or of a device. Registered with
-/// [`Session::on_checkpoint`](crate::Session::on_checkpoint).
+/// [`Session::on_checkpoint`](crate::Session::on_checkpoint). It saves no checkpoint by itself: that would wait
+/// for ever.
 ///
 /// ```
 /// use everfold::{CheckpointHook, HookError};

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use everfold_protocol::ReductionId;
 
 use super::{
+    contents::Contents,
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
     interval::Interval,
@@ -18,11 +19,19 @@ use super::{
 pub(crate) struct Keeping {
     interval: Interval,
     inner: Mutex<Inner>,
+    /// In the order in which they were registered. They stay here while they run: a checkpoint without one of
+    /// them could not be gone on from.
+    hooks: Mutex<Vec<Box<dyn CheckpointHook>>>,
+    /// What the application has asked for when it resumed.
+    asked: OnceLock<Asked>,
     /// Calls whose outcome the application has not taken yet.
     held: Arc<HeldCalls>,
 }
 
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
+
+/// What was asked for, and the name of the state's type once more.
+type Asked = (&'static str, Contents);
 
 struct Inner {
     stage: Stage,
@@ -30,7 +39,8 @@ struct Inner {
     last: Instant,
     /// How long it took to save.
     cost: Option<Duration>,
-    hooks: Vec<(String, Box<dyn CheckpointHook>)>,
+    /// Names of the hooks.
+    hooks: Vec<String>,
 }
 
 /// How far the application is.
@@ -62,7 +72,13 @@ impl Drop for Held {
 impl Keeping {
     pub fn new(interval: Interval) -> Self {
         let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
-        Self { interval, inner: Mutex::new(inner), held: Arc::default() }
+        Self {
+            interval,
+            inner: Mutex::new(inner),
+            hooks: Mutex::default(),
+            asked: OnceLock::new(),
+            held: Arc::default(),
+        }
     }
 
     /// Takes in that a reduction is about to be called. Returns false if the application has not asked for
@@ -97,9 +113,19 @@ impl Keeping {
         }
     }
 
-    /// Takes in that the application has its checkpoint, or there is none.
-    pub fn resumed(&self) {
+    /// Takes in that the application has its checkpoint, or there is none, and what it has asked for.
+    pub(super) fn resumed(&self, type_name: &'static str, asked: Contents) {
+        // Once: it does not ask again.
+        let _ = self.asked.set((type_name, asked));
         lock(&self.inner).stage = Stage::Resumed;
+    }
+
+    /// Refuses to save what a process that comes back would not ask for.
+    pub(super) fn check_asked(&self, contents: &Contents) -> Result<(), CheckpointError> {
+        match self.asked.get() {
+            Some((type_name, asked)) => contents.compare(asked, type_name),
+            None => Ok(()),
+        }
     }
 
     /// Refuses to save anything if the application has not asked for its checkpoint.
@@ -128,15 +154,18 @@ impl Keeping {
         if inner.stage == Stage::Resumed {
             return Err(CheckpointError::HookLate { name });
         }
-        if inner.hooks.iter().any(|(other, _)| *other == name) {
+        if inner.hooks.contains(&name) {
             return Err(CheckpointError::TwiceNamed { what: "hook", name });
         }
-        inner.hooks.push((name, hook));
+        // They are held while hooks restore what they have saved.
+        let Ok(mut hooks) = self.hooks.try_lock() else { return Err(CheckpointError::HookLate { name }) };
+        hooks.push(hook);
+        inner.hooks.push(name);
         Ok(())
     }
 
     pub fn hook_names(&self) -> Vec<String> {
-        lock(&self.inner).hooks.iter().map(|(name, _)| name.clone()).collect()
+        lock(&self.inner).hooks.clone()
     }
 
     /// Lets all hooks do something, in the order in which they were registered.
@@ -145,15 +174,13 @@ impl Keeping {
         action: &'static str,
         mut act: impl FnMut(usize, &mut dyn CheckpointHook) -> Result<R, HookError>,
     ) -> Result<Vec<R>, CheckpointError> {
-        // A hook may use the session.
-        let mut hooks = std::mem::take(&mut lock(&self.inner).hooks);
-        let done = hooks.iter_mut().enumerate().map(|(index, (name, hook))| {
-            let failed = |source| CheckpointError::Hook { name: name.clone(), action, source };
-            act(index, hook.as_mut()).map_err(failed)
-        });
-        let done = done.collect();
-        lock(&self.inner).hooks = hooks;
-        done
+        let names = self.hook_names();
+        let mut hooks = lock(&self.hooks);
+        let each = hooks.iter_mut().zip(names).enumerate();
+        each.map(|(index, (hook, name))| {
+            act(index, hook.as_mut()).map_err(|source| CheckpointError::Hook { name, action, source })
+        })
+        .collect()
     }
 }
 

@@ -84,15 +84,11 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
         asked.check()?;
         keeping.check_new()?;
         let Some(saved) = session.handle().saved() else {
-            keeping.resumed();
+            keeping.resumed(type_name::<T>(), asked);
             return Ok(None);
         };
         let contents: Contents = codec::decode(&saved.contents).map_err(LogError::from)?;
-        if contents.type_name != asked.type_name {
-            let (saved, asked) = (contents.type_name, type_name::<T>());
-            return Err(CheckpointError::OtherType { saved, asked });
-        }
-        contents.compare(&asked)?;
+        contents.compare(&asked, type_name::<T>())?;
         let state = encoding::decode(&part(&session, saved, 0)?).map_err(undecodable::<T>)?;
         for (index, array) in arrays.into_iter().enumerate() {
             session.handle().read_saved(Contents::ARRAYS_AT + index, array)?;
@@ -102,7 +98,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
             .map(|at| part(&session, saved, at))
             .collect::<Result<_, _>>()?;
         keeping.each_hook("restore what it has saved", |index, hook| hook.restore(&of_hooks[index]))?;
-        keeping.resumed();
+        keeping.resumed(type_name::<T>(), asked);
         Ok(Some(state))
     }
 }

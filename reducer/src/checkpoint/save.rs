@@ -5,7 +5,7 @@ use std::{any::type_name, fmt, future::IntoFuture, time::Instant};
 use everfold_protocol::codec;
 use everfold_runtime::{
     kernel::Element,
-    result_log::{LogError, Saving},
+    result_log::{Calls, LogError, Saving},
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
@@ -55,6 +55,7 @@ impl Session {
     ///
     /// # Errors
     /// [`CheckpointError::StillHeld`] if the outcome of a reduction is yet to be taken,
+    /// [`CheckpointError::CalledMeanwhile`] if another task or thread calls while it waits,
     /// [`CheckpointError::NotResumed`], and what else [`CheckpointError`] lists. The checkpoint before stays in
     /// force.
     pub fn checkpoint<'a, T>(&self, state: &'a T) -> Checkpoint<'a, T>
@@ -119,14 +120,19 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         let contents =
             Contents { type_name: type_name::<T>().to_owned(), arrays: shapes, hooks: keeping.hook_names() };
         contents.check()?;
+        keeping.check_asked(&contents)?;
+        // Before the state is read: it has the values of these calls, and of no others.
+        let calls = session.between_calls(|calls| calls);
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;
-        Ok(Ok(Prepared { session, contents, state, arrays }))
+        Ok(Ok(Prepared { session, calls, contents, state, arrays }))
     }
 }
 
 /// A checkpoint that waits for calls to end.
 struct Prepared<'a> {
     session: Session,
+    /// How often each name had been called when the state was read.
+    calls: Calls,
     contents: Contents,
     state: Vec<u8>,
     arrays: Vec<&'a [u8]>,
@@ -134,7 +140,7 @@ struct Prepared<'a> {
 
 impl Prepared<'_> {
     async fn save(self) -> Result<Checkpointed, CheckpointError> {
-        let Self { session, contents, state, arrays } = self;
+        let Self { session, calls: before, contents, state, arrays } = self;
         let contents = codec::encode(&contents).map_err(LogError::from)?;
         loop {
             session.handle().all_ended().await?;
@@ -145,12 +151,15 @@ impl Prepared<'_> {
             let parts: Vec<&[u8]> =
                 std::iter::once(&state[..]).chain(arrays).chain(of_hooks.iter().map(Vec::as_slice)).collect();
             let bytes = parts.iter().map(|part| part.len() as u64).sum();
-            // Other threads may have called meanwhile.
+            // Others may have called meanwhile.
             let saving = session.between_calls(|calls| {
                 if session.handle().has_open_calls()? {
                     return Ok(None);
                 }
                 keeping.check_held()?;
+                if calls != before {
+                    return Err(CheckpointError::CalledMeanwhile);
+                }
                 Ok(Some(session.handle().save(calls, contents.clone(), &parts)?))
             });
             match saving {

@@ -37,9 +37,10 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///
 ///     [restart]
 ///     starts_max = 100          # most starts of a rank
-///     fruitless_max = 10        # most starts in a row without progress
+///     fruitless_max = 8         # most starts in a row without progress
 ///     pause = "100 ms"          # before a start without progress; doubles each time
 ///     pause_max = "10 s"
+///     join_timeout = "60 s"     # how long a started process has to join
 ///
 ///     [checkpoint]
 ///     interval = "daly"         # or "young", or a time such as "5 min"
@@ -114,6 +115,8 @@ struct WrittenRestart {
     pause: Duration,
     #[serde(deserialize_with = "time")]
     pause_max: Duration,
+    #[serde(deserialize_with = "time")]
+    join_timeout: Duration,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -149,8 +152,8 @@ impl Default for Written {
 
 impl Default for WrittenRestart {
     fn default() -> Self {
-        let Restart { starts_max, fruitless_max, pause, pause_max } = Restart::USUAL;
-        Self { starts_max, fruitless_max, pause, pause_max }
+        let Restart { starts_max, fruitless_max, pause, pause_max, join_timeout } = Restart::USUAL;
+        Self { starts_max, fruitless_max, pause, pause_max, join_timeout }
     }
 }
 
@@ -256,13 +259,13 @@ impl RecoveryFile {
             (Some(Due::Young), _) => Interval::Young { mtbf },
             (Some(Due::Daly) | None, _) => Interval::Daly { mtbf },
         };
-        let WrittenRestart { starts_max, fruitless_max, pause, pause_max } = *restart;
+        let WrittenRestart { starts_max, fruitless_max, pause, pause_max, join_timeout } = *restart;
         let repeated = repeated.as_ref().map(|&WrittenRepeated { faults, within, recovery }| Repeated {
             faults,
             within,
             recovery,
         });
-        let restart = Restart { starts_max, fruitless_max, pause, pause_max };
+        let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
         Ok(Self {
             recoveries: Recoveries { process: *process, repeated, restart },

@@ -37,14 +37,15 @@ fn told(recovery: Recovery) -> &'static str {
 }
 
 fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
-    let Restart { starts_max, fruitless_max, pause, pause_max } = restart;
+    let Restart { starts_max, fruitless_max, pause, pause_max, join_timeout } = restart;
     writeln!(f, "A rank is started again:")?;
     writeln!(f, "  at once, if it has contributed to a new reduction since its last start")?;
     if !pause.is_zero() {
         let most = time(*pause_max);
         writeln!(f, "  if not, after {}, twice as long each time, up to {most}", time(*pause))?;
     }
-    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")
+    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")?;
+    writeln!(f, "  and is given up if its process has not joined within {}", time(*join_timeout))
 }
 
 fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) -> fmt::Result {
@@ -89,7 +90,7 @@ mod tests {
             "its rank is started again on its host",
             "although 5 processes of that host have ended within 10 min:\n  the job goes on without its rank",
             "after 100ms, twice as long each time, up to 10 s",
-            "up to 10 times in a row without that, and 100 times in all",
+            "up to 8 times in a row without that, and 100 times in all",
             "half of 1 GiB of outcomes",
             "Daly's optimum for a death of each process every 1 d",
         ] {

@@ -6,16 +6,14 @@
 use std::{fs::File, os::unix::fs::FileExt, path::PathBuf, process::Command, time::Duration};
 
 use everfold::{
-    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, News, Order, ReduceError,
-    Refusal, Session, Sum,
-    recovery::{Recoveries, Restart},
+    CheckpointError, CheckpointHook, Checkpointed, Config, HookError, Interval, Order, Session, Sum,
 };
-use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    process::{DONE, End, Process, job},
+    given_up::is_first,
+    process::{End, Process, job},
     suite::{Suite, TRANSPORTS},
 };
 
@@ -28,7 +26,6 @@ const LENGTH: usize = 3000;
 const FIELD: usize = 1 << 20;
 
 pub(crate) fn add_to(suite: &mut Suite) {
-    let config = || Config::default().restart_ranks().checkpoint_interval(Interval::Fixed(HOUR));
     suite.program_with(config(), "come_back::solver", solver);
     for (name, plan) in PLANS {
         for transport in TRANSPORTS {
@@ -37,28 +34,20 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
     suite.job_with(config(), "come_back::a_checkpoint_wants_its_order", 1, order);
     suite.job_with(config(), "come_back::a_future_that_is_held_is_named", 2, held);
+    suite.job_with(config(), "come_back::a_state_is_as_old_as_its_calls", 2, called_meanwhile);
     suite.job_with(config(), "come_back::a_hook_that_fails_aborts_the_checkpoint", 1, failing_hook);
     suite.job("come_back::nothing_is_saved_where_ranks_do_not_return", 2, not_configured);
-    suite.program_with(config(), "come_back::begins_anew", begins_anew);
-    suite.test("come_back::who_does_not_resume_is_told", || told("come_back::begins_anew", 2));
-    suite.program_with(config(), "come_back::diverges", diverges);
-    suite.test("come_back::who_does_something_else_is_told", || told("come_back::diverges", 2));
-    suite.program_with(config(), "come_back::another_type", another_type);
-    suite.test("come_back::who_asks_for_another_state_is_told", || told("come_back::another_type", 2));
-    let scarce = || config().result_log_bytes_max(4 << 10);
-    suite.program_with(scarce(), "come_back::lacks_room", lacks_room);
-    suite.test("come_back::who_could_not_note_everything_does_not_return", refused);
-    let restart = Restart { pause: Duration::from_millis(1), ..Restart::USUAL };
-    let hasty = || config().recover(Recoveries { restart, ..Recoveries::RESTART });
-    suite.program_with(hasty(), "come_back::keeps_dying", keeps_dying);
-    suite.test("come_back::who_keeps_dying_is_given_up", || given_up("come_back::keeps_dying", 137));
-    suite.program_with(hasty(), "come_back::keeps_failing", keeps_failing);
-    suite.test("come_back::who_keeps_failing_is_given_up", || given_up("come_back::keeps_failing", 1));
+    suite.program_with(config(), "come_back::saves_twice_at_once", saves_twice_at_once);
+    suite.test("come_back::hooks_are_in_each_checkpoint", || {
+        Process::spawn(job("come_back::saves_twice_at_once", 2, "shm")).end().assert_done(0..2);
+    });
     suite.test("come_back::a_job_can_be_ended_while_a_rank_comes_back", ended_meanwhile);
-    suite.job_with(scarce(), "come_back::a_checkpoint_makes_up_for_what_was_not_noted", 2, makes_up);
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+/// Ranks come back, and save checkpoints where they ask for them.
+pub(crate) fn config() -> Config {
+    Config::default().restart_ranks().checkpoint_interval(Interval::Fixed(Duration::from_secs(3600)))
+}
 
 /// Which life of which rank dies where, and at which step: `rank.life.place.step`.
 const PLANS: &[(&str, &str)] = &[
@@ -91,14 +80,14 @@ struct State {
 
 /// What is planned for this process.
 #[derive(Clone)]
-struct Fate {
+pub(crate) struct Fate {
     rank: u32,
-    life: u32,
+    pub(crate) life: u32,
     plan: String,
 }
 
 impl Fate {
-    fn of(session: &Session) -> Self {
+    pub(crate) fn of(session: &Session) -> Self {
         let life = std::env::var("EVERFOLD_INCARNATION").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
         Self { rank: session.rank().0, life, plan: std::env::var(PLAN).unwrap_or_default() }
     }
@@ -115,7 +104,7 @@ impl Fate {
     }
 }
 
-fn die() -> ! {
+pub(crate) fn die() -> ! {
     raise(Signal::SIGKILL).unwrap();
     unreachable!("it is dead")
 }
@@ -273,15 +262,25 @@ fn survives(plan: &str, transport: &str) {
 async fn order(session: Session) -> everfold::Result<()> {
     let early = session.checkpoint(&1u32).now().await;
     assert!(matches!(early, Err(CheckpointError::NotResumed)), "{early:?}");
-    assert_eq!(session.resume::<u32>().await?, None);
+    let mut field = [0u8; 100];
+    assert_eq!(session.resume::<u32>().array("field", &mut field).await?, None);
     let again = session.resume::<u32>().await;
     assert!(matches!(again, Err(CheckpointError::ResumedLate)), "{again:?}");
     assert!(!session.checkpoint_due(), "the interval is an hour");
     assert_eq!(session.checkpoint(&1u32).await?, Checkpointed::NotDue);
-    let saved = session.checkpoint(&1u32).array("field", &[1u8; 100]).now().await?;
-    assert_eq!(saved, Checkpointed::Saved { generation: 1, bytes: 1 + 100 });
-    let saved = session.checkpoint(&2u32).now().await?;
-    assert_eq!(saved, Checkpointed::Saved { generation: 2, bytes: 1 });
+    for generation in [1, 2] {
+        let saved = session.checkpoint(&1u32).array("field", &[1u8; 100]).now().await?;
+        assert_eq!(saved, Checkpointed::Saved { generation, bytes: 1 + 100 });
+    }
+    // Nobody could go on from these.
+    let other = session.checkpoint(&1u64).array("field", &[1u8; 100]).now().await;
+    assert!(matches!(other, Err(CheckpointError::OtherType { .. })), "{other:?}");
+    for array in [&[][..], &[1u8; 99], &[1u8; 101]] {
+        let other = session.checkpoint(&1u32).array("field", array).now().await;
+        assert!(matches!(other, Err(CheckpointError::Differs { .. })), "{other:?}");
+    }
+    let other = session.checkpoint(&1u32).now().await;
+    assert!(matches!(other, Err(CheckpointError::Differs { .. })), "{other:?}");
     let twice = session.checkpoint(&1u32).array("field", &[1u8]).array("field", &[1u8]).now().await;
     assert!(matches!(twice, Err(CheckpointError::TwiceNamed { .. })), "{twice:?}");
     Ok(())
@@ -305,6 +304,28 @@ async fn held(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
+/// What another task calls and takes while a checkpoint waits is not in the state that was read before.
+async fn called_meanwhile(session: Session) -> everfold::Result<()> {
+    assert_eq!(session.resume::<u64>().await?, None);
+    let meanwhile = || session.allreduce("meanwhile", Sum(vec![1u64]));
+    let late = || session.allreduce("late", Sum(vec![1u64])).start().map(drop);
+    if session.rank() == 0 {
+        late()?;
+        let (saved, sum) =
+            futures::join!(session.checkpoint(&0u64).now().into_future(), meanwhile().into_future());
+        assert_eq!(sum?.value, Some(Sum(vec![2])));
+        assert!(matches!(saved, Err(CheckpointError::CalledMeanwhile)), "{saved:?}");
+    } else {
+        meanwhile().await?;
+        // The other rank has taken the value by then.
+        std::thread::sleep(Duration::from_millis(300));
+        late()?;
+    }
+    let saved = session.checkpoint(&1u64).now().await?;
+    assert!(matches!(saved, Checkpointed::Saved { generation: 1, .. }), "{saved:?}");
+    Ok(())
+}
+
 struct Failing;
 
 impl CheckpointHook for Failing {
@@ -315,6 +336,50 @@ impl CheckpointHook for Failing {
     fn restore(&mut self, _: &[u8]) -> Result<(), HookError> {
         Ok(())
     }
+}
+
+/// Takes its time to save, and panics at first.
+struct Slow {
+    panics: bool,
+}
+
+impl CheckpointHook for Slow {
+    fn save(&mut self) -> Result<Vec<u8>, HookError> {
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!std::mem::take(&mut self.panics), "as it should");
+        Ok(vec![7])
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {
+        assert_eq!(saved, [7]);
+        Ok(())
+    }
+}
+
+/// A hook that runs already, or has panicked, is saved all the same.
+async fn saves_twice_at_once(session: Session) -> everfold::Result<()> {
+    session.on_checkpoint("slow", Slow { panics: true })?;
+    let saved: Option<u32> = session.resume().await?;
+    assert_eq!(saved, (!is_first(&session)).then_some(2));
+    let save = |state: u32| {
+        let session = session.clone();
+        std::thread::spawn(move || {
+            futures::executor::block_on(session.checkpoint(&state).now().into_future())
+        })
+    };
+    if saved.is_none() {
+        assert!(save(0).join().is_err(), "its hook panics");
+        let first = save(1);
+        std::thread::sleep(Duration::from_millis(100));
+        for saved in [first, save(2)].map(|thread| thread.join().unwrap()) {
+            assert!(matches!(saved, Ok(Checkpointed::Saved { bytes: 2, .. })), "{saved:?}");
+        }
+        if session.rank() == 1 {
+            die();
+        }
+    }
+    session.allreduce("last", Sum(vec![1u32])).await?;
+    Ok(())
 }
 
 async fn failing_hook(session: Session) -> everfold::Result<()> {
@@ -337,149 +402,6 @@ async fn not_configured(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-/// Saves a checkpoint and lets rank 1 die behind it, once.
-async fn saves_and_dies(session: &Session) -> everfold::Result<()> {
-    assert_eq!(session.resume::<u32>().await?, None);
-    session.allreduce("sum", Sum(vec![1u32])).await?;
-    session.checkpoint(&1u32).now().await?;
-    if session.rank() == 1 {
-        die();
-    }
-    Ok(())
-}
-
-/// What the others find when rank 1 does not come back.
-async fn last(session: Session) -> everfold::Result<()> {
-    let ended = session.allreduce("last", Sum(vec![1u32])).allow_missing().await?;
-    println!("{} took part", ended.report.contributors);
-    Ok(())
-}
-
-fn is_first(session: &Session) -> bool {
-    Fate::of(session).life == 0
-}
-
-/// Its second life has to be told why it cannot go on.
-fn told(program: &'static str, ranks: u32) {
-    let mut process = Process::spawn(job(program, ranks, "shm"));
-    process.wait_for(1, "as it should be told");
-    let end = process.end();
-    assert!(end.said.iter().any(|line| line.contains(&format!("{DONE}0"))), "{:#?}", end.said);
-}
-
-async fn begins_anew(session: Session) -> everfold::Result<()> {
-    if !is_first(&session) {
-        let refused = session.allreduce("sum", Sum(vec![1u32])).await;
-        assert!(matches!(&refused, Err(ReduceError::NotResumed { name }) if name == "sum"), "{refused:?}");
-        println!("as it should be told: {}", refused.unwrap_err());
-        let late = session.resume::<u32>().await;
-        assert!(matches!(late, Err(CheckpointError::ResumedLate)), "{late:?}");
-        session.close().await;
-        return Ok(());
-    }
-    saves_and_dies(&session).await?;
-    last(session).await
-}
-
-async fn another_type(session: Session) -> everfold::Result<()> {
-    if !is_first(&session) {
-        let refused = session.resume::<String>().await;
-        assert!(matches!(refused, Err(CheckpointError::OtherType { .. })), "{refused:?}");
-        println!("as it should be told: {}", refused.unwrap_err());
-        // It may ask again; nothing was lost.
-        assert_eq!(session.resume::<u32>().await?, Some(1));
-        session.close().await;
-        return Ok(());
-    }
-    saves_and_dies(&session).await?;
-    last(session).await
-}
-
-async fn diverges(session: Session) -> everfold::Result<()> {
-    let is_first = is_first(&session);
-    let length = if is_first { 3 } else { 4 };
-    assert_eq!(session.resume::<u32>().await?, None);
-    let sum = session.allreduce("sum", Sum(vec![1u32; length])).await;
-    if !is_first {
-        let is_told = matches!(
-            &sum,
-            Err(ReduceError::Refused(Refusal::Diverged { rank, name, sequence: 0 })) if *rank == 1 && name == "sum"
-        );
-        assert!(is_told, "{sum:?}");
-        println!("as it should be told: {}", sum.unwrap_err());
-        session.close().await;
-        return Ok(());
-    }
-    assert_eq!(sum?.value, Some(Sum(vec![2; 3])));
-    if session.rank() == 1 {
-        die();
-    }
-    last(session).await
-}
-
-/// Calls until its outcomes have no room any more.
-async fn fill(session: &Session) -> everfold::Result<()> {
-    let mut news = session.events();
-    for _ in 0..8 {
-        session.allreduce("sum", Sum(vec![1u64; 200])).await?;
-    }
-    let rank = session.rank();
-    let is_told = |news: &News| matches!(news, News::CannotReturn { rank: of, .. } if *of == rank);
-    let mut told = 0;
-    while let Some(Some(news)) = news.next().now_or_never() {
-        told += u32::from(is_told(&news));
-    }
-    assert_eq!(told, 1, "it is told once");
-    Ok(())
-}
-
-async fn lacks_room(session: Session) -> everfold::Result<()> {
-    assert_eq!(session.resume::<u32>().await?, None);
-    assert!(is_first(&session), "it must not join");
-    fill(&session).await?;
-    if session.rank() == 1 {
-        die();
-    }
-    last(session).await
-}
-
-fn refused() {
-    let mut process = Process::spawn(job("come_back::lacks_room", 2, "shm"));
-    process.wait_for(1, "lacks an outcome");
-    let end = process.end();
-    assert!(end.said.iter().any(|line| line.contains("{0} took part")), "{:#?}", end.said);
-}
-
-/// What the others do when rank 1 is given up.
-async fn outlives(session: Session) -> everfold::Result<()> {
-    let ended = session.allreduce("last", Sum(vec![1u32])).allow_missing().await?;
-    assert_eq!(ended.value, Some(Sum(vec![1])), "rank 1 has not taken part");
-    Ok(())
-}
-
-/// Dies in each of its lives.
-async fn keeps_dying(session: Session) -> everfold::Result<()> {
-    session.allreduce("sum", Sum(vec![1u32])).await?;
-    if session.rank() == 1 {
-        die();
-    }
-    outlives(session).await
-}
-
-/// Dies once, and ends in an error in each later life.
-async fn keeps_failing(session: Session) -> everfold::Result<()> {
-    session.allreduce("sum", Sum(vec![1u32])).await?;
-    match session.rank().0 {
-        1 if is_first(&session) => die(),
-        1 => Err(everfold::Error::application("the input is wrong")),
-        _ => outlives(session).await,
-    }
-}
-
-fn given_up(program: &'static str, code: i32) {
-    Process::spawn(job(program, 2, "shm")).end().assert_ended(code, [0]);
-}
-
 /// Rank 1 comes back again and again, and the whole job is asked to end meanwhile.
 fn ended_meanwhile() {
     let plan: Vec<String> = (1..100).map(|life| format!("1.{life}.start.0")).collect();
@@ -487,24 +409,4 @@ fn ended_meanwhile() {
     process.wait_for(1, "rank 1 was killed");
     process.signal(Signal::SIGTERM);
     process.end().assert_ended(143, []);
-}
-
-async fn makes_up(session: Session) -> everfold::Result<()> {
-    let saved = session.resume::<u32>().await?;
-    assert_eq!(saved, (!is_first(&session)).then_some(8));
-    if saved.is_none() {
-        fill(&session).await?;
-        assert!(session.checkpoint_due(), "the room for outcomes is full");
-        let saved = session.checkpoint(&8u32).await?;
-        assert!(matches!(saved, Checkpointed::Saved { .. }), "{saved:?}");
-        session.allreduce("sum", Sum(vec![1u64; 2])).await?;
-        if session.rank() == 1 {
-            die();
-        }
-    } else {
-        session.allreduce("sum", Sum(vec![1u64; 2])).await?;
-    }
-    let sum = session.allreduce("last", Sum(vec![1u64; 2])).await?;
-    assert_eq!(sum.value, Some(Sum(vec![2; 2])));
-    Ok(())
 }

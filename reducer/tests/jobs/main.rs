@@ -27,6 +27,7 @@ mod death;
 mod disagreements;
 mod environment;
 mod fixed;
+mod given_up;
 mod hosts;
 mod leftovers;
 mod process;
@@ -55,6 +56,7 @@ fn suite() -> Suite {
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
+    given_up::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);

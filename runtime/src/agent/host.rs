@@ -380,15 +380,17 @@ impl Host {
             tokio::spawn(watch(process, end, self.input.clone()));
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
-        let vault = if hail.policy.limits.ranks_return { self.vault_of(process.rank) } else { None };
+        let vault = if hail.policy.limits.ranks_return { self.vault_of(process) } else { None };
         let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some() };
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
-    /// The vault of a rank, which its first process here finds empty.
-    fn vault_of(&mut self, rank: Rank) -> Option<Arc<Vault>> {
+    /// The vault of a rank, which its first process here finds empty. If that had none, a later one has none
+    /// either: it would begin anew, and call what is over.
+    fn vault_of(&mut self, ProcessId { rank, incarnation }: ProcessId) -> Option<Arc<Vault>> {
         match self.vaults.entry(rank) {
             Entry::Occupied(held) => Some(held.get().clone()),
+            Entry::Vacant(_) if incarnation.0 > 0 => None,
             Entry::Vacant(place) => {
                 let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
                 let files = file().and_then(|first| Ok([first, file()?]));

@@ -227,12 +227,15 @@ impl Local {
                     }
                     // The agent ends when nobody is to come back any more.
                     Some(process) = starts.recv() => {
-                        failures.forgive(process.rank);
                         let ProcessId { rank, incarnation } = process;
                         match self.start(&Environment { rank, incarnation, ..job.clone() }, &output) {
-                            Ok(process) => drop(ranks.spawn(attend(process))),
+                            Ok(process) => {
+                                failures.forgive(rank);
+                                ranks.spawn(attend(process));
+                            }
                             Err(error) => {
-                                tracing::warn!(%process, %error, "cannot be started anew");
+                                let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                                notices.iter().for_each(|notices| notices.try_send(notice.clone()));
                                 ends.ended(process, Ending::Unknown);
                             }
                         }

@@ -174,7 +174,6 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.policy.refusals_max = refusals_max.unwrap_or(settings.policy.refusals_max);
     if let Some(returns) = schedule.returns {
         settings.policy.limits.board_bytes_max = 0;
-        settings.policy.return_time = us(returns.return_us);
         settings.policy.recoveries = Recoveries {
             repeated: returns.repeated.map(|(faults, within_us)| Repeated {
                 faults,
@@ -186,6 +185,7 @@ fn settings(schedule: &Schedule) -> Settings {
                 fruitless_max: returns.fruitless_max,
                 pause: us(returns.pause_us),
                 pause_max: us(returns.pause_us * 16),
+                join_timeout: us(returns.return_us),
             },
             ..Recoveries::RESTART
         };

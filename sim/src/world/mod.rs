@@ -139,7 +139,8 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let mut quiet = QUIET + PATIENCE * 3 + settings.policy.limits.ping_interval * (INTERVALS_MOST + 2);
         if settings.returns.is_some() {
-            quiet += settings.policy.return_time + settings.policy.recoveries.restart.pause_max;
+            let restart = settings.policy.recoveries.restart;
+            quiet += restart.join_timeout + restart.pause_max;
         }
         let ranks = (0..settings.ranks).map(Rank);
         let (shared, board) = Shared::new(&settings).unzip();

@@ -230,6 +230,7 @@ impl Vault {
     /// # Errors
     /// [`VaultError::Io`].
     pub fn forbid(&mut self) -> Result<(), VaultError> {
+        self.settle()?;
         let file = &mut self.halves[self.in_force as usize];
         file.write(SEAL_AT, &[LACKING])?;
         if self.options.is_on_disk { file.sync() } else { Ok(()) }

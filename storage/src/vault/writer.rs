@@ -197,5 +197,7 @@ mod tests {
             Err(VaultError::Io { action: "cut", half: Half::Second, .. })
         ));
         assert!(matches!(vault.begin(b"header").err(), Some(VaultError::Io { action: "cut", .. })));
+        // It would forbid to go on from the generation before, and not from this one.
+        assert!(matches!(vault.forbid(), Err(VaultError::Io { action: "cut", .. })));
     }
 }
