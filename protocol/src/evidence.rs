@@ -77,7 +77,7 @@ pub enum NoReturn {
     Fruitless(u32),
     /// There were too many process faults on its host.
     Repeated {
-        /// So many before this one ...
+        /// Their number, without this one ...
         faults: u32,
         /// ... within this time.
         within: Duration,

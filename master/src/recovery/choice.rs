@@ -30,7 +30,7 @@ pub struct Recoveries {
 /// More process faults on one host than its programs explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeated {
-    /// With so many process faults on a host ...
+    /// With this number of process faults on a host ...
     pub faults: u32,
     /// ... within this time, the next one counts as repeated.
     pub within: Duration,
@@ -45,8 +45,8 @@ pub struct Restart {
     pub starts_max: u32,
     /// How often in a row without a contribution to a reduction that the rank had not contributed to before.
     pub fruitless_max: u32,
-    /// What the master waits before it starts a rank again that has made no progress since its last start. The
-    /// pause doubles each time. A rank that has made progress is started at once.
+    /// What the master waits before it starts a rank again that has made no progress since its last start.
+    /// The pause doubles each time. A rank that has made progress is started at once.
     pub pause: Duration,
     /// Longest pause.
     pub pause_max: Duration,

@@ -137,7 +137,7 @@ impl<'de> Decoder<'de> {
         T::try_from(value).map_err(|_| DecodeError::Integer(name))
     }
 
-    /// The digits of an integer of up to so many bytes.
+    /// The digits of an integer of up to `bytes_max` bytes.
     #[inline]
     fn digits(&mut self, bytes_max: usize, name: &'static str) -> Result<u64, DecodeError> {
         match *self.rest {

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use everfold::{
-    CheckpointError, Checkpointed, Max, News, ReduceError, Refusal, Session, Sum,
+    CheckpointError, Checkpointed, Group, Max, News, ReduceError, Refusal, Session, Sum,
     recovery::{Recoveries, Restart},
 };
 use futures::{FutureExt, StreamExt};
@@ -120,38 +120,59 @@ async fn diverges(session: Session) -> everfold::Result<()> {
     last(session).await
 }
 
-/// Rank 1 contributes to a reduction whose result is rank 0's, dies before it hears the end, and calls another one.
+/// Rank 1 contributes to a reduction whose result is rank 0's, dies before it hears the end, and calls another
+/// one by that name: while the reduction is open, or after its end.
 async fn diverges_from_open(session: Session, meets_open: bool) -> everfold::Result<()> {
     let (rank, is_first) = (session.rank().0, is_first(&session));
-    let wait = |ms| std::thread::sleep(Duration::from_millis(ms));
+    let mut events = session.events();
+    let with = |other: u32| Group::of([rank, other]);
+    let meets = async |other| session.allreduce("meet", Sum(vec![1u32])).group(with(other)).await.map(drop);
     assert_eq!(session.resume::<u32>().await?, None);
-    if rank == 2 {
-        // Rank 1 is dead by then, and back or not.
-        wait(if meets_open { 600 } else { 200 });
-    }
-    let is_told = |error: &ReduceError| matches!(error, ReduceError::Refused(Refusal::Diverged { rank, name, sequence: 0 }) if *rank == 1 && name == "sum");
     if !is_first {
-        wait(if meets_open { 0 } else { 600 });
+        if !meets_open {
+            meets(2).await?;
+        }
         let sum = session.allreduce("sum", Max(vec![1u64; 4])).await.unwrap_err();
-        assert!(is_told(&sum), "{sum}");
+        assert!(is_rank_1_told(&sum), "{sum}");
         println!("as it should be told: {sum}");
+        if meets_open {
+            meets(2).await?;
+        }
         session.close().await;
         return Ok(());
     }
+    if rank == 2 {
+        let is_death = |news: &News| matches!(news, News::Failed { rank, .. } if *rank == 1);
+        while !is_death(&events.next().await.expect("rank 1 dies")) {}
+        if meets_open {
+            meets(1).await?;
+        }
+    }
     let sum = session.reduce("sum", Sum(vec![1u32; 3])).start()?;
+    if rank < 2 {
+        // The master has both contributions by then.
+        session.allreduce("both", Sum(vec![1u32])).group(Group::of([0, 1])).await?;
+    }
     if rank == 1 {
-        wait(50);
         die();
     }
     match sum.await {
         // Nobody takes a reduction for done whose result nobody has.
-        Err(error) => assert!(meets_open && is_told(&error), "{error}"),
+        Err(error) => assert!(meets_open && is_rank_1_told(&error), "{error}"),
         Ok(sum) => {
             assert!(!meets_open);
             assert_eq!(sum.value, (rank == 0).then_some(Sum(vec![3; 3])));
+            if rank == 2 {
+                meets(1).await?;
+            }
         }
     }
     Ok(())
+}
+
+fn is_rank_1_told(error: &ReduceError) -> bool {
+    let refused = |refusal: &Refusal| matches!(refusal, Refusal::Diverged { rank, name, sequence: 0 } if *rank == 1 && name == "sum");
+    matches!(error, ReduceError::Refused(refusal) if refused(refusal))
 }
 
 async fn diverges_before_the_end(session: Session) -> everfold::Result<()> {
