@@ -83,7 +83,9 @@ impl Suspects<'_> {
         let Some(returns) = self.schedule.returns else { return Duration::ZERO };
         let hops = Duration::from_micros(10 * (self.schedule.latency_us.1 + self.schedule.batch_us));
         // A program that fails takes as long to end as the next one to start.
-        let once = Duration::from_micros(2 * returns.start_us + returns.note_us) + hops;
+        // The longest pause is 16 times the first one.
+        let pause = 16 * returns.pause_us;
+        let once = Duration::from_micros(2 * returns.start_us + returns.note_us + pause) + hops;
         let starts = self.world.starts() as u32;
         let in_vain = Duration::from_micros(returns.return_us) * self.world.given_up() as u32;
         once * (starts + 1) + in_vain
