@@ -386,7 +386,9 @@ async fn saves_twice_at_once(session: Session) -> everfold::Result<()> {
         meeting.wait();
         // The hook saves for the first one.
         let second = save(2);
-        (0..3).for_each(|_| drop(meeting.wait()));
+        for _ in 0..3 {
+            meeting.wait();
+        }
         for saved in [first, second].map(|thread| thread.join().unwrap()) {
             assert!(matches!(saved, Ok(Checkpointed::Saved { bytes: 2, .. })), "{saved:?}");
         }
