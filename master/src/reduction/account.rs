@@ -12,6 +12,9 @@ use everfold_protocol::{
 use super::Reduction;
 use crate::task::Running;
 
+/// Ranks that call within one such part of a reduction's time call at about the same time.
+const LATE_PART: u32 = 4;
+
 /// What a reduction did so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
@@ -47,6 +50,12 @@ impl Account {
         if !self.tells_trace {
             self.history = Vec::new();
         }
+    }
+
+    /// Whether nobody died in a reduction that began then and took so long, and all called soon after that.
+    pub(super) fn is_quiet(&self, started: Timestamp, took: Duration) -> bool {
+        let last_arrival = self.arrivals.last().map_or(started, |(_, at)| *at);
+        self.failures.is_empty() && last_arrival.since(started) <= took / LATE_PART
     }
 
     /// Whether a rank has asked for all that was done.
