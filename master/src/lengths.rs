@@ -4,10 +4,10 @@
 //! on fast links. Which links there are, nobody tells. So reductions of about the same size are cut in
 //! different ways, *rungs* of a ladder: the first has the length that suits slow links
 //! ([`Policy::segment_len`]), each of the next is four times as long, and on the last the body is one piece
-//! that one task folds. A class climbs: its rung and a neighbour take turns, and it goes to the neighbour if that
-//! is quicker. So it never tries what is far from the best. Once both neighbours have lost it rests, for longer
-//! each time, and then tries them again, as links may change. Turns matter: both see the same load, and a
-//! link that lets more pass after a pause does so for both.
+//! that one task folds. A class climbs: its rung and a neighbour take turns, and it goes to the neighbour if
+//! that is quicker. So it never tries what is far from the best. Once both neighbours have lost it rests, for
+//! longer each time, and then tries them again, as links may change. Turns matter: both see the same load, and
+//! a link that lets more pass after a pause does so for both.
 //!
 //! Only reductions tell that had the master to themselves, whose ranks came at about the same time, and in
 //! which nobody died. Times come in; there is no clock and no chance here.
@@ -328,7 +328,11 @@ mod tests {
         /// Whatever is observed: segments are whole elements, no longer than the policy allows nor shorter
         /// than the first, and the same observations lead to the same cuts.
         #[test]
-        fn cuts_are_sound(length in 1u64..1 << 24, ranks in 2u32..40, times in prop::collection::vec(any::<u32>(), 1..80)) {
+        fn cuts_are_sound(
+            length in 1u64..1 << 24,
+            ranks in 2u32..40,
+            times in prop::collection::vec(any::<u32>(), 1..80),
+        ) {
             let (spec, policy) = (spec(length, ranks), Policy::default());
             let (body, element) = spec.kind.array_bytes().expect("it is an array");
             let first = policy.segment_len(&spec.kind, ranks as usize, false);
@@ -336,7 +340,8 @@ mod tests {
             for ns in times {
                 let cut = lengths.cut(&spec, &policy, false);
                 prop_assert_eq!(cut, twin.cut(&spec, &policy, false));
-                prop_assert!(cut.segment_bytes >= first && cut.segment_bytes <= policy.segment_bytes.max(first));
+                prop_assert!(cut.segment_bytes >= first);
+                prop_assert!(cut.segment_bytes <= policy.segment_bytes.max(first));
                 prop_assert!(cut.segment_bytes == body || cut.segment_bytes % element == 0);
                 prop_assert!(!cut.in_one_go || cut.segment_bytes == body);
                 lengths.observe(&cut, body, Duration::from_nanos(ns.into()));

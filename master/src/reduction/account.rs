@@ -221,3 +221,23 @@ impl Reduction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_rank_makes_a_reduction_unquiet() {
+        let at = |us| Timestamp::ZERO + Duration::from_micros(us);
+        let mut account = Account::default();
+        account.arrive(at(100), Rank(0), false);
+        account.arrive(at(120), Rank(1), false);
+        let took = Duration::from_micros;
+        assert!(account.is_quiet(at(100), took(80)));
+        assert!(!account.is_quiet(at(100), took(79)), "a quarter of it was waiting");
+        let evidence = Evidence::Silence;
+        let failure = FailureRecord { rank: Rank(1), at: took(1), evidence, restored: Vec::new() };
+        account.mourn(at(130), failure);
+        assert!(!account.is_quiet(at(100), took(800)), "somebody died");
+    }
+}
