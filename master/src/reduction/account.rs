@@ -235,7 +235,7 @@ mod tests {
         let took = Duration::from_micros;
         assert!(account.is_quiet(at(100), took(80)));
         assert!(!account.is_quiet(at(100), took(79)), "a quarter of it was waiting");
-        let evidence = Evidence::Silence;
+        let evidence = Evidence::Disconnected;
         let failure = FailureRecord { rank: Rank(1), at: took(1), evidence, restored: Vec::new() };
         account.mourn(at(130), failure);
         assert!(!account.is_quiet(at(100), took(800)), "somebody died");
