@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use everfold_lab::{
     Failure,
-    bench::{Compare, CompareRank, Detect, DetectRank, Open, OpenRank, RankArguments, Reduce},
+    bench::{Compare, CompareRank, Detect, DetectRank, Open, OpenRank, RankArguments, Reduce, SocketsRank},
 };
 
 #[derive(Subcommand)]
@@ -17,6 +17,9 @@ pub enum Bench {
     /// One rank of everfold's side.
     #[command(hide = true)]
     CompareRank(CompareRank),
+    /// One rank of the side of plain sockets.
+    #[command(hide = true)]
+    SocketsRank(SocketsRank),
     /// One rank of a job with many open reductions.
     #[command(hide = true)]
     OpenRank(OpenRank),
@@ -38,6 +41,7 @@ impl Bench {
             Self::Compare(compare) => compare.run(),
             Self::CompareRank(rank) => rank.run(),
             Self::DetectRank(rank) => rank.run(),
+            Self::SocketsRank(rank) => rank.run(),
             Self::Rank(rank) => rank.run(),
         }
     }

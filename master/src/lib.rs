@@ -57,6 +57,7 @@ mod handout;
 pub mod intake;
 mod keepers;
 pub mod lane;
+mod lengths;
 mod listing;
 mod liveness;
 pub mod machine;

@@ -69,6 +69,8 @@ pub struct Settings {
     /// Ranks that can open no windows but those on their bodies: they fold nothing that others are to read,
     /// and keep no copies.
     pub windowless: Vec<Rank>,
+    /// How long the segments are of the reductions that the master has begun: it learns that as it goes.
+    pub(crate) cuts: BTreeMap<ReductionId, u64>,
     /// Decides everything that is drawn.
     pub seed: u64,
     /// Shortest and longest time a message takes.
@@ -123,6 +125,7 @@ impl Settings {
             private: Vec::new(),
             full: Vec::new(),
             windowless: Vec::new(),
+            cuts: BTreeMap::new(),
             seed,
             latency: (Duration::from_micros(1), Duration::from_micros(50)),
             task_time: BTreeMap::new(),
@@ -181,7 +184,10 @@ impl Settings {
         let share_memory = hosts.all(|host| Some(host) == first);
         let len = match id.is_in_teams() {
             true => self.policy.segment_len_in_teams(spec),
-            false => self.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
+            false => match self.cuts.get(&id) {
+                Some(len) => *len,
+                None => self.policy.segment_len(&spec.kind, spec.group.len(), share_memory),
+            },
         };
         let bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = if len == 0 { 1 } else { bytes.div_ceil(len) };

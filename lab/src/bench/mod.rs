@@ -8,7 +8,7 @@ mod rank;
 mod reduce;
 
 pub use self::{
-    compare::{Compare, CompareRank},
+    compare::{Compare, CompareRank, SocketsRank},
     detect::{Detect, DetectRank},
     open::{Open, OpenRank},
     rank::RankArguments,

@@ -52,6 +52,7 @@ impl Master {
             let waiting = waiting.iter().filter(|rank| desk.members.takes_part(*rank)).collect();
             reduction.hand_out(waiting, &desk.members);
         } else {
+            self.learn(id);
             self.end(id);
         }
         let desk = &mut self.desk;
@@ -116,6 +117,18 @@ impl Master {
         let awaited = group.iter().filter(|rank| !has_heard(*rank) && desk.members.may_call(*rank)).collect();
         refusals.add(id, refusal.clone(), group, awaited);
         refusals.limit(desk.policy.refusals_max);
+    }
+
+    /// Learns from a reduction that ends well how bodies are to be cut. Others would have taken a part of the
+    /// links.
+    fn learn(&mut self, id: ReductionId) {
+        let Self { reductions, lengths, desk, .. } = self;
+        let is_alone = reductions.len() == 1;
+        if let Some(reduction) = reductions.get(&id).filter(|_| is_alone)
+            && let Some((cut, body_bytes, took)) = reduction.lesson(desk.now)
+        {
+            lengths.observe(cut, body_bytes, took);
+        }
     }
 
     /// Takes a reduction that is over off everything: nobody works on it, and nothing is due for it.
@@ -234,6 +247,7 @@ impl Master {
 
     /// Lets the windows go of a reduction whose result all have.
     pub(super) fn release(&mut self, id: ReductionId) {
+        self.learn(id);
         let Some(mut reduction) = self.end(id) else { return };
         let group = &reduction.spec().group.clone();
         if matches!(reduction.spec().delivery, Delivery::FirstOf(_)) {

@@ -36,6 +36,7 @@ use crate::{
     desk::Desk,
     dissolved::Dissolved,
     event::{Action, Event},
+    lengths::Lengths,
     liveness::{Liveness, Watched},
     membership::{Freshness, Membership},
     outcomes::Outcomes,
@@ -61,6 +62,7 @@ pub struct Master {
     liveness: Liveness,
     detectors: Detectors,
     scheduler: Scheduler,
+    lengths: Lengths,
 }
 
 impl Master {
@@ -72,6 +74,7 @@ impl Master {
             desk,
             reductions: BTreeMap::new(),
             scheduler: Scheduler::default(),
+            lengths: Lengths::default(),
             refusals: Refusals::default(),
             outcomes: Outcomes::default(),
             dissolved: Dissolved::default(),
@@ -293,8 +296,10 @@ impl Master {
                 self.desk.timers.set(self.desk.now + deadline, Timer::Deadline(id));
             }
             let share_memory = self.desk.members.share_memory(&contribution.spec.group);
+            let Desk { now, policy, .. } = &self.desk;
+            let cut = self.lengths.cut(&contribution.spec, policy, share_memory);
             let mut reduction =
-                Reduction::new(self.desk.now, sender.rank, &contribution, &self.desk.policy, share_memory);
+                Reduction::cut_so(*now, sender.rank, &contribution, cut, policy, share_memory);
             if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
                 reduction.fold_in_pairs();
             }

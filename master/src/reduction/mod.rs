@@ -32,7 +32,7 @@ mod teams;
 mod turn;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
-use core::ops::RangeInclusive;
+use core::{ops::RangeInclusive, time::Duration};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex, Timestamp,
@@ -43,7 +43,7 @@ use everfold_protocol::{
 pub use self::segment::{Segment, Segments};
 use self::{account::Account, copying::Copying};
 pub(crate) use self::{result::Course, teams::Standing};
-use crate::{apart::Apart, handout::Handout, policy::Policy, queue::Ready, timers::Timer};
+use crate::{apart::Apart, handout::Handout, lengths::Cut, policy::Policy, queue::Ready, timers::Timer};
 
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
@@ -92,6 +92,8 @@ pub struct Reduction {
     diverged: Path,
     copying: Copying,
     segment_bytes: u64,
+    /// Who decided that, and on what.
+    cut: Cut,
     body_bytes: u64,
     started: Timestamp,
     /// When the latest original or partial came.
@@ -113,7 +115,7 @@ pub(crate) struct Called<'a> {
 struct Sizes {
     /// Ranks whose partials meet in a segment.
     ranks: usize,
-    segment_bytes: u64,
+    cut: Cut,
 }
 
 impl Reduction {
@@ -125,22 +127,35 @@ impl Reduction {
         policy: &Policy,
         share_memory: bool,
     ) -> Self {
-        let Contribution { name, spec, .. } = contribution;
-        let ranks = spec.group.len();
-        let sizes = Sizes { ranks, segment_bytes: policy.segment_len(&spec.kind, ranks, share_memory) };
+        let spec = &contribution.spec;
+        let cut = Cut::fixed(policy.segment_len(&spec.kind, spec.group.len(), share_memory));
+        Self::cut_so(now, caller, contribution, cut, policy, share_memory)
+    }
+
+    /// The same, cut as is said.
+    pub(crate) fn cut_so(
+        now: Timestamp,
+        caller: Rank,
+        Contribution { name, spec, .. }: &Contribution,
+        cut: Cut,
+        policy: &Policy,
+        share_memory: bool,
+    ) -> Self {
+        let sizes = Sizes { ranks: spec.group.len(), cut };
         Self::cut(now, caller, Called { name, spec }, sizes, policy, share_memory)
     }
 
-    /// The same, in segments of a given length.
+    /// What begins with the first that is heard of it.
     fn cut(
         now: Timestamp,
         caller: Rank,
         Called { name, spec }: Called,
-        Sizes { ranks, segment_bytes }: Sizes,
+        Sizes { ranks, cut }: Sizes,
         policy: &Policy,
         share_memory: bool,
     ) -> Self {
         let spec = spec.clone();
+        let segment_bytes = cut.segment_bytes;
         let body_bytes = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
         let count = body_bytes.checked_div(segment_bytes).map_or(1, |_| body_bytes.div_ceil(segment_bytes));
         let segment = Segment::new(spec.order);
@@ -152,7 +167,10 @@ impl Reduction {
             arrived: Path::empty(),
             segments: Segments::repeat(segment, count as u32),
             unfinished: count as usize,
-            fan_in: policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
+            fan_in: match cut.in_one_go {
+                true => ranks..=ranks,
+                false => policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
+            },
             handout: Handout::default(),
             apart: Apart::default(),
             share_memory,
@@ -166,6 +184,7 @@ impl Reduction {
             diverged: Path::empty(),
             copying: Copying::default(),
             segment_bytes,
+            cut,
             body_bytes,
             started: now,
             last_progress: now,
@@ -225,7 +244,7 @@ impl Reduction {
     }
 
     /// Length of a segment in bytes; the last one may be shorter.
-    pub(crate) fn segment_bytes(&self) -> u64 {
+    pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
 
@@ -237,6 +256,14 @@ impl Reduction {
     /// Most partials that one of its tasks folds, unless any number may.
     pub(crate) fn fan_in_max(&self) -> usize {
         *self.fan_in.end()
+    }
+
+    /// How it was cut, how long its bodies are, and how long it took until `now`, if that tells how long it
+    /// takes: its ranks came at about the same time, and nobody died.
+    pub(crate) fn lesson(&self, now: Timestamp) -> Option<(&Cut, u64, Duration)> {
+        let took = now.since(self.started);
+        let is_quiet = self.missing.is_empty() && self.account.is_quiet(self.started, took);
+        is_quiet.then_some((&self.cut, self.body_bytes, took))
     }
 
     /// When it was started.

@@ -9,7 +9,7 @@ use everfold_protocol::{
 };
 
 use super::{Called, Reduction, Sizes};
-use crate::{lane::Load, membership::Membership, policy::Policy, queue::Ready, task::Running};
+use crate::{lane::Load, lengths::Cut, membership::Membership, policy::Policy, queue::Ready, task::Running};
 
 /// Whether anything comes of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Reduction {
     ) -> Self {
         let spec = called.spec;
         let sizes =
-            Sizes { ranks: policy.ranks_in_teams(spec), segment_bytes: policy.segment_len_in_teams(spec) };
+            Sizes { ranks: policy.ranks_in_teams(spec), cut: Cut::fixed(policy.segment_len_in_teams(spec)) };
         let mut reduction = Self::cut(now, caller, called, sizes, policy, false);
         reduction.group = team.unwrap_or(reduction.group);
         reduction.inline = reduction.body_bytes <= policy.limits.inline_bytes_max;

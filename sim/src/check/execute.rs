@@ -156,7 +156,8 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.policy = Policy {
         limits,
         segment_bytes,
-        segment_bytes_min: segment_bytes,
+        // In every other world segments become longer as the master learns.
+        segment_bytes_min: if schedule.seed % 2 == 0 { segment_bytes } else { segment_bytes / 4 },
         fan_in_max,
         copy_bytes,
         lane_reads_min,

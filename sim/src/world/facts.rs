@@ -64,6 +64,9 @@ impl World {
     pub(super) fn note_heard(&mut self, (id, sender, inline): (ReductionId, Rank, bool)) {
         let mut reductions = self.driver.master().reductions();
         let open = reductions.find(|(open, _)| **open == id).map(|(_, reduction)| reduction);
+        if let Some(reduction) = open {
+            self.settings.cuts.insert(id, reduction.segment_bytes());
+        }
         self.facts.hear(self.agenda.now(), sender, id, open.is_some());
         // What it refuses counts nowhere.
         if open.is_some_and(|reduction| reduction.arrived().contains(sender)) {

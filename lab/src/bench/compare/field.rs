@@ -3,24 +3,50 @@
 use std::path::Path;
 
 use everfold::Protection;
+use serde::Serialize;
 
 use super::{
+    case::Case,
     peers::{Algorithm, Library, Peer},
     place::{Place, side_folder},
+    sockets::Way,
     team::{Kind, Team, TeamError},
 };
 use crate::{Failure, interrupts::Interrupts};
 
+/// Whose side somebody is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Maker {
+    /// Ours.
+    Everfold,
+    /// Nobody's: what the system offers.
+    Sockets,
+    /// That of an MPI library.
+    Library(Library),
+}
+
+impl Maker {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Everfold => "everfold",
+            Self::Sockets => "plain sockets,",
+            Self::Library(library) => library.name(),
+        }
+    }
+}
+
 /// Who is measured.
 #[derive(Debug)]
 pub struct Contender {
-    /// Nothing for everfold.
-    pub library: Option<Library>,
+    /// Whose side it is on.
+    pub maker: Maker,
     /// Which algorithm, or which bodies.
     pub name: &'static str,
     /// The same in an allreduce.
     pub allreduce: &'static str,
-    /// Whether it stays without being the fastest of its library.
+    /// Whether it stays without being the fastest of its side.
     pub stays: bool,
     /// What everfold's bodies are.
     pub kind: Kind,
@@ -28,6 +54,14 @@ pub struct Contender {
     pub protection: Protection,
     /// Which of the teams it is.
     pub team: usize,
+}
+
+impl Contender {
+    /// Whether it can do what is done in `case`.
+    pub fn takes_part(&self, case: Case) -> bool {
+        // Plain sockets do one thing at a time, and nobody moves work away from who is slow.
+        self.maker != Maker::Sockets || matches!(case, Case::Quiet | Case::Allreduce)
+    }
 }
 
 /// All sides in a place.
@@ -61,7 +95,7 @@ impl<'a> Field<'a> {
             TeamError::Lost(why) => Failure::new(format!("everfold: {why}")),
         })?;
         let ours = |name, kind, protection| Contender {
-            library: None,
+            maker: Maker::Everfold,
             name,
             allreduce: name,
             stays: true,
@@ -85,12 +119,32 @@ impl<'a> Field<'a> {
                 }
             }
         }
+        for way in place.ways() {
+            match place.start_sockets(*way, &side_folder(folder, way.name())?, interrupts) {
+                Ok(team) => field.join_sockets(*way, team),
+                Err(TeamError::Fatal(failure)) => return Err(failure),
+                Err(TeamError::Lost(why)) => field.lost.push(format!("sockets {}: {why}", way.name())),
+            }
+        }
         Ok(field)
+    }
+
+    fn join_sockets(&mut self, way: Way, team: Team) {
+        self.contenders.push(Contender {
+            maker: Maker::Sockets,
+            name: way.name(),
+            allreduce: way.name(),
+            stays: false,
+            kind: Kind::Vec,
+            protection: Protection::None,
+            team: self.teams.len(),
+        });
+        self.teams.push(Some(team));
     }
 
     fn join(&mut self, algorithm: &Algorithm, team: Team) {
         self.contenders.push(Contender {
-            library: Some(algorithm.library),
+            maker: Maker::Library(algorithm.library),
             name: algorithm.name,
             allreduce: algorithm.allreduce,
             stays: algorithm.is_default(),

@@ -9,7 +9,6 @@ use std::{
 use super::{
     case::{Case, Exercise},
     field::{Contender, Field},
-    peers::Library,
     physics::Bound,
     place::Moves,
     statistics::{Quartiles, Ratio},
@@ -123,6 +122,9 @@ impl Measurement<'_, '_> {
         let exercise = bound.exercise;
         let mut samples = Vec::new();
         for contender in 0..self.field.contenders.len() {
+            if !self.field.contenders[contender].takes_part(exercise.case) {
+                continue;
+            }
             let mut sample = Sample { contender, seconds: Vec::new(), bounds_s: Vec::new(), turn: (0, 1) };
             // The first one touches fresh memory and opens connections.
             let warm_up = self.block(bound, contender, 1, 0)?;
@@ -143,14 +145,14 @@ impl Measurement<'_, '_> {
         Ok(samples)
     }
 
-    /// Those that stay and the fastest of each library.
+    /// Those that stay and the fastest of each side.
     fn finalists(&self, mut samples: Vec<Sample>) -> Vec<Sample> {
         samples.sort_by(|a, b| a.quartiles().median_s.total_cmp(&b.quartiles().median_s));
         let mut seen = Vec::new();
         samples.retain(|sample| {
-            let Contender { library, stays, .. } = self.field.contenders[sample.contender];
-            let is_fastest = !seen.contains(&library);
-            seen.push(library);
+            let Contender { maker, stays, .. } = self.field.contenders[sample.contender];
+            let is_fastest = !seen.contains(&maker);
+            seen.push(maker);
             is_fastest || stays
         });
         samples.sort_by_key(|sample| sample.contender);
@@ -214,8 +216,8 @@ impl Measurement<'_, '_> {
             Ok(taken) => Ok(taken),
             Err(TeamError::Fatal(failure)) => Err(failure),
             Err(TeamError::Lost(why)) => {
-                let library = contender.library.map_or("everfold", Library::name);
-                self.field.lost.push(format!("{library} {}: {why}", contender.name));
+                let maker = contender.maker.name();
+                self.field.lost.push(format!("{maker} {}: {why}", contender.name));
                 self.field.teams[contender.team] = None;
                 Ok(Vec::new())
             }

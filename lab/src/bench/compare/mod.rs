@@ -7,6 +7,7 @@
 //! | where, over which links, and what disturbs it | [`place`], [`link`], [`quota`] |
 //! | the MPI libraries and their algorithms | [`peers`], `peer.c` |
 //! | everfold's ranks | [`rank`] |
+//! | what plain sockets take | [`sockets`] |
 //! | who is compared, and how both sides are driven | [`field`], [`team`] |
 //! | in which order, and how often | [`measure`], [`statistics`] |
 //! | what the simulator says | [`simulated`] |
@@ -28,7 +29,8 @@ mod quota;
 mod rank;
 mod report;
 mod simulated;
+mod sockets;
 mod statistics;
 mod team;
 
-pub use self::{options::Compare, rank::CompareRank};
+pub use self::{options::Compare, rank::CompareRank, sockets::SocketsRank};

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use everfold::launch::Transport;
 use everfold_sim::model::Link;
 use nix::unistd::geteuid;
@@ -20,6 +21,7 @@ use super::{
     link,
     peers::{Algorithm, Peer},
     quota::Quota,
+    sockets::Way,
     team::{Team, TeamError},
 };
 use crate::{
@@ -193,6 +195,31 @@ impl Place {
                 cluster.enter(Host(rank), &mut command);
             }
             commands.push(command);
+        }
+        self.start(commands, folder, interrupts)
+    }
+
+    /// The ways in which plain sockets are measured here: where there are links.
+    pub fn ways(&self) -> &'static [Way] {
+        if self.network.is_some() { Way::value_variants() } else { &[] }
+    }
+
+    /// Starts the ranks of plain sockets. To be called from the main thread.
+    ///
+    /// # Errors
+    /// [`Team::start`]
+    pub fn start_sockets(&self, way: Way, folder: &Path, interrupts: &Interrupts) -> Result<Team, TeamError> {
+        let mut commands = Vec::new();
+        if let Some(Network { cluster, .. }) = &self.network {
+            let hosts: Vec<String> =
+                (0..self.ranks).map(|rank| cluster.address(Host(rank)).to_string()).collect();
+            for rank in 0..self.ranks {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["bench", "sockets-rank", "--way", way.name(), "--rank", &rank.to_string()]);
+                command.args(["--hosts", &hosts.join(",")]);
+                cluster.enter(Host(rank), &mut command);
+                commands.push(command);
+            }
         }
         self.start(commands, folder, interrupts)
     }

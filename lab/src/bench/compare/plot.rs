@@ -9,6 +9,7 @@ use plotters::prelude::*;
 
 use super::{
     case::{Case, Roots},
+    field::Maker,
     peers::Library,
     report::Measured,
 };
@@ -23,6 +24,7 @@ const GRID: RGBColor = RGBColor(228, 232, 236);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     Bound,
+    Sockets,
     Array,
     Vec,
     Unprotected,
@@ -34,6 +36,7 @@ impl Line {
     fn label(self) -> String {
         match self {
             Self::Bound => "bound".to_owned(),
+            Self::Sockets => "plain sockets".to_owned(),
             Self::Array => "everfold, array".to_owned(),
             Self::Vec => "everfold, Vec".to_owned(),
             Self::Unprotected => "everfold, array, unprotected".to_owned(),
@@ -45,6 +48,7 @@ impl Line {
     fn style(self) -> ShapeStyle {
         let (colour, width) = match self {
             Self::Bound => (RGBColor(140, 150, 160), 1),
+            Self::Sockets => (RGBColor(90, 100, 110), 1),
             Self::Array => (RGBColor(201, 42, 42), 3),
             Self::Vec => (RGBColor(230, 140, 140), 2),
             Self::Unprotected => (RGBColor(235, 150, 60), 2),
@@ -138,8 +142,9 @@ fn lines(results: &[&Measured]) -> BTreeMap<Line, Vec<(f64, f64)>> {
         };
         for side in &measured.sides {
             let seconds = side.quartiles.median_s;
-            match side.library {
-                None => {
+            match side.maker {
+                Maker::Sockets => take(Line::Sockets, seconds),
+                Maker::Everfold => {
                     let line = match side.name {
                         "array" => Line::Array,
                         "Vec" => Line::Vec,
@@ -147,7 +152,7 @@ fn lines(results: &[&Measured]) -> BTreeMap<Line, Vec<(f64, f64)>> {
                     };
                     take(line, seconds);
                 }
-                Some(library) => {
+                Maker::Library(library) => {
                     take(Line::Best(library), seconds);
                     if side.as_it_comes {
                         take(Line::AsItComes(library), seconds);

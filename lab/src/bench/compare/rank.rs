@@ -28,7 +28,7 @@ pub struct CompareRank {
 }
 
 /// When a repetition began and ended, in nanoseconds.
-type Times = (u64, u64);
+pub type Times = (u64, u64);
 
 impl CompareRank {
     /// Does as a rank what the command that started it asks for.
@@ -70,7 +70,7 @@ trait Elements: Deref<Target = [f32]> + Sized + 'static {
 impl Elements for Array<f32> {
     fn filled(session: &Session, elements: usize, round: u64) -> Self {
         let mut array = session.array(elements);
-        fill(&mut array, session, round);
+        fill(&mut array, session.rank().0, round);
         array
     }
 }
@@ -78,7 +78,7 @@ impl Elements for Array<f32> {
 impl Elements for Vec<f32> {
     fn filled(session: &Session, elements: usize, round: u64) -> Self {
         let mut vec = vec![0.0; elements];
-        fill(&mut vec, session, round);
+        fill(&mut vec, session.rank().0, round);
         vec
     }
 }
@@ -88,13 +88,15 @@ fn pattern(weight: u32, round: u64) -> [f32; 256] {
     std::array::from_fn(|index| (weight * ((index as u32 + round as u32) % 256 + 1)) as f32)
 }
 
-fn fill(body: &mut [f32], session: &Session, round: u64) {
-    let pattern = pattern(session.rank().0 + 1, round);
+/// Fills the body of a rank.
+pub fn fill(body: &mut [f32], rank: u32, round: u64) {
+    let pattern = pattern(rank + 1, round);
     body.chunks_mut(pattern.len()).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
 }
 
-fn check(body: &[f32], session: &Session, round: u64) -> Result<(), String> {
-    let pattern = pattern(session.size() * (session.size() + 1) / 2, round);
+/// Checks the sum of all bodies of `size` ranks.
+pub fn check(body: &[f32], size: u32, round: u64) -> Result<(), String> {
+    let pattern = pattern(size * (size + 1) / 2, round);
     match body.chunks(pattern.len()).position(|chunk| chunk != &pattern[..chunk.len()]) {
         None => Ok(()),
         Some(chunk) => Err(format!("an element from {} of {} is wrong", chunk * pattern.len(), body.len())),
@@ -150,7 +152,7 @@ where
         barrier(session).await?;
         for (number, outcome) in (0..).zip(&outcomes) {
             if let Some(Sum(value)) = &outcome.value {
-                checked = checked.and_then(|()| check(value, session, round + number));
+                checked = checked.and_then(|()| check(value, session.size(), round + number));
             }
         }
         if let Some(file) = block.timeline.as_ref().filter(|_| round == last && session.rank() == 0) {

@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use super::{
     case::{Case, Exercise, Roots},
-    field::Field,
+    field::{Field, Maker},
     measure::Sample,
-    peers::Library,
     place::PlaceName,
     simulated,
     statistics::{Quartiles, Ratio},
@@ -62,8 +61,8 @@ pub struct Measured {
 /// One contender in one exercise.
 #[derive(Debug, Serialize)]
 pub struct Side {
-    /// Its library; nothing for everfold.
-    pub library: Option<Library>,
+    /// Whose side it is on.
+    pub maker: Maker,
     /// Which algorithm, or which bodies.
     pub name: &'static str,
     /// Whether it is everfold, or the library as it comes.
@@ -91,7 +90,7 @@ impl Measured {
             let contender = &field.contenders[sample.contender];
             let quartiles = sample.quartiles();
             Side {
-                library: contender.library,
+                maker: contender.maker,
                 name: if exercise.roots == Roots::All { contender.allreduce } else { contender.name },
                 as_it_comes: contender.stays,
                 quiet_s: quiet_s.get(sample.contender).copied().flatten(),
@@ -121,13 +120,13 @@ pub fn table<'a>(results: impl IntoIterator<Item = &'a Measured>) -> Table {
     for measured in results {
         let mut what = what(&measured.exercise);
         for side in &measured.sides {
-            let Side { library, name, quartiles, everfold_over: Ratio { ratio, low, high }, .. } = side;
+            let Side { maker, name, quartiles, everfold_over: Ratio { ratio, low, high }, .. } = side;
             let compute_s = measured.exercise.compute_us as f64 / 1e6;
             let longer =
                 side.quiet_s.map(|quiet_s| format!("{:.2}", quartiles.median_s / quiet_s.max(compute_s)));
             let figures = [
                 std::mem::take(&mut what),
-                format!("{} {name}", library.map_or("everfold", Library::name)),
+                format!("{} {name}", maker.name()),
                 show(quartiles.median_s),
                 format!("{} – {}", show(quartiles.q1_s), show(quartiles.q3_s)),
                 format!("{ratio:.2}"),
