@@ -157,7 +157,7 @@ fn settings(schedule: &Schedule) -> Settings {
         limits,
         segment_bytes,
         // In every other world segments become longer as the master learns.
-        segment_bytes_min: if schedule.seed % 2 == 0 { segment_bytes } else { segment_bytes / 4 },
+        segment_bytes_min: if schedule.seed.is_multiple_of(2) { segment_bytes } else { segment_bytes / 4 },
         fan_in_max,
         copy_bytes,
         lane_reads_min,
