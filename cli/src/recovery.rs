@@ -31,7 +31,7 @@ Every key may be left out. All but [repeated] are shown with what they are then:
   process = \"restart\"       # a process has ended, and its host is well: \"restart\" or \"ignore\"
 
   [repeated]                # processes of one host die again and again
-  faults = 5                # after so many faults ...
+  faults = 5                # after this number of faults ...
   within = \"10 min\"         # ... within this time
   recovery = \"ignore\"
 

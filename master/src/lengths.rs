@@ -29,8 +29,8 @@ const STEP: u64 = 4;
 const TIMES: usize = 5;
 /// A rung is better if it takes less than this part of the time, in sixteenths.
 const BETTER: u128 = 15;
-/// Reductions of a class between two trials: so many once both neighbours have lost, and each time twice as
-/// many, up to the second number.
+/// Reductions of a class between two trials: the first number once both neighbours have lost, and each time
+/// twice as many, up to the second number.
 const PAUSES: (u32, u32) = (32, 1024);
 
 /// How a body is cut.
@@ -120,7 +120,7 @@ impl Class {
 }
 
 impl Ladder {
-    /// The rung for the next reduction, if there are so many.
+    /// The rung for the next reduction, of `rungs` that there are.
     fn choose(&mut self, rungs: usize) -> usize {
         let best = self.best.min(rungs - 1);
         if self.trial.is_none() && self.rest == 0 {

@@ -31,7 +31,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     process = "restart"       # a process has ended, and its host is well: "restart" or "ignore"
 ///
 ///     [repeated]                # processes of one host die again and again
-///     faults = 5                # after so many faults ...
+///     faults = 5                # after this number of faults ...
 ///     within = "10 min"         # ... within this time
 ///     recovery = "ignore"
 ///
