@@ -17,8 +17,8 @@ pub enum Recovery {
 
 /// Say what happens at which fault, or what is wrong with the file.
 ///
-/// `everfold run --recovery FILE` and the variable EVERFOLD_RECOVERY use such a file. It replaces what the program says
-/// of recoveries and of checkpoints.
+/// `everfold run --recovery FILE` and the variable EVERFOLD_RECOVERY use such a file. It replaces what the
+/// program says of recoveries and of checkpoints.
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Check {

@@ -46,8 +46,9 @@ pub struct Run {
     /// End with 0 although signals have killed some processes, if all others end well.
     #[arg(long)]
     survive_deaths: bool,
-    /// The file that chooses what is done about processes that die; `everfold recovery check --help` shows one.
-    #[arg(long, value_name = "FILE", env = "EVERFOLD_RECOVERY")]
+    /// The file that chooses what is done about processes that die; `everfold recovery check --help` shows
+    /// one [env: EVERFOLD_RECOVERY].
+    #[arg(long, value_name = "FILE")]
     recovery: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
@@ -81,7 +82,7 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
-        local.recovery = self.recovery.map(usable).transpose()?;
+        local.recovery = self.recovery.or_else(named).map(usable).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
@@ -90,6 +91,11 @@ impl Run {
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
         Ok(ExitCode::from(code))
     }
+}
+
+/// The recovery file that the environment names. An empty variable names none.
+fn named() -> Option<PathBuf> {
+    std::env::var_os("EVERFOLD_RECOVERY").filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 /// The path from everywhere of a recovery file that makes sense.

@@ -298,8 +298,7 @@ impl Master {
             let share_memory = self.desk.members.share_memory(&contribution.spec.group);
             let Desk { now, policy, .. } = &self.desk;
             let cut = self.lengths.cut(&contribution.spec, policy, share_memory);
-            let mut reduction =
-                Reduction::cut_so(*now, sender.rank, &contribution, cut, policy, share_memory);
+            let mut reduction = Reduction::new(*now, sender.rank, &contribution, cut, policy, share_memory);
             if self.scheduler.folds_in_pairs(&contribution.spec.kind, &self.desk.policy) {
                 reduction.fold_in_pairs();
             }

@@ -91,8 +91,6 @@ pub struct Reduction {
     /// Ranks whose later processes call something else than these.
     diverged: Path,
     copying: Copying,
-    segment_bytes: u64,
-    /// Who decided that, and on what.
     cut: Cut,
     body_bytes: u64,
     started: Timestamp,
@@ -120,20 +118,7 @@ struct Sizes {
 
 impl Reduction {
     /// A reduction that `caller` is the first to contribute to.
-    pub fn new(
-        now: Timestamp,
-        caller: Rank,
-        contribution: &Contribution,
-        policy: &Policy,
-        share_memory: bool,
-    ) -> Self {
-        let spec = &contribution.spec;
-        let cut = Cut::fixed(policy.segment_len(&spec.kind, spec.group.len(), share_memory));
-        Self::cut_so(now, caller, contribution, cut, policy, share_memory)
-    }
-
-    /// The same, cut as is said.
-    pub(crate) fn cut_so(
+    pub(crate) fn new(
         now: Timestamp,
         caller: Rank,
         Contribution { name, spec, .. }: &Contribution,
@@ -142,11 +127,11 @@ impl Reduction {
         share_memory: bool,
     ) -> Self {
         let sizes = Sizes { ranks: spec.group.len(), cut };
-        Self::cut(now, caller, Called { name, spec }, sizes, policy, share_memory)
+        Self::begin(now, caller, Called { name, spec }, sizes, policy, share_memory)
     }
 
     /// What begins with the first that is heard of it.
-    fn cut(
+    fn begin(
         now: Timestamp,
         caller: Rank,
         Called { name, spec }: Called,
@@ -183,7 +168,6 @@ impl Reduction {
             again: BTreeMap::new(),
             diverged: Path::empty(),
             copying: Copying::default(),
-            segment_bytes,
             cut,
             body_bytes,
             started: now,
@@ -245,7 +229,7 @@ impl Reduction {
 
     /// Length of a segment in bytes; the last one may be shorter.
     pub fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
+        self.cut.segment_bytes
     }
 
     /// Whether all processes of the group can read each other's memory.
@@ -316,8 +300,8 @@ impl Reduction {
 
     /// Where segment `index` lies in the body.
     pub fn range(&self, index: SegmentIndex) -> ByteRange {
-        let start = u64::from(index.0) * self.segment_bytes;
-        ByteRange { start, len: self.segment_bytes.min(self.body_bytes - start) }
+        let start = u64::from(index.0) * self.segment_bytes();
+        ByteRange { start, len: self.segment_bytes().min(self.body_bytes - start) }
     }
 
     /// Takes in `process`'s original.

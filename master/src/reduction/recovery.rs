@@ -463,6 +463,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::lengths::Cut;
     use crate::{lane::Load, policy::Policy};
 
     const SEGMENT: SegmentIndex = SegmentIndex(0);
@@ -499,7 +500,8 @@ mod tests {
         let id = ReductionId::new("x", 0);
         let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
         let (now, policy) = (Timestamp::ZERO, Policy::default());
-        let mut reduction = Reduction::new(now, Rank(0), &contribution, &policy, false);
+        let cut = Cut::fixed(policy.segment_len(&contribution.spec.kind, 3, false));
+        let mut reduction = Reduction::new(now, Rank(0), &contribution, cut, &policy, false);
         for (rank, data) in (0..).zip([first, window(), window()]) {
             let (process, host) = (ProcessId::first(Rank(rank)), u64::from(rank));
             let (region, bell, board, domain) = (None, None, None, None);

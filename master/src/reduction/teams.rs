@@ -37,7 +37,7 @@ impl Reduction {
         let spec = called.spec;
         let sizes =
             Sizes { ranks: policy.ranks_in_teams(spec), cut: Cut::fixed(policy.segment_len_in_teams(spec)) };
-        let mut reduction = Self::cut(now, caller, called, sizes, policy, false);
+        let mut reduction = Self::begin(now, caller, called, sizes, policy, false);
         reduction.group = team.unwrap_or(reduction.group);
         reduction.inline = reduction.body_bytes <= policy.limits.inline_bytes_max;
         reduction

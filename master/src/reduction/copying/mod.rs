@@ -178,6 +178,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::lengths::Cut;
     use crate::{lane::Load, policy::Policy, task::Grant};
 
     fn window() -> Data {
@@ -202,8 +203,8 @@ mod tests {
         };
         let id = ReductionId::new("x", 0);
         let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
-        let policy = Policy { segment_bytes: 1 << 19, ..Policy::default() };
-        let mut reduction = Reduction::new(at(0), Rank(0), &contribution, &policy, true);
+        let cut = Cut::fixed(1 << 19);
+        let mut reduction = Reduction::new(at(0), Rank(0), &contribution, cut, &Policy::default(), true);
         for rank in [0, 1] {
             reduction.arrive(at(0), ProcessId::first(rank), window(), false);
         }

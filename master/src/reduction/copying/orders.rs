@@ -107,7 +107,7 @@ impl Reduction {
             Found::Keeper(keeper) => keeper,
             found => return without.extend(self.without_keeper(id, owner, found, timers)),
         };
-        let per_order = policy.copy_bytes.checked_div(self.segment_bytes).unwrap_or(1).max(1) as u32;
+        let per_order = policy.copy_bytes.checked_div(self.cut.segment_bytes).unwrap_or(1).max(1) as u32;
         let charge = copying.keepers.get_mut(owner).expect("it has a keeper");
         while let Some(segments) = charge.next_order(per_order, is_kept) {
             charge.order(*now, &segments);
@@ -252,7 +252,7 @@ impl Reduction {
 
     fn keep_as(&self) -> KeepAs {
         KeepAs {
-            segment_bytes: if self.body_bytes == 0 { 0 } else { self.segment_bytes },
+            segment_bytes: if self.body_bytes == 0 { 0 } else { self.segment_bytes() },
             writing: match self.spec.protection {
                 Protection::None | Protection::Memory => Writing::Never,
                 Protection::Disk => Writing::Behind,
