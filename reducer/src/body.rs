@@ -117,6 +117,25 @@ impl<T: ReducerBody> Body for T {
     }
 }
 
+/// A body of which ranks have to agree on more than its type.
+pub(crate) struct Described<T> {
+    /// What they have to agree on.
+    pub(crate) what: String,
+    pub(crate) body: T,
+}
+
+impl<T: ReducerBody> Body for Described<T> {
+    type Value = T;
+
+    fn contribute(self) -> Contribution {
+        Contribution { kind: BodyKind::Object { type_name: self.what }, ..self.body.contribute() }
+    }
+
+    fn value(returned: Returned) -> Option<T> {
+        T::value(returned)
+    }
+}
+
 struct Boxed<T>(T);
 
 impl<T: ReducerBody> Object for Boxed<T> {

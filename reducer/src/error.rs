@@ -10,7 +10,9 @@ use everfold_runtime::{
     transport::control::AddressError,
 };
 
-use crate::{checkpoint::CheckpointError, config::ConfigError, recovery::RecoveryError};
+use crate::{
+    checkpoint::CheckpointError, config::ConfigError, recovery::RecoveryError, segment::SegmentError,
+};
 
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,6 +31,9 @@ pub enum Error {
     /// A reduction ended without a value.
     #[error(transparent)]
     Reduce(#[from] ReduceError),
+    /// A recovery segment ended without a value.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
     /// A checkpoint could not be saved, or gone on from.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

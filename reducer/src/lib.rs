@@ -25,6 +25,7 @@
 //! | reduce numeric arrays | [`Sum`], [`Min`], [`MaxLoc`] and their kin, [`ElementWise`] for operations of your own |
 //! | reduce a type of your own | [`ReducerBody`] |
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
+//! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
@@ -45,6 +46,7 @@ pub mod launch;
 mod operations;
 pub mod recovery;
 mod reduction;
+mod segment;
 mod session;
 
 pub use array::Array;
@@ -73,14 +75,15 @@ pub use operations::{
     LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
 };
 pub use reduction::{DEFAULT_PROTECTION, Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
+pub use segment::{Folded, Indices, RecoverySegment, SegmentError, SegmentReport};
 pub use session::Session;
 
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, ElementWise, Group, Launch, Located, Max, MaxLoc, Min, MinLoc,
-        Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session,
-        Sum, launch,
+        Array, Body, Checkpointed, Config, ElementWise, Folded, Group, Launch, Located, Max, MaxLoc, Min,
+        MinLoc, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report,
+        Session, Sum, launch,
     };
 }
 

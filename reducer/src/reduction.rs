@@ -219,9 +219,9 @@ impl<B: Body, D> Reduction<B, D> {
         let pending = session.numbered(name, |reduction, name| {
             let held = handle.may_return().then(|| keeping.hold(reduction, &name));
             let pending = handle.call(Call { reduction, name, spec, body: contribution.body })?;
-            Ok((pending, held))
+            Ok((pending, held, reduction.sequence))
         });
-        let (pending, held) = pending.map_err(|error| match error {
+        let (pending, held, number) = pending.map_err(|error| match error {
             ShareError::TooLarge { bytes, limit } => {
                 Refusal::BodyTooLarge { rank: session.rank(), bytes, limit }.into()
             }
@@ -230,7 +230,7 @@ impl<B: Body, D> Reduction<B, D> {
             }
             error => ReduceError::Body(error),
         })?;
-        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting(), held })
+        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting(), held, number })
     }
 }
 
@@ -314,9 +314,15 @@ pub struct ReduceFuture<V> {
     waiting: Waiting,
     /// Where ranks come back, until the outcome is taken.
     held: Option<Held>,
+    number: u64,
 }
 
 impl<V> ReduceFuture<V> {
+    /// How often this rank had called the name before.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether the outcome is there, so that awaiting would return at once.
     pub fn is_done(&self) -> bool {
         !self.pending.is_empty()

@@ -34,6 +34,7 @@ mod process;
 mod recovery;
 mod refusals;
 mod reports;
+mod segments;
 mod slow;
 mod stopped;
 mod strangers;
@@ -69,6 +70,7 @@ fn suite() -> Suite {
     stopped::add_to(&mut suite);
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
+    segments::add_to(&mut suite);
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     leftovers::add_to(&mut suite);

@@ -1,0 +1,33 @@
+//! Recovery segments: computing that survives those who compute it (PR-1, PR-3).
+//!
+//! A recovery segment is a loop over indices with a reduction at its end. Each rank folds its share of the
+//! indices. The bodies of the reduction carry the grains that are folded in them: the result says by itself
+//! what is missing. If a rank has died before it contributed, the survivors divide its share among themselves,
+//! fold it, and reduce again, in as many *rounds* as it takes.
+//!
+//! All ranks decide alike, because they decide from nothing but the results and reports of the rounds, which are
+//! the same at all of them. The master knows nothing of it: a round is a reduction like any other, with
+//! [`allow_missing`](crate::Reduction::allow_missing). Deliberately absent: progress inside a share. A rank that
+//! dies takes along what it has not contributed.
+//!
+//! | file | has |
+//! |---|---|
+//! | `indices.rs` | sets of indices: holes, division by weights |
+//! | `grains.rs` | how indices are cut into grains |
+//! | `partials.rs` | values with the grains that are in them; the tree of the fixed order |
+//! | `round.rs` | the body of a round; how fast ranks are |
+//! | `call.rs` | the call and its rounds |
+//! | `report.rs`, `error.rs` | what is told |
+
+mod call;
+mod error;
+mod grains;
+mod indices;
+mod partials;
+mod report;
+mod round;
+
+pub use call::RecoverySegment;
+pub use error::SegmentError;
+pub use indices::Indices;
+pub use report::{Folded, SegmentReport};
