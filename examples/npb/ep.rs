@@ -8,15 +8,15 @@
 //! in them at once, whatever happened to the ranks in between.
 //!
 //! With `--kill`, one rank or several (`--kill 3@0.5,5@1`) kill themselves: before they have contributed, and
-//! their share of the work is lost with them, or afterwards, and their contribution counts. The report of the
-//! reduction says whose share is missing. The survivors deal the lost batches among themselves and reduce
-//! again, until nothing is missing.
+//! the survivors compute their share, or afterwards, and their contribution counts. EP is one recovery segment.
 
 use clap::Parser;
-use everfold::prelude::*;
-use everfold_examples::npb::ep::{Class, Kill, Tally, batch, batch_start, share};
+use everfold::{SegmentReport, prelude::*};
+use everfold_examples::npb::{
+    ep::{Class, Tally, batch, batch_start},
+    kill::{Kill, die},
+};
 use everfold_examples::progress::Progress;
-use nix::sys::signal::{Signal, raise};
 use std::time::{Duration, Instant};
 
 /// Counts pairs of Gaussian random deviates and compares the counts with those that NASA published.
@@ -41,77 +41,37 @@ fn main() -> everfold::Result<()> {
 }
 
 async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    if let Some(kill) = kill.iter().find(|kill| kill.rank >= session.size()) {
-        let message = format!("rank {} cannot be killed in a job of {}", kill.rank, session.size());
-        return Err(everfold::Error::application(message));
-    }
-    let kill = kill.into_iter().find(|kill| session.rank() == kill.rank);
+    let kill = Kill::of(&kill, session.rank().0, session.size())?;
     let started = Instant::now();
-    let mut total = Tally::default();
-    // The batches that do not count yet, and who deals them among themselves.
-    let mut batches: Vec<u64> = (0..class.batches()).collect();
-    let mut group = session.world();
-    let report = loop {
-        let shares: Vec<_> = (0..group.len() as u32)
-            .map(|place| share(batches.len() as u64, place, group.len() as u32))
-            .map(|range| &batches[range.start as usize..range.end as usize])
-            .collect();
-        let place = group.iter().position(|rank| rank == session.rank());
-        let mine = place.map_or(&[][..], |place| shares[place]);
-        let tally = compute(&session, mine, kill)?;
-        let future = session.reduce("tally", tally).group(group.clone()).allow_missing().start()?;
-        if kill.is_some() {
-            // Once this one is over, the master has what this rank has said before.
-            session.allreduce("said", Sum(vec![1u8])).group(Group::of([session.rank()])).await?;
-            raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
-        }
-        let Outcome { value, report } = future.await?;
-        value.into_iter().for_each(|value| total.combine(value));
-        // All ranks have the same report, and so come to the same batches and the same group.
-        let lost = |rank: Rank| report.missing.contains(rank);
-        batches = group
-            .iter()
-            .zip(shares)
-            .filter(|(rank, _)| lost(*rank))
-            .flat_map(|(_, share)| share)
-            .copied()
-            .collect();
-        group = group.filter(|rank| !lost(rank) && !report.survived.contains(rank));
-        if batches.is_empty() {
-            break report;
-        }
-        if session.rank() == 0 {
-            println!("{report}");
-            println!(
-                "the counts lack the share of {}: the others compute its {} batches",
-                report.missing,
-                batches.len()
-            );
-        }
-    };
-    match session.rank() == 0 {
-        true => print_results(class, session.size(), &total, started.elapsed(), &report),
-        false => Ok(()),
-    }
-}
-
-/// Computes these batches, if it lives long enough.
-fn compute(session: &Session, batches: &[u64], kill: Option<Kill>) -> everfold::Result<Tally> {
+    let share = class.batches() / u64::from(session.size());
     // One rank is as far as the others, for all of them have the same amount of work.
     let mut progress = match session.rank() == 0 {
-        true => Progress::on_stderr(batches.len() as u64),
+        true => Progress::on_stderr(share),
         false => Progress::Silent,
     };
-    let mut tally = Tally::default();
-    for (done, index) in batches.iter().enumerate() {
-        if kill.is_some_and(|kill| done == (kill.fraction * batches.len() as f64) as usize) {
-            raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+    let mut done = 0;
+    let segment = session.segment("tally", 0..class.batches()).grain(1).order(Order::Fixed);
+    let mut counting = Box::pin(segment.fold(|batches| {
+        if kill.is_some_and(|kill| kill.is_due(done, share)) {
+            die();
         }
-        tally.combine(batch(batch_start(*index)));
+        done += 1;
         progress.advance();
+        batch(batch_start(batches.start))
+    }));
+    if kill.is_some_and(|kill| kill.fraction >= 1.0) {
+        // The first look at the segment computes the share and contributes it.
+        let _ = futures::poll!(&mut counting);
+        // Once this one is over, the master has what this rank has said before.
+        session.allreduce("said", Sum(vec![1u8])).group(Group::of([session.rank()])).await?;
+        die();
     }
+    let Folded { value, report } = counting.await?;
     progress.finish();
-    Ok(tally)
+    match session.rank() == 0 {
+        true => print_results(class, session.size(), &value, started.elapsed(), &report),
+        false => Ok(()),
+    }
 }
 
 /// Prints what NPB prints, and fails if the answer is not the published one.
@@ -120,7 +80,7 @@ fn print_results(
     ranks: u32,
     tally: &Tally,
     time: Duration,
-    report: &Report,
+    report: &SegmentReport,
 ) -> everfold::Result<()> {
     let seconds = time.as_secs_f64();
     let mops = class.random_numbers() as f64 / seconds / 1e6;
@@ -137,7 +97,7 @@ fn print_results(
     for check in &checks {
         println!("{check}");
     }
-    println!("\nReduction: {report}\n");
+    println!("\nSegment: {report}\n");
     if checks.iter().all(|check| check.passed()) {
         println!("VERIFICATION SUCCESSFUL");
         Ok(())

@@ -25,6 +25,7 @@
 //! | reduce numeric arrays | [`Sum`], [`Min`], [`MaxLoc`] and their kin, [`ElementWise`] for operations of your own |
 //! | reduce a type of your own | [`ReducerBody`] |
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
+//! | put a vector together from pieces (allgather) | [`Pieces`] |
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
@@ -44,6 +45,7 @@ mod error;
 mod group;
 pub mod launch;
 mod operations;
+mod pieces;
 pub mod recovery;
 mod reduction;
 mod segment;
@@ -74,6 +76,7 @@ pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,
     LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
 };
+pub use pieces::{Pieces, PiecesError};
 pub use reduction::{DEFAULT_PROTECTION, Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
 pub use segment::{Folded, Indices, RecoverySegment, SegmentError, SegmentReport};
 pub use session::Session;

@@ -3,5 +3,7 @@
 //! The kernels are written from their definition: D. Bailey et al., *The NAS Parallel Benchmarks*, report
 //! RNR-94-007 (1994), with the sizes and the published answers of NPB 3.4.
 
+pub mod cg;
 pub mod ep;
+pub mod kill;
 pub mod random;

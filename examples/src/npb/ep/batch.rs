@@ -1,8 +1,7 @@
-//! The work of EP: which batches there are, who computes them, and the computing of one.
+//! The work of EP: which batches there are, and the computing of one.
 
 use super::Tally;
 use crate::npb::random::{Generator, Lanes};
-use std::ops::Range;
 
 /// Pairs of one batch. Another size would change the order of summation and nothing else.
 pub const PAIRS_PER_BATCH: u64 = 1 << 16;
@@ -15,14 +14,6 @@ const BLOCK: usize = 512;
 
 /// Sums kept side by side, because a single one waits for its own last addition.
 const SIDE_BY_SIDE: usize = 8;
-
-/// The batches of one rank: contiguous, and the first ranks take one more where the division leaves a rest.
-pub fn share(batches: u64, rank: u32, ranks: u32) -> Range<u64> {
-    let (rank, ranks) = (u64::from(rank), u64::from(ranks));
-    let (each, rest) = (batches / ranks, batches % ranks);
-    let start = rank * each + rank.min(rest);
-    start..start + each + u64::from(rank < rest)
-}
 
 /// The state in which the generator enters batch `index`.
 pub fn batch_start(index: u64) -> u64 {
@@ -158,20 +149,6 @@ fn sums(values: &[f64]) -> [f64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn batches_are_dealt_without_gap_or_overlap() {
-        for (batches, ranks) in [(256, 8), (256, 7), (5, 8), (0, 3), (1, 1)] {
-            let mut next = 0;
-            for rank in 0..ranks {
-                let share = share(batches, rank, ranks);
-                assert_eq!(share.start, next, "{batches} batches, rank {rank} of {ranks}");
-                assert!(share.end - share.start <= batches.div_ceil(u64::from(ranks)));
-                next = share.end;
-            }
-            assert_eq!(next, batches);
-        }
-    }
 
     #[test]
     fn batch_starts_are_strides_of_the_stream() {

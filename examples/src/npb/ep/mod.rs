@@ -6,11 +6,9 @@
 //! tally.
 
 mod batch;
-mod kill;
 mod published;
 mod tally;
 
-pub use batch::{PAIRS_PER_BATCH, batch, batch_start, share};
-pub use kill::Kill;
+pub use batch::{PAIRS_PER_BATCH, batch, batch_start};
 pub use published::{Check, Class, Published};
 pub use tally::Tally;
