@@ -4,9 +4,9 @@
 //! cargo run --release --example npb_cg -- --class A --ranks 8 --kill 3@0.5,5@0.9
 //! ```
 //!
-//! Each product of the matrix with a vector is a recovery segment over its rows. Every rank has all vectors after
-//! it, so the survivors of `--kill` compute the rows of the dead to the same bits. Conjugate gradients forget a
-//! wrong vector, so zeta is compared after each iteration, not at the end alone.
+//! Each product of the matrix with a vector is a recovery segment over its rows. Every rank has all vectors
+//! after it, so the survivors of `--kill` compute the rows of the dead to the same bits. Conjugate gradients
+//! forget a wrong vector, so zeta is compared after each iteration, not at the end alone.
 
 use clap::Parser;
 use everfold::{Pieces, prelude::*};

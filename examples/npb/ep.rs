@@ -8,7 +8,8 @@
 //! in them at once, whatever happened to the ranks in between.
 //!
 //! With `--kill`, one rank or several (`--kill 3@0.5,5@1`) kill themselves: before they have contributed, and
-//! the survivors compute their share, or afterwards, and their contribution counts. EP is one recovery segment.
+//! the survivors compute their share, or afterwards, and their contribution counts. EP is one recovery
+//! segment.
 
 use clap::Parser;
 use everfold::{SegmentReport, prelude::*};

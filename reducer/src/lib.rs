@@ -95,6 +95,11 @@ pub mod prelude {
 #[doc = include_str!("../../docs/coming-back.md")]
 struct ComingBack;
 
+/// Compiles the program in docs/segments.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/segments.md")]
+struct Segments;
+
 /// Compiles the programs in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -73,7 +73,7 @@ impl<T> Pieces<T> {
         }
         let is_whole = match len {
             0 => self.pieces.is_empty(),
-            len => self.ranges().eq([0..len]),
+            len => self.ranges().eq(std::iter::once(0..len)),
         };
         match is_whole {
             true => Ok(self.pieces.pop().map(|piece| piece.elements).unwrap_or_default()),

@@ -61,19 +61,19 @@ impl Session {
     ///
     /// # async fn program(session: Session) -> everfold::Result<()> {
     /// const STRIPES: u64 = 1 << 30;
-    /// let area = |stripe: u64| 4.0 / (1.0 + ((stripe as f64 + 0.5) / STRIPES as f64).powi(2)) / STRIPES as f64;
+    /// let height = |stripe: u64| 4.0 / (1.0 + ((stripe as f64 + 0.5) / STRIPES as f64).powi(2));
     /// let pi = session
     ///     .segment("pi", 0..STRIPES)
     ///     .order(Order::Fixed)
-    ///     .fold(|stripes| Area(stripes.map(area).sum()))
+    ///     .fold(|stripes| Area(stripes.map(height).sum::<f64>() / STRIPES as f64))
     ///     .await?;
     /// println!("{}: {}", pi.value.0, pi.report);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// The first round is the next [`allreduce`](Self::allreduce) of that name, and calls are matched as those
-    /// are: in the order in which each rank makes them. Further rounds have names of their own.
+    /// The first round is the next [`allreduce`](Self::allreduce) of that name, and calls are matched as
+    /// those are: in the order in which each rank makes them. Further rounds have names of their own.
     pub fn segment(&self, name: impl Into<String>, indices: Range<u64>) -> RecoverySegment<'static> {
         RecoverySegment {
             session: self.clone(),
@@ -113,7 +113,10 @@ impl<'g> RecoverySegment<'g> {
     /// #         self.0 += other.0;
     /// #     }
     /// # }
-    /// # async fn program(session: Session, energy: impl Fn(std::ops::Range<u64>) -> Energy) -> everfold::Result<()> {
+    /// # async fn program(
+    /// #     session: Session,
+    /// #     energy: impl Fn(std::ops::Range<u64>) -> Energy,
+    /// # ) -> everfold::Result<()> {
     /// let mut team = session.world();
     /// for step in 0..1000 {
     ///     let all = session.segment("energy", 0..1 << 20).among(&mut team).fold(&energy).await?;
@@ -147,25 +150,26 @@ impl<'g> RecoverySegment<'g> {
         self
     }
 
-    /// What of each contribution outlives its owner; see [`Protection`]. What goes with its owner all the same
-    /// is computed again. All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
+    /// What of each contribution outlives its owner; see [`Protection`]. What goes with its owner all the
+    /// same is computed again. All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;
         self
     }
 
-    /// Folds this rank's share of the indices with `fold`, grain by grain, and after a death a part of what is
-    /// left of the dead rank's share, too.
+    /// Folds this rank's share of the indices with `fold`, grain by grain, and after a death a part of what
+    /// is left of the dead rank's share, too.
     ///
     /// `fold` is given the indices of one grain. It has to give the same at every rank, whatever was folded
-    /// before: with [`Order::Arrival`] as far as it matters to the application, with [`Order::Fixed`] bit by bit.
+    /// before: with [`Order::Arrival`] as far as it matters to the application, with [`Order::Fixed`] bit by
+    /// bit.
     ///
     /// # Errors
     /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: nobody else has heard of the call.
     /// [`SegmentError::Reduce`]: this rank cannot go on with the segment. A rank that was given up hears
-    /// [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices, grain, order or
-    /// type hear [`Refusal::Mismatch`].
-    /// [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there is no value in which each index counts once.
+    /// [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices, grain,
+    /// order or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
+    /// is no value in which each index counts once.
     /// # Source
     /// PR §3 (PR-1, PR-3, PR-4, PR-6).
     pub async fn fold<B, F>(self, mut fold: F) -> Result<Folded<B>, SegmentError>
@@ -289,7 +293,8 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
         self.able = self.able.filter(goes_on);
         self.report.rounds.push(report);
         if !self.open.is_empty() {
-            // In each round that leaves something open a share is lost, so there are no more rounds than ranks.
+            // In each round that leaves something open a share is lost, so there are no more rounds than
+            // ranks.
             return match lost.is_empty() || self.able.is_empty() {
                 true => Err(SegmentError::Incomplete { indices: self.grains.indices_of(&self.open) }),
                 false => Ok(None),

@@ -22,8 +22,8 @@ pub enum SegmentError {
     Reduce(#[from] ReduceError),
     /// Two ranks have computed the same indices, so there is no value in which each counts once.
     #[error(
-        "indices from {index} on were computed by two ranks of one recovery segment; ranks have to agree on the group \
-         (`among`) and on the calls before it"
+        "indices from {index} on were computed by two ranks of one recovery segment; ranks have to agree \
+         on the group (`among`) and on the calls before it"
     )]
     Twice {
         /// The first such index.

@@ -2,13 +2,13 @@
 //!
 //! A recovery segment is a loop over indices with a reduction at its end. Each rank folds its share of the
 //! indices. The bodies of the reduction carry the grains that are folded in them: the result says by itself
-//! what is missing. If a rank has died before it contributed, the survivors divide its share among themselves,
-//! fold it, and reduce again, in as many *rounds* as it takes.
+//! what is missing. If a rank has died before it contributed, the survivors divide its share among
+//! themselves, fold it, and reduce again, in as many *rounds* as it takes.
 //!
-//! All ranks decide alike, because they decide from nothing but the results and reports of the rounds, which are
-//! the same at all of them. The master knows nothing of it: a round is a reduction like any other, with
-//! [`allow_missing`](crate::Reduction::allow_missing). Deliberately absent: progress inside a share. A rank that
-//! dies takes along what it has not contributed.
+//! All ranks decide alike, because they decide from nothing but the results and reports of the rounds, which
+//! are the same at all of them. The master knows nothing of it: a round is a reduction like any other, with
+//! [`allow_missing`](crate::Reduction::allow_missing). Deliberately absent: progress inside a share. A rank
+//! that dies takes along what it has not contributed.
 //!
 //! | file | has |
 //! |---|---|

@@ -104,7 +104,8 @@ impl<B: ReducerBody> Partials<B> {
         }
     }
 
-    /// The value of all grains; none if there are none. Blocks without a sibling are folded from left to right.
+    /// The value of all grains; none if there are none. Blocks without a sibling are folded from left to
+    /// right.
     pub(super) fn into_value(self) -> Option<B> {
         match self {
             Self::Arrival { value, .. } => value,

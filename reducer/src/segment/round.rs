@@ -58,7 +58,8 @@ impl<B: ReducerBody> ReducerBody for Round<B> {
     }
 }
 
-/// How much of the work each rank is to be given: its pace, and for a rank without one the mean of the others.
+/// How much of the work each rank is to be given: its pace, and for a rank without one the mean of the
+/// others.
 pub(super) fn weights(ranks: impl Iterator<Item = Rank> + Clone, paces: &Paces) -> Vec<u64> {
     let known: Vec<u64> = ranks.clone().filter_map(|rank| paces.get(&rank.0).copied()).collect();
     let sum: u128 = known.iter().map(|pace| u128::from(*pace)).sum();

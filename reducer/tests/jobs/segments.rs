@@ -1,5 +1,5 @@
-//! Recovery segments: whoever dies and whenever, the survivors compute all indices, each once, and to the same
-//! bits.
+//! Recovery segments: whoever dies and whenever, the survivors compute all indices, each once, and to the
+//! same bits.
 //!
 //! A plan in the environment says which rank dies in which step, and how many grains it has folded by then.
 
