@@ -25,6 +25,7 @@
 //! | reduce numeric arrays | [`Sum`], [`Min`], [`MaxLoc`] and their kin, [`ElementWise`] for operations of your own |
 //! | reduce a type of your own | [`ReducerBody`] |
 //! | start a reduction and compute on | [`Session::reduce`], [`Session::allreduce`], [`ReduceFuture`] |
+//! | have three ranks compute the same, and compare | [`Session::serial`] |
 //! | put a vector together from pieces (allgather) | [`Pieces`] |
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
 //! | choose who takes part | [`Group`] |
@@ -78,7 +79,7 @@ pub use operations::{
 };
 pub use pieces::{Pieces, PiecesError};
 pub use reduction::{DEFAULT_PROTECTION, Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
-pub use segment::{Folded, Indices, RecoverySegment, SegmentError, SegmentReport};
+pub use segment::{Agreed, Folded, Indices, RecoverySegment, SegmentError, SegmentReport, SerialSegment};
 pub use session::Session;
 
 /// What most programs need: `use everfold::prelude::*;`

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use everfold_protocol::Path;
+
 use super::indices::Indices;
 use crate::error::ReduceError;
 
@@ -34,5 +36,14 @@ pub enum SegmentError {
     Incomplete {
         /// What is missing.
         indices: Indices,
+    },
+    /// Of the ranks that have computed a serial recovery segment, no more than half have found the same.
+    #[error(
+        "ranks have computed different values in a serial recovery segment, and none of them has a majority: {}",
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" against ")
+    )]
+    NoMajority {
+        /// The ranks that have found the same, for each value.
+        found: Vec<Path>,
     },
 }

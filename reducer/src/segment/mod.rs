@@ -1,4 +1,4 @@
-//! Recovery segments: computing that survives those who compute it (PR-1, PR-3).
+//! Recovery segments: computing that survives those who compute it (PR-1 to PR-3).
 //!
 //! A recovery segment is a loop over indices with a reduction at its end. Each rank folds its share of the
 //! indices. The bodies of the reduction carry the grains that are folded in them: the result says by itself
@@ -17,6 +17,7 @@
 //! | `partials.rs` | values with the grains that are in them; the tree of the fixed order |
 //! | `round.rs` | the body of a round; how fast ranks are |
 //! | `call.rs` | the call and its rounds |
+//! | `serial.rs` | computing that several ranks do, and compare |
 //! | `report.rs`, `error.rs` | what is told |
 
 mod call;
@@ -26,8 +27,10 @@ mod indices;
 mod partials;
 mod report;
 mod round;
+mod serial;
 
 pub use call::RecoverySegment;
 pub use error::SegmentError;
 pub use indices::Indices;
 pub use report::{Folded, SegmentReport};
+pub use serial::{Agreed, SerialSegment};

@@ -40,7 +40,8 @@ impl<B: ReducerBody> Round<B> {
         }
         let nanoseconds = started.elapsed().as_nanos().max(1);
         let pace = u128::from(share.count()) * 1_000_000_000 / nanoseconds;
-        let pace = u64::try_from(pace).unwrap_or(u64::MAX).max(1);
+        // Sums of products with numbers of grains stay far below 2^128.
+        let pace = u64::from(u32::try_from(pace).unwrap_or(u32::MAX).max(1));
         let paces = (!share.is_empty()).then_some((rank.0, pace)).into_iter().collect();
         Self { partials, paces, twice: None }
     }

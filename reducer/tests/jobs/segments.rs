@@ -49,6 +49,14 @@ pub(crate) fn add_to(suite: &mut Suite) {
         Process::spawn(command).end().assert_done(0..RANKS);
     });
     suite.job("segments::more_ranks_than_indices", 5, more_ranks_than_indices);
+    suite.job("segments::serial_values_are_compared", 5, serial);
+    suite.program("segments::serial_voters_die", serial_voters_die);
+    for transport in TRANSPORTS {
+        suite.test(format!("segments::serial_voters_die::{transport}"), move || {
+            let died = Process::spawn(job("segments::serial_voters_die", 5, transport)).end();
+            died.assert_ended(137, [2, 4]);
+        });
+    }
     suite.job("segments::makes_no_sense", 3, makes_no_sense);
     suite.job("segments::ranks_that_disagree", 3, disagree);
     let quick = Config::default().ping_interval(PING);
@@ -231,6 +239,35 @@ async fn more_ranks_than_indices(session: Session) -> everfold::Result<()> {
         assert_eq!(report.computed.len() as u64, count, "{report}");
     }
     Ok(())
+}
+
+/// Rank 1 computes something else, and then all three do.
+async fn serial(session: Session) -> everfold::Result<()> {
+    let me = session.rank();
+    let agreed = session.serial("pivot").compute(|| (me == 1, 1.5)).await?;
+    assert_eq!((agreed.value, agreed.computed), ((false, 1.5), path(0..3)));
+    assert_eq!(agreed.deviating, path([1]));
+    let nobody = session.serial("pivot").compute(|| me).await;
+    let Err(SegmentError::NoMajority { found }) = nobody else { panic!("{nobody:?}") };
+    assert_eq!(found.len(), 3);
+    let team = Group::of([0, 3, 4]);
+    match session.serial("some").among(&team).compute(|| 5).await {
+        Ok(agreed) => assert_eq!((agreed.value, agreed.computed), (5, path([0, 3, 4]))),
+        Err(error) => assert!(!team.contains(me), "{error}"),
+    }
+    Ok(())
+}
+
+/// Ranks 0 and 1 die while they compute, and rank 3 when it takes the place of one of them.
+async fn serial_voters_die(session: Session) -> everfold::Result<()> {
+    let dies = [0, 1, 3].iter().any(|victim| session.rank() == *victim);
+    let agreed = session.serial("pivot").compute(|| if dies { die() } else { 7 }).await?;
+    assert_eq!((agreed.value, agreed.computed, agreed.deviating), (7, path([2, 4]), Path::empty()));
+    Ok(())
+}
+
+fn path(ranks: impl IntoIterator<Item = u32>) -> Path {
+    ranks.into_iter().map(Rank).collect()
 }
 
 async fn makes_no_sense(session: Session) -> everfold::Result<()> {
