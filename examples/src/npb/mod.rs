@@ -5,5 +5,6 @@
 
 pub mod cg;
 pub mod ep;
+pub mod is;
 pub mod kill;
 pub mod random;
