@@ -38,7 +38,7 @@ test: setup ## All tests, and the examples as a user runs them.
 	cargo test --release -p everfold-storage -p everfold-runtime -p everfold --no-default-features --lib
 	@$(MAKE) --no-print-directory verify
 
-verify: build ## Run the examples and check the published answers of EP, CG and IS over both transports.
+verify: build ## Run the examples and check the published answers of NAS kernels over both transports.
 	@scripts/verify "$(EXAMPLES)" "$(BIN)"
 
 check: setup deny ## What a change has to pass besides the tests; writes nothing.

@@ -33,7 +33,7 @@ struct Arguments {
 
 fn main() -> everfold::Result<()> {
     let arguments = Arguments::parse();
-    // Rank 0 judges the answer. It lives as long as the job does, and the job ends as it does.
+    // The first rank that lives judges the answer.
     let launch = Launch::from_env_or_local(arguments.ranks).survive_deaths();
     everfold::launch(launch, move |session| run(session, arguments))
 }
@@ -98,9 +98,9 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
     let kill = Kill::of(&kill, session.rank().0, session.size())?;
     let matrix = Matrix::of(class);
     let all = u64::from(class.iterations()) * u64::from(STEPS + 1);
-    let (team, judges) = (session.world(), session.rank() == 0);
+    let team = session.world();
     let mut products = Products { session: &session, matrix: &matrix, team, kill, done: 0, all, again: 0 };
-    let mut progress = match judges {
+    let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(u64::from(class.iterations())),
         false => Progress::Silent,
     };
@@ -115,7 +115,7 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
         progress.advance();
     }
     progress.finish();
-    match judges {
+    match products.team.iter().next() == Some(session.rank()) {
         true => print_results(class, session.size(), &zetas, started.elapsed(), products.again),
         false => Ok(()),
     }

@@ -36,7 +36,7 @@ struct Arguments {
 
 fn main() -> everfold::Result<()> {
     let arguments = Arguments::parse();
-    // Rank 0 judges the answer. It lives as long as the job does, and the job ends as it does.
+    // The first rank that lives judges the answer.
     let launch = Launch::from_env_or_local(arguments.ranks).survive_deaths();
     everfold::launch(launch, move |session| run(session, arguments))
 }
@@ -69,7 +69,7 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
     }
     let Folded { value, report } = counting.await?;
     progress.finish();
-    match session.rank() == 0 {
+    match report.survivors.first() == Some(session.rank()) {
         true => print_results(class, session.size(), &value, started.elapsed(), &report),
         false => Ok(()),
     }

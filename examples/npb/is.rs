@@ -34,7 +34,7 @@ struct Arguments {
 
 fn main() -> everfold::Result<()> {
     let arguments = Arguments::parse();
-    // Rank 0 judges the answer. It lives as long as the job does, and the job ends as it does.
+    // The first rank that lives judges the answer.
     let launch = Launch::from_env_or_local(arguments.ranks).survive_deaths();
     everfold::launch(launch, move |session| run(session, arguments))
 }
@@ -73,7 +73,7 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
     }
     progress.finish();
     let time = started.elapsed();
-    if session.rank() != 0 {
+    if team.iter().next() != Some(session.rank()) {
         return Ok(());
     }
     let keys = Keys::new(class, Class::ITERATIONS).range(0..class.keys());

@@ -6,7 +6,7 @@ use std::{io, str::FromStr};
 /// A rank that kills itself, as `--kill RANK@FRACTION` says it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kill {
-    /// Who. Never rank 0, which receives the results.
+    /// Who.
     pub rank: u32,
     /// When this part of its work is done; from 1 on, when it has contributed the last of it.
     pub fraction: f64,
@@ -51,7 +51,6 @@ impl FromStr for Kill {
             (fraction.is_finite() && fraction >= 0.0).then_some(Self { rank: rank.parse().ok()?, fraction })
         });
         match read {
-            Some(Self { rank: 0, .. }) => Err("rank 0 receives the results; kill another one".to_owned()),
             Some(kill) => Ok(kill),
             None => Err("it has to be a rank and a fraction from 0, such as 3@0.5".to_owned()),
         }
@@ -76,6 +75,5 @@ mod tests {
         for text in ["", "3", "3@", "@0.5", "-1@0.5", "3@-0.1", "3@NaN", "3@inf"] {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
-        assert!("0@0.5".parse::<Kill>().is_err_and(|error| error.contains("results")));
     }
 }

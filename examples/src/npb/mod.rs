@@ -5,6 +5,7 @@
 
 pub mod cg;
 pub mod ep;
+pub mod ft;
 pub mod is;
 pub mod kill;
 pub mod random;

@@ -1,0 +1,13 @@
+//! FT, the Fourier transform kernel: a partial differential equation in three dimensions, solved in the
+//! spectrum.
+//!
+//! A transform of the whole field is one of its planes, and then one of its columns. Any rank can transform
+//! any plane of a field that all have, again if need be, to the same bits.
+
+mod field;
+mod published;
+mod transform;
+
+pub use field::{Checksum, Complex, Field};
+pub use published::Class;
+pub use transform::{Direction, Transform};
