@@ -9,6 +9,9 @@ use serde::Serialize;
 /// How often a reader looks whether a frozen process is back.
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
 
+/// When a rank first looks whether others still read its body.
+pub(crate) const GLANCE: Duration = Duration::from_micros(10);
+
 /// Whether memory can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reach {

@@ -68,6 +68,9 @@ pub(crate) struct Spent {
     pub last: Option<Rank>,
     /// When those of all others were there.
     pub others: Duration,
+    /// How long the rank has last waited for readers of its body.
+    #[serde(skip)]
+    pub waited: Duration,
     /// For how long nothing has answered a read, up to now.
     #[serde(skip)]
     pub unanswered: Duration,

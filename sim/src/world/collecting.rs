@@ -49,8 +49,8 @@ impl World {
         let (spec, is_inline, how) = (share.spec.clone(), share.inline, share.how);
         let done = share.collected.len();
         if done == 0 && !share.shown && !how.beside && self.process(rank).lends_body(reduction) {
-            // The result is copied over what somebody still reads.
-            return self.try_again(process, Work::Collect(reduction, pieces, how), spent);
+            // The result is copied over the body, which other ranks still read.
+            return self.wait_for_readers(process, Work::Collect(reduction, pieces, how), spent);
         }
         for (number, (index, range)) in self.settings.segments(reduction, &spec).skip(done).enumerate() {
             let is_mine = |piece: &Piece| piece.process == process;

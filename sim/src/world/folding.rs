@@ -2,6 +2,8 @@
 //!
 //! Data is [`evidence`].
 
+use std::time::Duration;
+
 use everfold_protocol::{
     ProcessId, Rank, ReductionSpec, SegmentId,
     bracketing::{self, Span},
@@ -14,7 +16,7 @@ use super::World;
 use crate::{
     events::Happening,
     evidence::{self, NONSENSE, inlined},
-    faults::{RETRY, Reach, failure, unread},
+    faults::{GLANCE, RETRY, Reach, failure, unread},
     process::Shown,
     work::{Spent, Work, folds},
 };
@@ -45,11 +47,23 @@ impl World {
 
     /// Lets a read go on, unless nobody waits for it any more.
     pub(super) fn try_again(&mut self, process: ProcessId, work: Work, spent: Spent) {
+        self.look_again(process, work, spent, RETRY);
+    }
+
+    /// Lets work go on soon after the last reader of the rank's body is done. A process is woken then; here it
+    /// looks, ever more seldom.
+    pub(super) fn wait_for_readers(&mut self, process: ProcessId, work: Work, mut spent: Spent) {
+        let pause = (spent.waited * 2).clamp(GLANCE, RETRY);
+        spent.waited = pause;
+        self.look_again(process, work, spent, pause);
+    }
+
+    fn look_again(&mut self, process: ProcessId, work: Work, spent: Spent, pause: Duration) {
         let (released, id) = (&self.process(process.rank).released, work.reduction());
         if released.contains(&id) || released.contains(&id.called()) {
             return;
         }
-        let at = self.agenda.now() + RETRY;
+        let at = self.agenda.now() + pause;
         self.schedule(at, Happening::Done(process, Box::new((work, spent))));
     }
 
