@@ -28,6 +28,10 @@ pub trait Elements: Send + Sized + 'static {
     /// Type of an element.
     type Element: Pod + Send + Sync;
 
+    /// Number of elements.
+    #[doc(hidden)]
+    fn len(&self) -> u64;
+
     #[doc(hidden)]
     fn into_memory(self) -> Box<dyn Memory>;
 
@@ -37,6 +41,10 @@ pub trait Elements: Send + Sized + 'static {
 
 impl<T: Pod + Send + Sync> Elements for Vec<T> {
     type Element = T;
+
+    fn len(&self) -> u64 {
+        self.as_slice().len() as u64
+    }
 
     fn into_memory(self) -> Box<dyn Memory> {
         Box::new(self)
@@ -49,6 +57,10 @@ impl<T: Pod + Send + Sync> Elements for Vec<T> {
 
 impl<T: Element> Elements for Array<T> {
     type Element = T;
+
+    fn len(&self) -> u64 {
+        <[T]>::len(self) as u64
+    }
 
     fn into_memory(self) -> Box<dyn Memory> {
         self.into_memory()
@@ -101,7 +113,7 @@ fn contribute<T: Pod>(
 fn value<A: Elements>(returned: Returned) -> Option<A> {
     match returned {
         Returned::Array(memory) => A::from_memory(memory),
-        Returned::Object(_) => None,
+        Returned::Object(_) | Returned::Pieces { .. } => None,
     }
 }
 
