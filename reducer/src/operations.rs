@@ -28,10 +28,6 @@ pub trait Elements: Send + Sized + 'static {
     /// Type of an element.
     type Element: Pod + Send + Sync;
 
-    /// Number of elements.
-    #[doc(hidden)]
-    fn len(&self) -> u64;
-
     #[doc(hidden)]
     fn into_memory(self) -> Box<dyn Memory>;
 
@@ -41,10 +37,6 @@ pub trait Elements: Send + Sized + 'static {
 
 impl<T: Pod + Send + Sync> Elements for Vec<T> {
     type Element = T;
-
-    fn len(&self) -> u64 {
-        self.as_slice().len() as u64
-    }
 
     fn into_memory(self) -> Box<dyn Memory> {
         Box::new(self)
@@ -57,10 +49,6 @@ impl<T: Pod + Send + Sync> Elements for Vec<T> {
 
 impl<T: Element> Elements for Array<T> {
     type Element = T;
-
-    fn len(&self) -> u64 {
-        <[T]>::len(self) as u64
-    }
 
     fn into_memory(self) -> Box<dyn Memory> {
         self.into_memory()

@@ -21,12 +21,9 @@ pub trait Blocks: Send + Sized + 'static {
     #[doc(hidden)]
     const CUT: Cut;
 
-    /// Number of elements, if that has to be the same on all ranks.
+    /// Their memory, and the number of elements if that has to be the same on all ranks.
     #[doc(hidden)]
-    fn length(&self) -> Option<u64>;
-
-    #[doc(hidden)]
-    fn into_memory(self, giver: &Giver<'_>) -> Result<Box<dyn Memory>, ReduceError>;
+    fn into_memory(self, giver: &Giver<'_>) -> Result<(Box<dyn Memory>, Option<u64>), ReduceError>;
 }
 
 /// Who gives pieces, to how many ranks, and where memory is that others can map.
@@ -47,17 +44,14 @@ impl<A: Elements> Blocks for Even<A> {
 
     const CUT: Cut = Cut::Even;
 
-    fn length(&self) -> Option<u64> {
-        Some(self.0.len())
-    }
-
-    fn into_memory(self, giver: &Giver<'_>) -> Result<Box<dyn Memory>, ReduceError> {
+    fn into_memory(self, giver: &Giver<'_>) -> Result<(Box<dyn Memory>, Option<u64>), ReduceError> {
         let &Giver { rank, ranks, .. } = giver;
-        let length = self.0.len();
-        if !length.is_multiple_of(ranks) {
-            return Err(Refusal::Uneven { rank, length, ranks }.into());
+        let memory = Elements::into_memory(self.0);
+        let length = A::length(&*memory);
+        match length.filter(|length| !length.is_multiple_of(ranks)) {
+            Some(length) => Err(Refusal::Uneven { rank, length, ranks }.into()),
+            None => Ok((memory, length)),
         }
-        Ok(Elements::into_memory(self.0))
     }
 }
 
@@ -66,11 +60,7 @@ impl<P: Piece> Blocks for Vec<P> {
 
     const CUT: Cut = Cut::Listed;
 
-    fn length(&self) -> Option<u64> {
-        None
-    }
-
-    fn into_memory(self, giver: &Giver<'_>) -> Result<Box<dyn Memory>, ReduceError> {
+    fn into_memory(self, giver: &Giver<'_>) -> Result<(Box<dyn Memory>, Option<u64>), ReduceError> {
         let &Giver { rank, ranks, region } = giver;
         let count = self.len() as u64;
         if count != ranks {
@@ -92,6 +82,6 @@ impl<P: Piece> Blocks for Vec<P> {
             place.copy_from_slice(part);
             rest = left;
         }
-        Ok(memory)
+        Ok((memory, None))
     }
 }

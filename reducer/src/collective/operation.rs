@@ -142,7 +142,7 @@ impl<B: Blocks> Operation for Scatter<B> {
 
     fn plan(self, giver: &Giver<'_>) -> Result<Plan, ReduceError> {
         let blocks = at_root(self.blocks, giver.rank, self.root)?;
-        let memory = blocks.map_or_else(|| Ok(nothing()), |blocks| blocks.into_memory(giver))?;
+        let memory = blocks.map_or_else(|| Ok(nothing()), |blocks| blocks.into_memory(giver).map(|(memory, _)| memory))?;
         let contribution = pieces(B::Piece::what(), Pattern::Scatter(self.root, B::CUT), None, memory);
         Ok(Plan { contribution, delivery: Delivery::All })
     }
@@ -159,8 +159,7 @@ impl<B: Blocks> Operation for Exchange<B> {
     type Value = <B::Piece as Piece>::Row;
 
     fn plan(self, giver: &Giver<'_>) -> Result<Plan, ReduceError> {
-        let length = self.0.length();
-        let memory = self.0.into_memory(giver)?;
+        let (memory, length) = self.0.into_memory(giver)?;
         let contribution = pieces(B::Piece::what(), Pattern::Exchange(B::CUT), length, memory);
         Ok(Plan { contribution, delivery: Delivery::All })
     }
