@@ -36,11 +36,11 @@ impl Reduction {
             return vec![whole];
         }
         let piece = |rank| Arc::new(Ready { path: Path::single(rank), ..(*whole).clone() });
-        self.told().map(piece).collect()
+        self.givers().map(piece).collect()
     }
 
     /// The ranks whose pieces those are told that receive the result.
-    fn told(&self) -> impl Iterator<Item = Rank> + '_ {
+    fn givers(&self) -> impl Iterator<Item = Rank> + '_ {
         let source = self.spec.kind.pattern().and_then(Pattern::source);
         self.group.iter().filter(move |rank| source.is_none_or(|source| source == *rank))
     }
@@ -61,6 +61,6 @@ impl Reduction {
             start += len;
             Piece { range: ByteRange { start: from, len }, process, data }
         };
-        self.told().map(piece).collect()
+        self.givers().map(piece).collect()
     }
 }

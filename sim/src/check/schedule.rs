@@ -419,6 +419,11 @@ impl Planned {
         calling.chain(self.absent.iter().copied()).map(Rank).collect()
     }
 
+    /// Whether all that receive the result receive the same.
+    pub fn is_one_for_all(&self) -> bool {
+        self.body != Body::Pieces(Pieces::Exchange)
+    }
+
     /// What `rank` believes that all agreed on.
     pub fn spec(&self, rank: Rank) -> ReductionSpec {
         let protection = match (self.disagrees == Some(rank.0), self.protection) {
