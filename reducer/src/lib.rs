@@ -103,6 +103,11 @@ pub mod prelude {
 #[doc = include_str!("../../docs/coming-back.md")]
 struct ComingBack;
 
+/// Compiles the program in docs/collectives.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/collectives.md")]
+struct Collectives;
+
 /// Compiles the program in docs/segments.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/segments.md")]
