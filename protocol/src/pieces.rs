@@ -151,6 +151,22 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn whatever_stands_in_a_table_a_block_lies_inside(
+            table in prop::collection::vec(any::<u8>(), 0..40),
+            number in 0..6u64,
+            blocks in 0..6u64,
+            bytes in any::<u64>(),
+        ) {
+            for cut in [Cut::Even, Cut::Listed] {
+                if let Ok(block) = cut.block(&table, number, blocks, bytes) {
+                    prop_assert!(block.start.checked_add(block.len).is_some_and(|end| end <= bytes));
+                }
+            }
+        }
+    }
+
     #[test]
     fn even_blocks_divide_a_contribution() {
         assert_eq!(Cut::Even.block(&[], 2, 4, 40), Ok(ByteRange { start: 20, len: 10 }));

@@ -64,3 +64,107 @@ impl Reduction {
         self.givers().map(piece).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use core::time::Duration;
+
+    use everfold_protocol::{
+        Generation, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp, WindowId,
+        message::{Contribution, Data, Evidence, Peer, Place, WindowRef},
+        pieces::Cut,
+        report::Refusal,
+        spec::{BodyKind, Delivery, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{
+        lengths::Cut as Segmented,
+        membership::{Membership, Prospect},
+        policy::Policy,
+    };
+
+    /// A window with this number and so many bytes.
+    fn window(number: u64, bytes: u64) -> Data {
+        let (window, generation, place) = (WindowId(number), Generation(1), Place::Served);
+        Data::Window(WindowRef { window, generation, bytes, checksum: None, place })
+    }
+
+    fn process(rank: u32) -> ProcessId {
+        ProcessId::first(Rank(rank))
+    }
+
+    /// Three ranks on three hosts have given 10, 20 and 30 bytes.
+    fn reduction(pattern: Pattern) -> (Reduction, Membership) {
+        let mut members = Membership::new(JobId(1), 3);
+        let spec = ReductionSpec {
+            group: Path::range(0, 3),
+            delivery: Delivery::All,
+            kind: BodyKind::Pieces { of: "u8".into(), pattern, length: None },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: false,
+            trace: false,
+        };
+        let id = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window(0, 10) };
+        let (now, policy) = (Timestamp::ZERO, Policy::default());
+        let mut reduction = Reduction::new(now, Rank(0), &contribution, Segmented::fixed(0), &policy, false);
+        // In any order.
+        for rank in [2, 0, 1] {
+            let (process, host) = (process(rank), u64::from(rank));
+            let (region, bell, board, domain) = (None, None, None, None);
+            let address = String::new();
+            members.join(Peer { process, host, pid: 1, region, bell, board, address, domain, agent: None });
+            assert!(reduction.unfinished() > 0);
+            reduction.arrive(now, process, window(0, 10 * (u64::from(rank) + 1)), false);
+        }
+        (reduction, members)
+    }
+
+    /// Lets ranks 0 and 1 have the result, and rank 2 go with its host.
+    fn lose_rank_2(reduction: &mut Reduction, members: &mut Membership) -> Result<(), Refusal> {
+        reduction.hand_out(Path::range(0, 3), members);
+        for rank in [0, 1] {
+            assert!(reduction.stop_collecting(Rank(rank)));
+            reduction.take_collected(process(rank), Some(window(7, 60)).filter(|_| reduction.is_one_for_all()), members);
+        }
+        members.fail(&[process(2)], Evidence::Silent(Duration::from_secs(1)), Prospect::Gone);
+        reduction.take_up_again();
+        reduction.restore(Timestamp::ZERO, members)
+    }
+
+    fn listed(reduction: &Reduction) -> Vec<(Rank, u64, u64)> {
+        let tell = |piece: Piece| (piece.process.rank, piece.range.start, piece.range.len);
+        reduction.pieces().into_iter().map(tell).collect()
+    }
+
+    #[test]
+    fn pieces_are_listed_by_rank_and_a_lost_one_is_read_where_it_was_copied() {
+        let (mut reduction, mut members) = reduction(Pattern::Gather);
+        assert_eq!(reduction.unfinished(), 0);
+        reduction.check();
+        assert_eq!(listed(&reduction), [(Rank(0), 0, 10), (Rank(1), 0, 20), (Rank(2), 0, 30)]);
+        lose_rank_2(&mut reduction, &mut members).unwrap();
+        reduction.check();
+        let at = listed(&reduction);
+        assert_eq!(at[..2], [(Rank(0), 0, 10), (Rank(1), 0, 20)]);
+        assert_eq!((at[2].1, at[2].2), (30, 30), "behind the other two");
+        assert_ne!(at[2].0, Rank(2));
+    }
+
+    #[test]
+    fn what_is_for_one_rank_alone_is_lost_with_its_owner() {
+        let (mut reduction, mut members) = reduction(Pattern::Exchange(Cut::Even));
+        let lost = Refusal::ContributionLost { ranks: Path::single(Rank(2)) };
+        assert_eq!(lose_rank_2(&mut reduction, &mut members), Err(lost));
+    }
+
+    #[test]
+    fn of_a_broadcast_only_the_piece_of_its_root_is_told() {
+        let (reduction, _) = reduction(Pattern::Broadcast(Rank(1)));
+        assert_eq!(listed(&reduction), [(Rank(1), 0, 20)]);
+    }
+}
