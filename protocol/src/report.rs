@@ -246,7 +246,9 @@ pub enum Refusal {
         root: Rank,
     },
     /// There is not one piece for each rank of the group.
-    #[error("rank {rank} gives {pieces} pieces to a group of {ranks} ranks: give one for each, in their order")]
+    #[error(
+        "rank {rank} gives {pieces} pieces to a group of {ranks} ranks: give one for each, in their order"
+    )]
     WrongPieces {
         /// Who gives them.
         rank: Rank,

@@ -92,9 +92,9 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, Delivered, ElementWise, Even, Folded, Group, Launch, Located, Max, MaxLoc, Min,
-        MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report,
-        Session, Sum, launch,
+        Array, Body, Checkpointed, Config, Delivered, ElementWise, Even, Folded, Group, Launch, Located, Max,
+        MaxLoc, Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
+        ReducerBody, Report, Session, Sum, launch,
     };
 }
 

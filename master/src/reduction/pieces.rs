@@ -46,10 +46,7 @@ impl Reduction {
     }
 
     /// Where the pieces of the result lie, in the order of their ranks. `place` names that for each.
-    pub(super) fn side_by_side(
-        &self,
-        place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>,
-    ) -> Vec<Piece> {
+    pub(super) fn side_by_side(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
         let index = SegmentIndex(0);
         let result = self.segments[index].result.iter();
         let by_rank: BTreeMap<Option<Rank>, &Arc<Ready>> = result.map(|it| (it.path.first(), it)).collect();
@@ -129,7 +126,11 @@ mod tests {
         reduction.hand_out(Path::range(0, 3), members);
         for rank in [0, 1] {
             assert!(reduction.stop_collecting(Rank(rank)));
-            reduction.take_collected(process(rank), Some(window(7, 60)).filter(|_| reduction.is_one_for_all()), members);
+            reduction.take_collected(
+                process(rank),
+                Some(window(7, 60)).filter(|_| reduction.is_one_for_all()),
+                members,
+            );
         }
         members.fail(&[process(2)], Evidence::Silent(Duration::from_secs(1)), Prospect::Gone);
         reduction.take_up_again();

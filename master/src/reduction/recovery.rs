@@ -129,7 +129,8 @@ impl Reduction {
     ) -> Result<bool, Refusal> {
         let group = self.group.difference(ranks);
         // Of one rank's piece nothing is left without that rank.
-        let has_source = self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|it| group.contains(it));
+        let has_source =
+            self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|it| group.contains(it));
         let somebody = group.iter().any(|rank| members.takes_part(rank));
         if !self.spec.allow_missing || !somebody || !has_source || group == self.group {
             return Ok(false);

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{
-    report::Report,
-    spec::Protection,
-};
+use everfold_protocol::{report::Report, spec::Protection};
 use everfold_runtime::executor::Returned;
 use futures::{FutureExt, future::BoxFuture};
 

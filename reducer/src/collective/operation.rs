@@ -142,7 +142,8 @@ impl<B: Blocks> Operation for Scatter<B> {
 
     fn plan(self, giver: &Giver<'_>) -> Result<Plan, ReduceError> {
         let blocks = at_root(self.blocks, giver.rank, self.root)?;
-        let memory = blocks.map_or_else(|| Ok(nothing()), |blocks| blocks.into_memory(giver).map(|(memory, _)| memory))?;
+        let memory = blocks
+            .map_or_else(|| Ok(nothing()), |blocks| blocks.into_memory(giver).map(|(memory, _)| memory))?;
         let contribution = pieces(B::Piece::what(), Pattern::Scatter(self.root, B::CUT), None, memory);
         Ok(Plan { contribution, delivery: Delivery::All })
     }
@@ -231,11 +232,7 @@ impl Session {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn broadcast<P: Piece>(
-        &self,
-        name: impl Into<String>,
-        piece: Option<P>,
-    ) -> Collective<Broadcast<P>> {
+    pub fn broadcast<P: Piece>(&self, name: impl Into<String>, piece: Option<P>) -> Collective<Broadcast<P>> {
         Collective::new(self, name, Broadcast { piece, root: Rank(0) })
     }
 

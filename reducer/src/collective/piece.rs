@@ -4,10 +4,7 @@ use std::{fmt, ops::Deref};
 
 use bytemuck::Pod;
 use everfold_protocol::{Path, Rank};
-use everfold_runtime::{
-    body::BodyError,
-    memory::buffer::Memory,
-};
+use everfold_runtime::{body::BodyError, memory::buffer::Memory};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{array::Array, encoding, operations::Elements};

@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use everfold::{
-    Aspect, Config, Delivered, Even, Group, Object, Path, Protection, Rank, ReduceError, Refusal,
-    Session, Sum,
+    Aspect, Config, Delivered, Even, Group, Object, Path, Protection, Rank, ReduceError, Refusal, Session,
+    Sum,
 };
 use futures::StreamExt;
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    come_back::{Fate, config},
     process::{Process, job},
     suite::Suite,
 };
@@ -26,11 +27,12 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("collective::alone", 1, everything);
     suite.job("collective::many_at_once", 4, many_at_once);
     suite.job_with(Config::default().inline_bytes_max(0), "collective::nothing_inlined", 4, everything);
-    suite.job_with(Config::default().inline_bytes_max(4 << 20), "collective::much_inlined", 4, everything);
+    suite.job_with(Config::default().inline_bytes_max(1 << 20), "collective::much_inlined", 4, everything);
     suite.job("collective::wrong_arguments", 4, wrong_arguments);
     suite.job("collective::disagreements", 4, disagreements);
     suite.job("collective::a_deadline", 3, a_deadline);
     ends_without_2(suite, "collective::who_dies_after_it_has_called_counts", dies_after);
+    suite.job_with(config(), "collective::ranks_come_back", 3, come_back);
     ends_without_2(suite, "collective::who_dies_before_it_has_called_is_named", dies_before);
 }
 
@@ -100,7 +102,9 @@ async fn allgather(session: Session) -> everfold::Result<()> {
         array.fill(me.0 as f32);
         let name = format!("array {number}");
         let all = session.allgather(name, array).equal().group(group.clone()).await?.value;
-        assert!(all.iter().all(|(rank, own)| own.len() == 70_000 && own.iter().all(|it| *it == rank.0 as f32)));
+        assert!(
+            all.iter().all(|(rank, own)| own.len() == 70_000 && own.iter().all(|it| *it == rank.0 as f32))
+        );
         for parts in [1, 50_000] {
             let name = format!("labels {number}, {parts}");
             let all = session.allgather(name, Object(label(me, parts))).group(group.clone()).await?.value;
@@ -185,8 +189,7 @@ async fn exchange(session: Session) -> everfold::Result<()> {
                 assert!(value.of(rank) == Some(&piece(rank, me, length)[..]), "{name}, of {rank}");
             }
             let ranks: Vec<u32> = group.iter().map(|rank| rank.0).collect();
-            let given: Vec<u32> =
-                ranks.iter().flat_map(|to| vec![me.0 * 1000 + to; length]).collect();
+            let given: Vec<u32> = ranks.iter().flat_map(|to| vec![me.0 * 1000 + to; length]).collect();
             let name = format!("{name}, evenly");
             let value = session.exchange(&name, Even(given)).group(group.clone()).await?.value;
             let expected: Vec<u32> = ranks.iter().flat_map(|from| vec![from * 1000 + me.0; length]).collect();
@@ -247,7 +250,8 @@ async fn wrong_arguments(session: Session) -> everfold::Result<()> {
     assert_eq!(told(wrong), expected);
     let group = Group::of([0, 1, 2]);
     if me != 3u32 {
-        let outside = session.broadcast::<Vec<u8>>("outside", None).root(3).group(group.clone()).start().err();
+        let outside =
+            session.broadcast::<Vec<u8>>("outside", None).root(3).group(group.clone()).start().err();
         let group = group.iter().collect();
         assert_eq!(told(outside), Refusal::RootOutsideGroup { root: Rank(3), group });
         let outside = session.gather("outside", vec![1u8]).root(3).group(Group::of([0, 1, 2])).start().err();
@@ -330,7 +334,10 @@ async fn dies_after(session: Session) -> everfold::Result<()> {
             events.next().await;
         }
     }
-    let all = session.allgather("all", piece(me, me, LENGTH)).protection(Protection::None).start()?;
+    let mine = piece(me, me, LENGTH);
+    let mut array = session.array(mine.len());
+    array.copy_from_slice(&mine);
+    let all = session.allgather("all", array).protection(Protection::None).start()?;
     let labels = session.allgather("labels", Object(label(me, LENGTH))).start()?;
     let each = session.exchange("each", pieces(me)).start()?;
     let from_it = (me == 2u32).then(|| piece(me, me, LENGTH));
@@ -397,5 +404,33 @@ async fn dies_before(session: Session) -> everfold::Result<()> {
     let survivors = session.survivors();
     let all = session.allgather("survivors", vec![me.0]).group(survivors).await?.value;
     assert_eq!(all[..], [0, 1, 3]);
+    Ok(())
+}
+
+/// Two ranks die between and within calls, and are started again from the beginning: their calls end as they did
+/// before, and the others lose nothing.
+async fn come_back(session: Session) -> everfold::Result<()> {
+    let (me, life) = (session.rank(), Fate::of(&session).life);
+    for step in 0..20 {
+        let all = session.allgather("all", piece(me, me, 2000 * step)).start()?;
+        if me == 2u32 && life == 0 && step == 11 {
+            return die();
+        }
+        for (rank, own) in all.await?.value.iter() {
+            assert!(own == piece(rank, rank, 2000 * step), "of {rank} in step {step}");
+        }
+        let given = session.world().iter().map(|to| piece(me, to, 500 * step)).collect::<Vec<_>>();
+        let each = session.exchange("each", given).await?.value;
+        for (rank, own) in each.iter() {
+            assert!(own == piece(rank, me, 500 * step), "of {rank} in step {step}");
+        }
+        let from = Rank(step as u32 % 3);
+        let own = (me == from).then(|| Object(label(me, step)));
+        assert_eq!(session.broadcast("label", own).root(from).await?.value, label(from, step));
+        if me == 1u32 && life == 0 && step == 7 {
+            return die();
+        }
+        session.barrier("step").await?;
+    }
     Ok(())
 }

@@ -45,7 +45,8 @@ impl Share {
     ) -> Result<Collected, ExecutionError> {
         if let Kind::Pieces(row) = &self.kind {
             let collected = self.collect_row(row, peers, pieces, how).await;
-            return collected.map_or_else(|error| error.into_collected(|| None), |data| Ok(Collected::Whole(data)));
+            return collected
+                .map_or_else(|error| error.into_collected(|| None), |data| Ok(Collected::Whole(data)));
         }
         if self.group.len() == 1 {
             return Ok(Collected::Whole(None));

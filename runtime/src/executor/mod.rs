@@ -402,7 +402,8 @@ impl Share {
                 object.map(Returned::Object).ok_or_else(|| ExecutionError::blame(self.me, handed_back()))
             }
             Kind::Pieces(row) => {
-                let (result, lengths) = row.take().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
+                let (result, lengths) =
+                    row.take().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
                 self.shown.release(|window| self.shown.windows.shows(window, &result));
                 Ok(Returned::Pieces { memory: alone(result).await, lengths })
             }

@@ -153,7 +153,9 @@ impl Share {
         how: Collecting,
     ) -> Result<Option<Data>, ExecutionError> {
         let told = try_join_all(told.into_iter().map(|piece| self.block(row, peers, piece))).await?;
-        if how.afresh && let Some((before, _)) = row.take() {
+        if how.afresh
+            && let Some((before, _)) = row.take()
+        {
             self.shown.release(|window| self.shown.windows.shows(window, &before));
         }
         let (target, parts) = row.begin(&told, how.afresh, self);

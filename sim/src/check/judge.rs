@@ -220,10 +220,8 @@ impl<'a> Judgement<'a> {
         // A piece that one rank alone has, or is to have, goes with its owner.
         let pattern = case.spec.kind.pattern();
         let is_for_one = pattern.is_some_and(|it| it.source().is_some() || it.cut().is_some());
-        let goes_on = case.spec.allow_missing
-            && copies_beside
-            && !is_for_one
-            && (far_apart || self.keeps_bodies(case));
+        let goes_on =
+            case.spec.allow_missing && copies_beside && !is_for_one && (far_apart || self.keeps_bodies(case));
         tally.judge_if(MISSING, goes_on && hit > 0);
         tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
         tally.judge_if(REASON, !is_well);

@@ -85,7 +85,10 @@ impl World {
         };
         let found = owner.read(&piece.data, segment);
         let is_row = shown == Some(Shown::Result);
-        let is_cut = owner.shares.get(&reduction).is_some_and(|it| it.spec.kind.pattern().is_some_and(|it| it.cut().is_some()));
+        let is_cut = owner
+            .shares
+            .get(&reduction)
+            .is_some_and(|it| it.spec.kind.pattern().is_some_and(|it| it.cut().is_some()));
         let found = match is_row {
             // What a rank has received is nobody else's.
             true if is_cut => None,

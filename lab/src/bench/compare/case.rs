@@ -63,8 +63,8 @@ impl ValueEnum for Case {
     fn value_variants<'a>() -> &'a [Self] {
         use Case::*;
         &[
-            Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap, Allreduce, Allgather, Exchange,
-            Broadcast,
+            Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap, Allreduce, Allgather,
+            Exchange, Broadcast,
         ]
     }
 

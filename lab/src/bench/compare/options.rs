@@ -57,7 +57,13 @@ const REPETITIONS_MIN: usize = 3;
 #[derive(Args)]
 pub struct Compare {
     /// What is measured.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CASES", default_value = "a,b,c,d,e,f,g,h,i,j,k")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "CASES",
+        default_value = "a,b,c,d,e,f,g,h,i,j,k"
+    )]
     cases: Vec<Case>,
     /// Numbers of ranks on one host [default: 2,4,8,16 unless --hosts is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=512))]

@@ -19,10 +19,14 @@ pub(super) fn bring(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
         }
         let mut of_name: Vec<&mut Planned> =
             schedule.reductions.iter_mut().filter(|planned| planned.name == name).collect();
-        let ranks: Vec<u32> =
-            of_name.first().into_iter().flat_map(|planned| planned.group().iter().map(|rank| rank.0).collect::<Vec<_>>()).collect();
+        let ranks: Vec<u32> = of_name
+            .first()
+            .into_iter()
+            .flat_map(|planned| planned.group().iter().map(|rank| rank.0).collect::<Vec<_>>())
+            .collect();
         let Some(&root) = ranks.choose(random) else { continue };
-        let pieces = pick(random, [Pieces::Gather, Pieces::Gather, Pieces::Broadcast(root), Pieces::Exchange]);
+        let pieces =
+            pick(random, [Pieces::Gather, Pieces::Gather, Pieces::Broadcast(root), Pieces::Exchange]);
         let inline = random.random_bool(0.25);
         for planned in &mut of_name {
             (planned.body, planned.inline, planned.fold_us) = (Body::Pieces(pieces), inline, 0);
