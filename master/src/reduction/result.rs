@@ -264,7 +264,7 @@ impl Reduction {
         let is_there = lives || (fault != Fault::Gone && desk.members.is_answered_for(culprit));
         if !is_there && self.could_be_read(culprit, &desk.members) {
             // Its memory is not there any more: it did not just die.
-            self.handout.lose(culprit.rank);
+            self.handout.lose(culprit);
         }
         let misses = self.handout.miss(process.rank, so_far);
         // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the
