@@ -696,7 +696,8 @@ pub struct Finished {
 /// A finished segment of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Where it belongs in the body.
+    /// Where it belongs in the body, and lies in what can be read; of a contribution that is not folded, only the
+    /// latter.
     pub range: ByteRange,
     /// Who holds it.
     pub process: ProcessId,

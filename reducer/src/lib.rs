@@ -28,6 +28,8 @@
 //! | have three ranks compute the same, and compare | [`Session::serial`] |
 //! | put a vector together from pieces (allgather) | [`Pieces`] |
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
+//! | bring pieces to ranks without folding them | [`Session::allgather`], [`gather`](Session::gather), [`broadcast`](Session::broadcast), [`scatter`](Session::scatter), [`exchange`](Session::exchange) |
+//! | wait for all ranks | [`Session::barrier`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
@@ -40,6 +42,7 @@
 mod array;
 mod body;
 mod checkpoint;
+mod collective;
 mod config;
 mod encoding;
 mod error;
@@ -56,6 +59,10 @@ pub use array::Array;
 pub use body::{Body, ReducerBody};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Resume,
+};
+pub use collective::{
+    Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Delivered, Even, Exchange, Gather,
+    Gathered, Object, Operation, Piece, Scatter,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
@@ -85,9 +92,9 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, ElementWise, Folded, Group, Launch, Located, Max, MaxLoc, Min,
-        MinLoc, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report,
-        Session, Sum, launch,
+        Array, Body, Checkpointed, Config, Delivered, ElementWise, Even, Folded, Group, Launch, Located, Max,
+        MaxLoc, Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
+        ReducerBody, Report, Session, Sum, launch,
     };
 }
 
@@ -95,6 +102,11 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/coming-back.md")]
 struct ComingBack;
+
+/// Compiles the program in docs/collectives.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/collectives.md")]
+struct Collectives;
 
 /// Compiles the program in docs/segments.md.
 #[cfg(doctest)]

@@ -42,13 +42,32 @@ pub struct Reduction<B, D> {
     name: String,
     body: B,
     delivery: Delivery,
-    group: Option<Group>,
-    order: Order,
-    deadline: Option<Duration>,
-    protection: Protection,
-    allow_missing: bool,
-    trace: bool,
+    terms: Terms,
     to: PhantomData<D>,
+}
+
+/// What a call asks for besides who receives the result.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub group: Option<Group>,
+    pub order: Order,
+    pub deadline: Option<Duration>,
+    pub protection: Protection,
+    pub allow_missing: bool,
+    pub trace: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            group: None,
+            order: Order::default(),
+            deadline: None,
+            protection: DEFAULT_PROTECTION,
+            allow_missing: false,
+            trace: false,
+        }
+    }
 }
 
 impl<B: Body> Reduction<B, ToRoot> {
@@ -87,24 +106,22 @@ impl Session {
 
 impl<B: Body, D> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
-        Self {
-            session,
-            name,
-            body,
-            delivery,
-            group: None,
-            order: Order::default(),
-            deadline: None,
-            protection: DEFAULT_PROTECTION,
-            allow_missing: false,
-            trace: false,
-            to: PhantomData,
-        }
+        Self::on_terms(session, name, body, delivery, Terms::default())
+    }
+
+    pub(crate) fn on_terms(
+        session: Session,
+        name: String,
+        body: B,
+        delivery: Delivery,
+        terms: Terms,
+    ) -> Self {
+        Self { session, name, body, delivery, terms, to: PhantomData }
     }
 
     /// Only these ranks take part; only they may call it.
     pub fn group(mut self, group: Group) -> Self {
-        self.group = Some(group);
+        self.terms.group = Some(group);
         self
     }
 
@@ -122,7 +139,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// # }
     /// ```
     pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
+        self.terms.order = order;
         self
     }
 
@@ -130,14 +147,14 @@ impl<B: Body, D> Reduction<B, D> {
     /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives. If
     /// it passes while the result is copied, ranks that have it receive it, and the others hear the error.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.terms.deadline = Some(deadline);
         self
     }
 
     /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost.
     /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
-        self.protection = protection;
+        self.terms.protection = protection;
         self
     }
 
@@ -151,13 +168,13 @@ impl<B: Body, D> Reduction<B, D> {
     /// that moment, and is given up, the reduction may end in [`Refusal::ContributionLost`] or
     /// [`Refusal::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
-        self.allow_missing = true;
+        self.terms.allow_missing = true;
         self
     }
 
     /// Lists every task in the report of the ranks that receive the result.
     pub fn trace(mut self) -> Self {
-        self.trace = true;
+        self.terms.trace = true;
         self
     }
 
@@ -173,19 +190,8 @@ impl<B: Body, D> Reduction<B, D> {
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
-        let Self {
-            session,
-            name,
-            body,
-            delivery,
-            group,
-            order,
-            deadline,
-            protection,
-            allow_missing,
-            trace,
-            ..
-        } = self;
+        let Self { session, name, body, delivery, terms, .. } = self;
+        let Terms { group, order, deadline, protection, allow_missing, trace } = terms;
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let order = if contribution.commutative { order } else { Order::Fixed };
@@ -270,7 +276,7 @@ fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     if matches!(&spec.delivery, Delivery::FirstOf(roots) if roots.is_empty()) {
         return Err(Refusal::NoRoots);
     }
-    if let Some(&root) = spec.delivery.candidates().iter().find(|root| !spec.group.contains(**root)) {
+    if let Some(root) = spec.named_roots().find(|root| !spec.group.contains(*root)) {
         return Err(Refusal::RootOutsideGroup { root, group: group() });
     }
     if !spec.group.contains(rank) {

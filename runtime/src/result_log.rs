@@ -37,7 +37,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     body::Body,
     call::{Call, CallError, Completed},
-    executor::Returned,
+    executor::{Returned, recalled},
 };
 
 /// Why nothing can be noted, or what was noted cannot be had.
@@ -331,6 +331,11 @@ impl Inner {
                 let mut bytes = vec![0; outcome.value_bytes() as usize];
                 self.vault.read_value(outcome, &mut bytes).map_err(|error| told(&error))?;
                 object.decode(&bytes).map(Returned::Object).map_err(|error| told(&error))
+            }
+            Body::Pieces(_) => {
+                let mut bytes = vec![0; outcome.value_bytes() as usize];
+                self.vault.read_value(outcome, &mut bytes).map_err(|error| told(&error))?;
+                recalled(bytes).ok_or_else(|| "it is damaged".to_owned())
             }
         }
     }

@@ -21,6 +21,7 @@
 
 mod broken;
 mod calls;
+mod collective;
 mod come_back;
 mod concurrent;
 mod death;
@@ -53,6 +54,7 @@ use crate::suite::Suite;
 fn suite() -> Suite {
     let mut suite = Suite::default();
     values::add_to(&mut suite);
+    collective::add_to(&mut suite);
     fixed::add_to(&mut suite);
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
