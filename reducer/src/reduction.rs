@@ -20,7 +20,13 @@ use everfold_runtime::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
-use crate::{body::Body, checkpoint::Held, error::ReduceError, group::Group, session::Session};
+use crate::{
+    body::Body,
+    checkpoint::{Held, Together},
+    error::ReduceError,
+    group::Group,
+    session::Session,
+};
 
 /// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
 const LARGE: (usize, u64) = (8, 256 << 10);
@@ -48,6 +54,8 @@ pub struct Reduction<B, D> {
     protection: Protection,
     allow_missing: bool,
     trace: bool,
+    /// Whether everfold calls it for itself, and not the application.
+    is_own: bool,
     to: PhantomData<D>,
 }
 
@@ -98,8 +106,15 @@ impl<B: Body, D> Reduction<B, D> {
             protection: DEFAULT_PROTECTION,
             allow_missing: false,
             trace: false,
+            is_own: false,
             to: PhantomData,
         }
+    }
+
+    /// Everfold calls it for itself.
+    pub(crate) fn of_everfold(mut self) -> Self {
+        self.is_own = true;
+        self
     }
 
     /// Only these ranks take part; only they may call it.
@@ -184,6 +199,7 @@ impl<B: Body, D> Reduction<B, D> {
             protection,
             allow_missing,
             trace,
+            is_own,
             ..
         } = self;
         let contribution = body.contribute();
@@ -213,12 +229,17 @@ impl<B: Body, D> Reduction<B, D> {
         can_protect(protection)?;
         check(&session, &spec)?;
         let (handle, keeping) = (session.handle(), session.keeping());
-        if !keeping.calls() && handle.saved().is_some() {
+        let resumes = || handle.saved().is_some() || session.together().is_some_and(Together::resumes);
+        if !is_own && !keeping.calls() && resumes() {
             return Err(ReduceError::NotResumed { name });
         }
+        let is_of_all = !is_own && spec.group.len() == session.size() as usize;
         let pending = session.numbered(name, |reduction, name| {
-            let held = handle.may_return().then(|| keeping.hold(reduction, &name));
+            let held = (handle.saves() && !is_own).then(|| keeping.hold(reduction, &name));
             let pending = handle.call(Call { reduction, name, spec, body: contribution.body })?;
+            if let Some(together) = session.together().filter(|_| is_of_all) {
+                together.see_call(reduction.name, reduction.sequence);
+            }
             Ok((pending, held, reduction.sequence))
         });
         let (pending, held, number) = pending.map_err(|error| match error {
