@@ -659,7 +659,7 @@ async fn wait(mut child: Child, Stops { mut orders, mut is_over }: Stops) -> End
         tokio::select! {
             biased;
             status = child.wait() => return status.into(),
-            Ok(_) = is_over.wait_for(|is_over| *is_over) => {
+            true = async { is_over.wait_for(|is_over| *is_over).await.is_ok() } => {
                 let _ = child.start_kill();
                 return child.wait().await.into();
             }

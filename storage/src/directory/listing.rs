@@ -205,6 +205,17 @@ impl Directory {
         Ok((place, manifest))
     }
 
+    /// Refuses to go on from here with a job of another size, or if there is nothing.
+    ///
+    /// # Errors
+    /// As [`newest_for`](Self::newest_for).
+    pub fn check_size(&self, size: u32) -> Result<(), DirectoryError> {
+        let newest = self.complete()?.pop();
+        let (_, manifest) = newest.ok_or_else(|| DirectoryError::Nothing { path: self.path.clone() })?;
+        let program = manifest.program.clone();
+        self.check_for(&manifest, &program, size)
+    }
+
     fn check_for(&self, manifest: &Manifest, program: &str, size: u32) -> Result<(), DirectoryError> {
         let (path, generation) = (self.path.clone(), manifest.generation.0);
         if manifest.program != program {
