@@ -46,19 +46,10 @@ struct Inner {
 
 impl Session {
     pub(crate) fn new(handle: Handle, interval: Interval, together: Option<Together>) -> Self {
-        let (sequences, keeping) = (Mutex::default(), Keeping::new(interval));
-        let session = Self { inner: Arc::new(Inner { handle, sequences, keeping, together }) };
-        session.count_from_saved();
-        session
-    }
-
-    /// Counts calls from the checkpoint on that this rank goes on from: what was called before it is not called
-    /// again.
-    pub(crate) fn count_from_saved(&self) {
-        if let Some(saved) = self.handle().saved() {
-            let mut sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-            *sequences = saved.calls.iter().copied().collect();
-        }
+        // What was called before the checkpoint is not called again.
+        let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
+        let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, together }) }
     }
 
     pub(crate) fn together(&self) -> Option<&Together> {

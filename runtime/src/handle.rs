@@ -123,12 +123,12 @@ impl Handle {
         self.driver.log().is_some()
     }
 
-    /// Goes on from the checkpoint of an earlier job.
+    /// Goes on from the checkpoint of an earlier job, after these `calls` of this one.
     ///
     /// # Errors
     /// It is damaged, or the system says why not.
-    pub fn adopt(&self, state: &StateFile) -> Result<(), LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.adopt(state)
+    pub fn adopt(&self, calls: Calls, state: &StateFile) -> Result<(), LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.adopt(calls, state)
     }
 
     /// The generation of the checkpoint in force, 0 if there is none.

@@ -216,15 +216,17 @@ impl ResultLog {
         self.saved.get()
     }
 
-    /// The checkpoint in force is that of an earlier job from now on.
+    /// The checkpoint in force is that of an earlier job from now on. Names are counted as in this job, which has
+    /// made these `calls`.
     ///
     /// # Errors
     /// It is damaged, or the system says why not. There is none then.
-    pub fn adopt(&self, state: &StateFile) -> Result<(), LogError> {
+    pub fn adopt(&self, calls: Calls, state: &StateFile) -> Result<(), LogError> {
         let mut inner = self.lock();
         let mut header: Header = codec::decode(state.header())?;
         // The master of this job has seen none of those.
         header.latest = inner.latest.iter().copied().collect();
+        header.calls = calls;
         header.is_adopted = true;
         let found = inner.vault.adopt(&codec::encode(&header)?, state)?;
         // Once: a process asks for its checkpoint once.

@@ -166,17 +166,17 @@ impl Together {
     fn adopt_from(&self, session: &Session, place: &Place, manifest: &Manifest) -> Result<(), CheckpointError> {
         let rank = session.rank();
         let state = place.open_listed(rank, manifest)?;
-        session.handle().adopt(&state).map_err(|error| match error {
+        let adopted = session.between_calls(|calls| session.handle().adopt(calls, &state));
+        adopted.map_err(|error| match error {
             LogError::Vault(error) => place.damaged_part(rank, error).into(),
             error => CheckpointError::Vault(error),
         })?;
-        session.count_from_saved();
         tracing::info!(generation = place.generation.0, "goes on from a checkpoint of an earlier job");
         Ok(())
     }
 
     /// Votes, and saves if that is what all have come to.
-    pub async fn save(
+    pub(super) async fn save(
         &self,
         session: &Session,
         prepared: Result<Prepared<'_>, CheckpointError>,

@@ -23,9 +23,10 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What the environment says, or else the program.
-    pub fn find(config: &Config, resume: Option<&Path>) -> Self {
-        let named = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    /// What the environment says, or else the program. The environment of a job around this one is not meant.
+    pub fn find(config: &Config, resume: Option<&Path>, is_around: bool) -> Self {
+        let variable = |name| std::env::var_os(name).filter(|path| !is_around && !path.is_empty());
+        let named = |name| variable(name).map(PathBuf::from);
         let (resumed, new) = (named(environment::RESUME), named(environment::CHECKPOINTS));
         let said = || resume.or(config.checkpoints()).map(Path::to_owned);
         match (resumed, new) {
@@ -37,14 +38,14 @@ impl Choice {
 
     /// The directory as the session of a process sees it.
     pub fn open(self, config: &Config, job: JobId) -> Result<Option<Together>, LaunchError> {
-        let attempt = std::env::var(environment::ATTEMPT).ok().and_then(|number| number.parse::<u32>().ok());
+        let rollbacks = std::env::var(environment::ROLLBACKS).ok().and_then(|number| number.parse::<u32>().ok());
         if config.rollback().is_some() {
-            attempt.ok_or(LaunchError::NobodyRollsBack)?;
+            rollbacks.ok_or(LaunchError::NobodyRollsBack)?;
         }
         let Some(path) = self.directory else {
             return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(None) };
         };
-        let start = match attempt {
+        let start = match rollbacks {
             Some(1..) => Start::ResumeIfAny,
             _ if self.resumes => Start::Resume,
             _ => Start::New,

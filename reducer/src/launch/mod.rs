@@ -132,20 +132,20 @@ where
         return Err(Error::from(LaunchError::InsideRuntime).into());
     }
     let detect = || environment::detect(|name| std::env::var(name).ok());
-    let environment = match &launch.environment {
+    let found = match &launch.environment {
         Some(environment) => Some(environment.clone()),
-        None => {
-            let found = detect().map_err(|error| Error::from(LaunchError::from(error)))?;
-            found.filter(|environment| place::ancestor_at(environment).is_none())
-        }
+        None => detect().map_err(|error| Error::from(LaunchError::from(error)))?,
     };
+    let is_inherited = |environment: &Environment| {
+        launch.environment.is_none() && place::ancestor_at(environment).is_some()
+    };
+    let is_around = found.as_ref().is_some_and(is_inherited);
+    let environment = found.filter(|_| !is_around);
     let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
+    let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
     match environment {
-        Some(environment) => {
-            let choice = Choice::find(&config, launch.resume.as_deref());
-            run(&environment, &config, choice, program)
-        }
-        None => supervise(&launch, &config).map_err(|error| Error::from(error).into()),
+        Some(environment) => run(&environment, &config, choice, program),
+        None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
     }
 }
 
@@ -155,13 +155,13 @@ fn chosen(file: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
     Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
 }
 
-fn supervise(launch: &Launch, config: &Config) -> Result<(), LaunchError> {
+fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), LaunchError> {
     let program = std::env::current_exe().map_err(LaunchError::NoProgram)?;
     let mut local = Local::new(launch.ranks, program);
     local.arguments = std::env::args_os().skip(1).collect();
     local.transport = launch.transport;
     local.survive_deaths = launch.survive_deaths;
-    Choice::find(config, launch.resume.as_deref()).give(&mut local, config)?;
+    choice.give(&mut local, config)?;
     match local.run()? {
         0 => Ok(()),
         code => std::process::exit(code.into()),
@@ -209,7 +209,7 @@ impl Session {
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         let config = chosen(None, config)?;
-        let choice = Choice::find(&config, None);
+        let choice = Choice::find(&config, None, false);
         Self::enter(environment, &config, choice)
     }
 

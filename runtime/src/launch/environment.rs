@@ -14,7 +14,7 @@
 //! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
 //! | `EVERFOLD_CHECKPOINTS` | directory of checkpoints | what the file or the program says |
 //! | `EVERFOLD_RESUME` | the same, to go on from what an earlier job has saved there | the job begins anew |
-//! | `EVERFOLD_ATTEMPT` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |
+//! | `EVERFOLD_ROLLBACKS` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
@@ -52,7 +52,7 @@ pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
 /// Names the directory of checkpoints that the job goes on from.
 pub const RESUME: &str = "EVERFOLD_RESUME";
 /// How often all ranks have gone back to a checkpoint.
-pub const ATTEMPT: &str = "EVERFOLD_ATTEMPT";
+pub const ROLLBACKS: &str = "EVERFOLD_ROLLBACKS";
 
 /// How a launcher tells a process its place.
 struct Launcher {

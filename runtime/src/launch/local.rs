@@ -6,8 +6,8 @@
 //! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
 //!   process of a rank has ended.
 //! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
-//!   again as a new [attempt](Rollback) of the job. Its number is another one: nothing that is left of the attempt
-//!   before takes part.
+//!   again as a new run of the job, with another number of the job: nothing that is left of the run before takes
+//!   part.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
 //!   made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second
@@ -66,7 +66,7 @@ use tokio::{
 };
 
 use super::{
-    environment::{ATTEMPT, CHECKPOINTS, Environment, RECOVERY, RESUME, SECRET_FILE, Secret, Transport},
+    environment::{CHECKPOINTS, Environment, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport},
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
     rollback::{Next, ROLLED_BACK, Rollback, Rollbacks},
@@ -225,7 +225,7 @@ impl Local {
         let (orders, orders_seen) = watch::channel(None);
         let failures = Failures::default();
         let mut rollbacks = self.rollback.clone().map(Rollbacks::new);
-        let mut attempt = self.begin(0, &output).await?;
+        let mut run = self.begin(0, &output).await?;
 
         let all_ended = async {
             loop {
@@ -234,7 +234,7 @@ impl Local {
                     failures: failures.clone(),
                     notices: notices.clone(),
                 };
-                let has_failed = self.attend(attempt, attending, &output).await;
+                let has_failed = self.attend(run, attending, &output).await;
                 let is_ordered = orders_seen.borrow().is_some();
                 let Some(rollbacks) = rollbacks.as_mut().filter(|_| has_failed && !is_ordered) else { break };
                 let Some(pause) = go_back(rollbacks, &notices) else { break };
@@ -244,7 +244,7 @@ impl Local {
                     () = tokio::time::sleep(pause) => {}
                 }
                 match self.begin(rollbacks.all(), &output).await {
-                    Ok(next) => attempt = next,
+                    Ok(next) => run = next,
                     Err(error) => {
                         let notice = format!("everfold: the ranks cannot be started again: {error}\n");
                         notices.iter().for_each(|notices| notices.try_send(notice.clone()));
@@ -267,17 +267,17 @@ impl Local {
     }
 
     /// Starts an agent and all processes, or none.
-    async fn begin(&self, number: u32, output: &Output) -> Result<Attempt, LocalError> {
+    async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
-        job.job = JobId(job.job.0 ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (agent, starts) = start_agent(&job)?;
-        let processes = self.start_all(number, &job, output).await?;
-        Ok(Attempt { number, job, _port: port, agent, starts, processes })
+        let processes = self.start_all(rollbacks, &job, output).await?;
+        Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
     }
 
-    /// Stays until all processes of an attempt have ended. Says whether one has failed, if that ends the attempt.
-    async fn attend(&self, attempt: Attempt, attending: Attending, output: &Output) -> bool {
-        let Attempt { number, job, _port, agent, mut starts, processes } = attempt;
+    /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
+    async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
+        let Run { rollbacks, job, _port, agent, mut starts, processes } = run;
         let Attending { orders, failures, notices } = attending;
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
@@ -304,7 +304,7 @@ impl Local {
                 Some(process) = starts.recv() => {
                     let ProcessId { rank, incarnation } = process;
                     let environment = Environment { rank, incarnation, ..job.clone() };
-                    match self.start(number, &environment, output) {
+                    match self.start(rollbacks, &environment, output) {
                         Ok(process) => {
                             failures.forgive(rank);
                             ranks.spawn(attend(process));
@@ -363,13 +363,13 @@ impl Local {
     /// Starts all processes, or none.
     async fn start_all(
         &self,
-        attempt: u32,
+        rollbacks: u32,
         job: &Environment,
         output: &Output,
     ) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
         for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
-            match self.start(attempt, &Environment { rank, ..job.clone() }, output) {
+            match self.start(rollbacks, &Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
                     for process in &mut processes {
@@ -385,7 +385,7 @@ impl Local {
         Ok(processes)
     }
 
-    fn start(&self, attempt: u32, environment: &Environment, output: &Output) -> io::Result<Process> {
+    fn start(&self, rollbacks: u32, environment: &Environment, output: &Output) -> io::Result<Process> {
         let rank = environment.rank;
         let (stdout, from_stdout) = output.stdout.open(rank)?;
         let (stderr, from_stderr) = output.stderr.open(rank)?;
@@ -403,12 +403,12 @@ impl Local {
             // Those of a job around this one are not meant.
             .env_remove(CHECKPOINTS)
             .env_remove(RESUME)
-            .env_remove(ATTEMPT)
+            .env_remove(ROLLBACKS)
             .envs(self.checkpoints.as_ref().map(|checkpoints| match checkpoints.resumes {
                 true => (RESUME, &checkpoints.directory),
                 false => (CHECKPOINTS, &checkpoints.directory),
             }))
-            .envs(self.rollback.as_ref().map(|_| (ATTEMPT, attempt.to_string())))
+            .envs(self.rollback.as_ref().map(|_| (ROLLBACKS, rollbacks.to_string())))
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
@@ -423,8 +423,9 @@ impl Local {
 }
 
 /// The processes of a job, from when they are started until they have ended or go back to a checkpoint.
-struct Attempt {
-    number: u32,
+struct Run {
+    /// How often all ranks had gone back before.
+    rollbacks: u32,
     job: Environment,
     /// Keeps the rendezvous free for rank 0.
     _port: Option<TcpSocket>,
@@ -434,7 +435,7 @@ struct Attempt {
     processes: Vec<Process>,
 }
 
-/// What is done while an attempt lasts.
+/// What is done while a run lasts.
 struct Attending {
     orders: watch::Receiver<Option<Signal>>,
     failures: Failures,
@@ -649,7 +650,7 @@ impl Process {
 struct Stops {
     /// Signals that are passed on to all of them.
     orders: watch::Receiver<Option<Signal>>,
-    /// Whether their attempt is over.
+    /// Whether their run is over.
     is_over: watch::Receiver<bool>,
 }
 

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use everfold_protocol::{JobId, Rank};
@@ -194,7 +195,10 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => {
                 removed.map_err(failed("remove", &path))?;
-                sync_directory(&self.path)?;
+                // Unless somebody else has removed the rest meanwhile.
+                if self.path.exists() {
+                    sync_directory(&self.path)?;
+                }
             }
         }
         match fs::remove_dir_all(&self.path) {
@@ -210,7 +214,9 @@ fn appear(
     write: impl FnOnce(File) -> Result<(), DirectoryError>,
 ) -> Result<(), DirectoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}{TEMPORARY}", std::process::id()));
+    // Processes of several hosts may have the same number.
+    let time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    name.push(format!(".{}-{time_ns}{TEMPORARY}", std::process::id()));
     let temporary = path.with_file_name(name);
     // The state that is copied is read back where its end is looked at.
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&temporary);
