@@ -12,6 +12,7 @@
 //!   stays as it is until it is copied.
 
 use std::{
+    io::{self, Write},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -259,7 +260,7 @@ impl Together {
         let tell = move |reason: String| {
             let news = News::CheckpointIncomplete { generation, rank, reason };
             tracing::warn!(%news);
-            eprintln!("everfold: {news}");
+            say(&news);
             listener.handle().publish(news);
         };
         let part = match source {
@@ -303,7 +304,7 @@ impl Together {
                 Err(error) => News::CheckpointIncomplete { generation, rank, reason: error.to_string() },
             };
             if written.is_err() {
-                eprintln!("everfold: {news}");
+                say(&news);
             }
             tracing::info!(%news);
             listener.handle().publish(news);
@@ -414,6 +415,12 @@ impl Progress {
             Some(Some(Err(_))) => PartState::Failed(rank),
         }
     }
+}
+
+/// Tells people that the job goes on without what they count on.
+fn say(news: &News) {
+    // Whoever has closed it does not want to know.
+    let _ = writeln!(io::stderr(), "everfold: {news}");
 }
 
 /// Whether this rank writes manifests: one does on each host, which may have a directory of its own.

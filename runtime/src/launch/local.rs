@@ -293,7 +293,8 @@ impl Local {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
                     let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
-                    if has_failed && self.rollback.is_some() {
+                    // Who was asked to end has its time for it.
+                    if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
                         over.send_replace(true);
                     }
                     if ranks.is_empty() {
