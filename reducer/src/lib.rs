@@ -35,6 +35,7 @@
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
+//! | go on after everything was switched off | [`Config::checkpoint_directory`], [`Launch::resume`] |
 //! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
@@ -78,6 +79,7 @@ pub use everfold_runtime::{
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
 };
+pub use everfold_storage::directory::DirectoryError;
 pub use group::Group;
 pub use launch::{Launch, launch};
 pub use operations::{

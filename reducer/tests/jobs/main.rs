@@ -31,6 +31,7 @@ mod fixed;
 mod given_up;
 mod hosts;
 mod leftovers;
+mod outlive;
 mod process;
 mod recovery;
 mod refusals;
@@ -60,6 +61,7 @@ fn suite() -> Suite {
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
+    outlive::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
