@@ -28,6 +28,7 @@
 //! | have three ranks compute the same, and compare | [`Session::serial`] |
 //! | put a vector together from pieces (allgather) | [`Pieces`] |
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
+//! | keep state that survivors can read, whoever dies | [`Session::keep`], [`Session::kept`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
@@ -44,6 +45,7 @@ mod config;
 mod encoding;
 mod error;
 mod group;
+mod kept;
 pub mod launch;
 mod operations;
 mod pieces;
@@ -70,8 +72,11 @@ pub use everfold_runtime::{
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
+    memory::catalogue::KeepError,
+    transport::ReadError,
 };
 pub use group::Group;
+pub use kept::{Keep, Keeping, Kept, StateError};
 pub use launch::{Launch, launch};
 pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,

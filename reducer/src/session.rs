@@ -19,6 +19,7 @@ use crate::{
     array::Array,
     checkpoint::{Interval, Keeping},
     group::Group,
+    kept::States,
 };
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
@@ -40,6 +41,7 @@ struct Inner {
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     keeping: Keeping,
+    states: States,
 }
 
 impl Session {
@@ -47,11 +49,15 @@ impl Session {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
         let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
-        Self { inner: Arc::new(Inner { handle, sequences, keeping }) }
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, states: States::default() }) }
     }
 
     pub(crate) fn keeping(&self) -> &Keeping {
         &self.inner.keeping
+    }
+
+    pub(crate) fn states(&self) -> &States {
+        &self.inner.states
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -136,6 +142,12 @@ impl Session {
         let mut calls: Calls = sequences.iter().map(|(name, next)| (*name, *next)).collect();
         calls.sort_unstable();
         act(calls)
+    }
+
+    /// The number that the next call of `name` has.
+    pub(crate) fn next_number(&self, name: &str) -> u64 {
+        let sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&ReductionId::new(name, 0).name).copied().unwrap_or_default()
     }
 
     /// Makes the next call of `name`. A call that fails does not count.
