@@ -15,7 +15,7 @@
 use clap::Parser;
 use everfold::{BitOr, prelude::*};
 use everfold_examples::npb::{
-    kill::{Kill, die},
+    kill::Deaths,
     mg::{Class, Grid, charges, prolongate, residual, restrict, smooth},
 };
 use everfold_examples::progress::Progress;
@@ -34,9 +34,8 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills ranks, each in the middle of the cycle with which this part of the work begins.
-    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    #[command(flatten)]
+    deaths: Deaths,
 }
 
 fn main() -> everfold::Result<()> {
@@ -90,19 +89,14 @@ struct Solver<'a> {
     /// Solutions and residuals by level, of which there is none at 0.
     u: Vec<Grid>,
     r: Vec<Grid>,
-    /// The first process of a rank dies in this cycle.
-    dies_in: Option<u32>,
 }
 
 impl Solver<'_> {
-    fn new(session: &Session, class: Class, kill: Option<Kill>) -> everfold::Result<Solver<'_>> {
+    fn new(session: &Session, class: Class) -> everfold::Result<Solver<'_>> {
         let slabs = Slabs::new(class, session.rank(), session.size())?;
         let grids = || (0..=class.levels()).map(|level| slabs.grid(level)).collect::<Vec<_>>();
         let v = Grid::charged(class.points(), slabs.planes(class.levels()), &charges(class));
-        let dies_in = (0..class.cycles()).find(|cycle| {
-            kill.is_some_and(|kill| kill.is_due(u64::from(*cycle), u64::from(class.cycles())))
-        });
-        Ok(Solver { session, class, slabs, v, u: grids(), r: grids(), dies_in })
+        Ok(Solver { session, class, slabs, v, u: grids(), r: grids() })
     }
 
     fn finest(&self) -> usize {
@@ -222,17 +216,15 @@ struct State {
     norms: Vec<f64>,
 }
 
-async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    let kill = Kill::of(&kill, session.rank().0, session.size())?;
-    let mut solver = Solver::new(&session, class, kill)?;
+async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let mut solver = Solver::new(&session, class)?;
     let finest = solver.finest();
     let mut values = [solver.u[finest].values().to_vec(), solver.r[finest].values().to_vec()];
     let [u, r] = &mut values;
     let saved: Option<State> = session.resume().array("u", u).array("r", r).await?;
+    // A rank dies once.
     let has_come_back = std::env::var("EVERFOLD_INCARNATION").is_ok_and(|lives| lives != "0");
-    if has_come_back {
-        solver.dies_in = None;
-    }
+    let death = deaths.of(&session)?.filter(|_| !has_come_back);
     let mut state = saved.unwrap_or_default();
     solver.u[finest].values_mut().copy_from_slice(u);
     solver.r[finest].values_mut().copy_from_slice(r);
@@ -247,9 +239,8 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
     }
     while state.norms.len() <= class.cycles() as usize {
         solver.cycle().await?;
-        if solver.dies_in == Some(state.norms.len() as u32 - 1) {
-            die();
-        }
+        let done = state.norms.len() as u64 - 1;
+        death.iter().for_each(|death| death.strike(done, class.cycles().into()));
         solver.set_residual().await?;
         state.norms.push(solver.norm().await?);
         let (u, r) = (solver.u[finest].values(), solver.r[finest].values());

@@ -91,6 +91,14 @@ pub enum StateError {
         /// What was asked for.
         asked: &'static str,
     },
+    /// It was replaced again and again while it was read: try once more.
+    #[error("rank {rank} replaces state {name:?} faster than it can be read: try once more")]
+    Unsteady {
+        /// Whose state it is.
+        rank: Rank,
+        /// Of the state.
+        name: String,
+    },
     /// The host of the rank is lost, and so is that of the keeper, or there was none.
     #[error("state {name:?} of rank {rank} is lost with its host, and there is no replica: {error}")]
     Lost {
@@ -163,6 +171,7 @@ impl Session {
         let lost = |error| StateError::Lost { rank, name: name.to_owned(), error };
         let error = match self.handle().kept(rank, of_state(name)).await {
             Ok(found) => return self.decode(rank, name, found.ok_or_else(not_kept)?, false),
+            Err(ReadError::Checksum) => return Err(StateError::Unsteady { rank, name: name.to_owned() }),
             Err(error) => error,
         };
         let group = self.states().lock().get(name).map_or_else(|| self.world(), |state| state.group.clone());

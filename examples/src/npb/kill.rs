@@ -1,7 +1,24 @@
 //! Which rank dies on purpose, and when.
 
-use nix::sys::signal::{Signal, raise};
+use everfold::Session;
+use nix::{
+    sys::signal::{Signal, kill, raise},
+    unistd::getppid,
+};
 use std::{io, str::FromStr};
+
+/// What a kernel is told about deaths.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Deaths {
+    /// Kills ranks, each in the middle of its work when this part is done; EP's from 1 on when they have
+    /// contributed.
+    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
+    kill: Vec<Kill>,
+    /// The same, with the whole host of each of these ranks: its agent and all ranks there. Without the host of
+    /// rank 0, which hosts the master, all ends.
+    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
+    kill_host: Vec<Kill>,
+}
 
 /// A rank that kills itself, as `--kill RANK@FRACTION` says it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,34 +29,62 @@ pub struct Kill {
     pub fraction: f64,
 }
 
-impl Kill {
-    /// What is to happen to `rank`, if anything is.
+/// What is to happen to a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Death {
+    /// When this part of its work is done; from 1 on, when it has contributed the last of it.
+    pub fraction: f64,
+    /// Whether its host dies with it.
+    takes_host: bool,
+}
+
+impl Deaths {
+    /// What is to happen to this rank, if anything is.
     ///
     /// # Errors
-    /// If a rank is to be killed that a job of `size` has not got.
-    pub fn of(kills: &[Self], rank: u32, size: u32) -> everfold::Result<Option<Self>> {
-        match kills.iter().find(|kill| kill.rank >= size) {
-            Some(Self { rank, .. }) => {
-                let message = format!("rank {rank} cannot be killed in a job of {size}");
-                Err(everfold::Error::application(message))
-            }
-            None => Ok(kills.iter().copied().find(|kill| kill.rank == rank)),
-        }
+    /// If a rank is to be killed that the job has not got.
+    pub fn of(&self, session: &Session) -> everfold::Result<Option<Death>> {
+        self.of_rank(session.rank().0, session.size())
     }
 
-    /// Whether the rank dies when it has done `done` of `all`.
-    pub fn is_due(self, done: u64, all: u64) -> bool {
-        self.fraction < 1.0 && done >= (self.fraction * all as f64) as u64
+    fn of_rank(&self, rank: u32, size: u32) -> everfold::Result<Option<Death>> {
+        let mut all = self.kill.iter().chain(&self.kill_host);
+        if let Some(Kill { rank, .. }) = all.find(|kill| kill.rank >= size) {
+            let message = format!("rank {rank} cannot be killed in a job of {size}");
+            return Err(everfold::Error::application(message));
+        }
+        let of = |kills: &[Kill], takes_host| {
+            let kill = kills.iter().find(|kill| kill.rank == rank)?;
+            Some(Death { fraction: kill.fraction, takes_host })
+        };
+        Ok(of(&self.kill_host, true).or_else(|| of(&self.kill, false)))
     }
 }
 
-/// Ends this process as the system does when memory is short: nothing of it runs any more.
-///
-/// # Panics
-/// If a process may not signal itself.
-pub fn die() -> ! {
-    raise(Signal::SIGKILL).map_err(io::Error::from).expect("a process may signal itself");
-    unreachable!("it is dead")
+impl Death {
+    /// Dies, if that is due when the rank has done `done` of `all`.
+    pub fn strike(self, done: u64, all: u64) {
+        if self.is_due(done, all) {
+            self.die();
+        }
+    }
+
+    fn is_due(self, done: u64, all: u64) -> bool {
+        self.fraction < 1.0 && done >= (self.fraction * all as f64) as u64
+    }
+
+    /// Ends this process as the system does when memory is short: nothing of it runs any more. Its host ends
+    /// with the process that has started the ranks there, which is their agent.
+    ///
+    /// # Panics
+    /// If a process may not signal itself.
+    pub fn die(self) -> ! {
+        if self.takes_host {
+            kill(getppid(), Signal::SIGKILL).map_err(io::Error::from).expect("its parent has its user");
+        }
+        raise(Signal::SIGKILL).map_err(io::Error::from).expect("a process may signal itself");
+        unreachable!("it is dead")
+    }
 }
 
 impl FromStr for Kill {
@@ -63,9 +108,20 @@ mod tests {
 
     #[test]
     fn it_is_due_when_the_part_is_done() {
-        let kill = Kill { rank: 1, fraction: 0.5 };
-        assert_eq!([0, 3, 4, 5].map(|done| kill.is_due(done, 8)), [false, false, true, true]);
-        assert!(!Kill { rank: 1, fraction: 1.0 }.is_due(8, 8));
+        let death = Death { fraction: 0.5, takes_host: false };
+        assert_eq!([0, 3, 4, 5].map(|done| death.is_due(done, 8)), [false, false, true, true]);
+        assert!(!Death { fraction: 1.0, ..death }.is_due(8, 8));
+    }
+
+    #[test]
+    fn a_rank_dies_alone_or_with_its_host() {
+        let kills = |text: &str| text.split_terminator(',').map(|kill| kill.parse().unwrap()).collect();
+        let deaths = Deaths { kill: kills("1@0.5,2@0.1"), kill_host: kills("2@0.3") };
+        let of = |rank| deaths.of_rank(rank, 4).unwrap();
+        assert_eq!(of(0), None);
+        assert_eq!(of(1), Some(Death { fraction: 0.5, takes_host: false }));
+        assert_eq!(of(2), Some(Death { fraction: 0.3, takes_host: true }));
+        assert!(deaths.of_rank(0, 2).is_err(), "there is no rank 2");
     }
 
     #[test]
