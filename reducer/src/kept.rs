@@ -152,7 +152,9 @@ impl Session {
     /// anything was kept. Each rank releases its own; what the dead have kept goes when the job ends.
     pub fn release(&self, name: &str) -> bool {
         let Some(state) = self.states().lock().remove(name) else { return false };
-        state.held.iter().for_each(|rank| drop(self.handle().release_kept(of_replica(*rank, name))));
+        for rank in state.held {
+            self.handle().release_kept(of_replica(rank, name));
+        }
         self.handle().release_kept(of_state(name))
     }
 
@@ -194,7 +196,9 @@ impl Session {
             let asked = std::any::type_name::<T>();
             return Err(StateError::OtherType { rank, name: name.to_owned(), asked });
         }
-        Ok(Kept { array: bytemuck::pod_collect_to_vec(&bytes), version: entry.tag >> TYPE_BITS, is_replica })
+        let mut array = vec![<T as bytemuck::Zeroable>::zeroed(); bytes.len() / size_of::<T>()];
+        bytemuck::cast_slice_mut(&mut array).copy_from_slice(&bytes);
+        Ok(Kept { array, version: entry.tag >> TYPE_BITS, is_replica })
     }
 
     /// Who keeps the replicas of `rank`'s states: nobody, if all of the group are on one host.
@@ -265,7 +269,7 @@ async fn replicate(
         let kept = session.handle().kept(owner, of_state(name)).await;
         let Ok(Some(Found { entry, bytes })) = kept else { continue };
         match session.handle().keep(of_replica(owner, name), entry.tag, &bytes) {
-            Ok(()) => drop(copied.of.insert(owner.0)),
+            Ok(()) => copied.of.extend([owner.0]),
             Err(error) => tracing::warn!(%owner, name, %error, "no replica"),
         }
     }

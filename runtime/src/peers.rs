@@ -189,12 +189,12 @@ impl Peers {
         let gone = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "its host is lost"));
         let peer = self.latest.get(&rank).map(|peer| peer.clone()).ok_or_else(gone)?;
         let agent = peer.agent.as_ref().filter(|agent| !self.lost.contains(&agent.id)).ok_or_else(gone)?;
-        let left = (peer.process, agent);
+        let owner = (peer.process, agent);
         // What is replaced meanwhile is looked for once more.
         for _ in 0..KEPT_TRIES {
             let (window, range) = catalogue::window();
             let Place::Region(at) = window.place else { unreachable!("a catalogue lies in a region") };
-            let catalogue = match self.tcp.read_left(left, (&window, at), range).await {
+            let catalogue = match self.tcp.read_kept(owner, (&window, at), range).await {
                 Err(ReadError::Released) => return Ok(None),
                 read => read?,
             };
@@ -204,7 +204,7 @@ impl Peers {
             while (bytes.len() as u64) < entry.bytes() {
                 let start = bytes.len() as u64;
                 let range = ByteRange { start, len: KEPT_READ_BYTES.min(entry.bytes() - start) };
-                bytes.extend_from_slice(&self.tcp.read_left(left, (&window, at), range).await?);
+                bytes.extend_from_slice(&self.tcp.read_kept(owner, (&window, at), range).await?);
             }
             if entry.is(&bytes) {
                 return Ok(Some(Found { entry, bytes }));

@@ -10,7 +10,10 @@
 use std::{fs::File, io, ops::Range, sync::Arc};
 
 use dashmap::DashMap;
-use everfold_protocol::{Generation, ProcessId, RegionOffset, WindowId, message::ByteRange};
+use everfold_protocol::{
+    Generation, ProcessId, RegionOffset, WindowId,
+    message::{ByteRange, Place},
+};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
