@@ -47,7 +47,10 @@ fn main() -> everfold::Result<()> {
     everfold::launch(launch, move |session| run(session, arguments))
 }
 
-async fn run(session: Session, Arguments { class, deaths, progress: every, balance, .. }: Arguments) -> everfold::Result<()> {
+async fn run(
+    session: Session,
+    Arguments { class, deaths, progress: every, balance, .. }: Arguments,
+) -> everfold::Result<()> {
     let death = deaths.of(&session)?;
     let started = Instant::now();
     let share = class.batches() / u64::from(session.size());

@@ -56,11 +56,16 @@ struct Known {
 impl Peers {
     /// Knows nobody yet.
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
-        Self { me: me.process, host: me.host, known: DashMap::new(),
+        Self {
+            me: me.process,
+            host: me.host,
+            known: DashMap::new(),
             latest: DashMap::new(),
             lost: DashSet::new(),
             windows,
-            shm: Shm::new(), tcp }
+            shm: Shm::new(),
+            tcp,
+        }
     }
 
     /// Lets those of `peers` that are on this host read this process.

@@ -3,6 +3,7 @@
 use std::{fmt, ops::Range, time::Duration};
 
 use everfold_protocol::{
+    Rank,
     report::Refusal,
     spec::{Order, Protection},
 };
@@ -11,7 +12,7 @@ use super::{
     error::SegmentError,
     grains::Grains,
     indices::Indices,
-    ledger::{Ledger, Rules, Step},
+    ledger::{Ledger, Left, Rules, Step},
     progress::Progress,
     report::Folded,
     round::Round,
@@ -197,16 +198,17 @@ impl<'g> RecoverySegment<'g> {
     /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: nobody else has heard of the call.
     /// [`SegmentError::Reduce`]: this rank cannot go on with the segment. A rank that was given up hears
     /// [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices, grain,
-    /// order or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
+    /// order, progress, balance or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
     /// is no value in which each index counts once.
     /// # Source
-    /// PR §3 (PR-1, PR-3, PR-4, PR-6).
+    /// PR §3 (PR-1, PR-3, PR-4, PR-6, PR-7).
     pub async fn fold<B, F>(self, mut fold: F) -> Result<Folded<B>, SegmentError>
     where
         B: ReducerBody,
         F: FnMut(Range<u64>) -> B,
     {
-        let Self { session, name, indices, grain, among, order, progress, balance, deadline, protection } = self;
+        let Self { session, name, indices, grain, among, order, progress, balance, deadline, protection } =
+            self;
         let grains = Grains::new(indices, grain)?;
         let group = among.as_ref().map_or_else(|| session.world(), |group| (**group).clone());
         let me = session.rank();
@@ -219,27 +221,13 @@ impl<'g> RecoverySegment<'g> {
         let what = format!("{} of {}{rules}", std::any::type_name::<B>(), grains.describe());
         let number = session.next_number(&name);
         let progress = Progress::new(&session, &format!("{name} (call {number})"), progress);
+        let part = Part { me, rules, grains: &grains, progress };
         let mut round_name = name.clone();
         let value = loop {
             let step = ledger.next();
             let body = match &step {
-                Step::Compute { shares, limit } => {
-                    let share = shares.iter().find(|(rank, _)| *rank == me);
-                    let share = share.map_or_else(Indices::default, |(_, share)| share.clone());
-                    let mut saving = progress.of_round(ledger.rounds());
-                    Round::compute(me, &share, rules.is_fixed, *limit, &grains, &mut fold, |partials| {
-                        saving.fold(partials);
-                    })
-                }
-                Step::Salvage(left) => {
-                    let mut round = Round::nothing(rules.is_fixed);
-                    for left in left.iter().filter(|left| left.reader == me) {
-                        if let Some(partials) = progress.read(left, rules.is_fixed).await {
-                            round.combine(Round::salvaged(left.of, partials, &grains));
-                        }
-                    }
-                    round
-                }
+                Step::Compute { shares, limit } => part.compute(shares, *limit, ledger.rounds(), &mut fold),
+                Step::Salvage(left) => part.salvage(left).await,
             };
             let body = Described { what: what.clone(), body };
             let mut call = session.allreduce(round_name, body).group(group.clone());
@@ -259,6 +247,42 @@ impl<'g> RecoverySegment<'g> {
             *group = group.filter(|rank| report.survivors.contains(rank));
         }
         Ok(Folded { value, report })
+    }
+}
+
+/// What one rank does in a call.
+struct Part<'a> {
+    me: Rank,
+    rules: Rules,
+    grains: &'a Grains,
+    progress: Progress<'a>,
+}
+
+impl Part<'_> {
+    /// Folds its share.
+    fn compute<B: ReducerBody>(
+        &self,
+        shares: &[(Rank, Indices)],
+        limit: Option<Duration>,
+        round: usize,
+        fold: impl FnMut(Range<u64>) -> B,
+    ) -> Round<B> {
+        let share = shares.iter().find(|(rank, _)| *rank == self.me);
+        let share = share.map_or_else(Indices::default, |(_, share)| share.clone());
+        let mut saving = self.progress.of_round(round);
+        let save = |partials: &_| saving.fold(partials);
+        Round::compute(self.me, &share, self.rules.is_fixed, limit, self.grains, fold, save)
+    }
+
+    /// Reads what others had folded when they died, as far as that is up to this rank.
+    async fn salvage<B: ReducerBody>(&self, left: &[Left]) -> Round<B> {
+        let mut round = Round::nothing(self.rules.is_fixed);
+        for left in left.iter().filter(|left| left.reader == self.me) {
+            if let Some(partials) = self.progress.read(left, self.rules.is_fixed).await {
+                round.combine(Round::salvaged(left.of, partials, self.grains));
+            }
+        }
+        round
     }
 }
 

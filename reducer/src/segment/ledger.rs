@@ -218,8 +218,11 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
 /// Who reads what of those that were lost: `able` ranks in turn.
 fn salvage(lost: Vec<&(Rank, Indices)>, round: usize, able: &Group) -> Vec<Left> {
     let readers = able.iter().collect::<Vec<_>>().into_iter().cycle();
-    let left = |((of, share), reader): (&(Rank, Indices), Rank)| {
-        Left { of: *of, share: share.clone(), round, reader }
+    let left = |((of, share), reader): (&(Rank, Indices), Rank)| Left {
+        of: *of,
+        share: share.clone(),
+        round,
+        reader,
     };
     lost.into_iter().zip(readers).map(left).collect()
 }

@@ -16,7 +16,9 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("kept::what_cannot_be_read_is_told", 3, told);
     suite.program(ONE_DIES, one_dies);
     suite.program(DIES_WHILE, dies_while_it_keeps);
-    for (name, transport) in [ONE_DIES, DIES_WHILE].into_iter().flat_map(|name| TRANSPORTS.map(|it| (name, it))) {
+    for (name, transport) in
+        [ONE_DIES, DIES_WHILE].into_iter().flat_map(|name| TRANSPORTS.map(|it| (name, it)))
+    {
         suite.test(format!("{name}::{transport}"), move || {
             Process::spawn(job(name, 3, transport)).end().assert_ended(137, [0, 2]);
         });

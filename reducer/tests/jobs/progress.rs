@@ -49,10 +49,7 @@ fn check(Folded { mut value, report }: Folded<Seen>) -> SegmentReport {
 }
 
 /// Ranks of `dead` die when they have folded this many of their 100 indices, one in each grain.
-async fn segment(
-    session: &Session,
-    dead: impl Fn(Rank) -> Option<u64>,
-) -> everfold::Result<SegmentReport> {
+async fn segment(session: &Session, dead: impl Fn(Rank) -> Option<u64>) -> everfold::Result<SegmentReport> {
     let mut folded = 0;
     let dies_at = dead(session.rank());
     let all = session.segment("all", INDICES).grain(1).progress(10).fold(|indices| {

@@ -43,7 +43,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
     for transport in TRANSPORTS {
         suite.test(format!("segments::at_random_moments::{transport}"), move || {
-            (0..6).for_each(|seed| survives(&drawn(seed), Some(seed).filter(|seed| seed % 2 == 0), transport));
+            (0..6)
+                .for_each(|seed| survives(&drawn(seed), Some(seed).filter(|seed| seed % 2 == 0), transport));
         });
     }
     suite.program_with(come_back::config(), "segments::coming_back", steps);

@@ -36,9 +36,8 @@ impl Remains {
 
     /// Gives it back to the system, once nobody reads it any more, unless its process keeps something there.
     pub fn release(&self, process: ProcessId) {
-        let is_earlier = |other: &ProcessId| {
-            other.rank == process.rank && other.incarnation.0 < process.incarnation.0
-        };
+        let is_earlier =
+            |other: &ProcessId| other.rank == process.rank && other.incarnation.0 < process.incarnation.0;
         self.0.retain(|other, _| !is_earlier(other));
         let region = self.0.get(&process).map(|region| region.clone());
         let kept = region.map_or(0, |region| kept(&region).len());

@@ -46,8 +46,8 @@ use crate::{
     result_log::{ResultLog, digest},
     serving::Server,
     transport::{
-        control::{BoxStream, LoopbackName},
         ReadError,
+        control::{BoxStream, LoopbackName},
         handshake::Seals,
         line::{Inlet, Outlet},
     },

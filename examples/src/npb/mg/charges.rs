@@ -50,7 +50,8 @@ const _: () = assert!((1_usize << 5).is_multiple_of(LANES));
 
 /// The charges in the planes `planes`, as points and their values.
 pub(super) fn within(charges: &[Vec<Point>; 2], planes: &Range<usize>) -> Vec<(Point, f64)> {
-    let of = |points: &[Point], value: f64| points.iter().map(move |point| (*point, value)).collect::<Vec<_>>();
+    let of =
+        |points: &[Point], value: f64| points.iter().map(move |point| (*point, value)).collect::<Vec<_>>();
     let all = of(&charges[0], 1.0).into_iter().chain(of(&charges[1], -1.0));
     all.filter(|([.., z], _)| planes.contains(z)).collect()
 }

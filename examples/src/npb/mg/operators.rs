@@ -159,8 +159,11 @@ mod tests {
         assert_eq!(fine.row(8, 8)[8], coarse.row(4, 4)[4]);
         let ends = coarse.row(1, 1)[1] + coarse.row(1, 1)[2];
         assert_eq!(fine.row(2, 2)[3], 0.5 * ends);
-        let corners: f64 = [0, 1].iter().flat_map(|z| [0, 1].map(|y| (*z, y)))
-            .flat_map(|(z, y)| [0, 1].map(|x| coarse.row(y, z)[x])).sum();
+        let corners: f64 = [0, 1]
+            .iter()
+            .flat_map(|z| [0, 1].map(|y| (*z, y)))
+            .flat_map(|(z, y)| [0, 1].map(|x| coarse.row(y, z)[x]))
+            .sum();
         assert_eq!(fine.row(1, 1)[1], corners / 8.0);
     }
 
