@@ -189,17 +189,25 @@ impl Peers {
     /// anything there. It does not matter whether the process lives.
     ///
     /// # Errors
-    /// The agent is gone, or does not answer.
-    pub(crate) async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
+    /// The agent is gone, or does not answer for `silence_max`. [`ReadError::Checksum`] if it is replaced again and
+    /// again.
+    pub(crate) async fn kept(
+        &self,
+        rank: Rank,
+        name: u64,
+        silence_max: Duration,
+    ) -> Result<Option<Found>, ReadError> {
         let gone = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "its host is lost"));
         let peer = self.latest.get(&rank).map(|peer| peer.clone()).ok_or_else(gone)?;
         let agent = peer.agent.as_ref().filter(|agent| !self.lost.contains(&agent.id)).ok_or_else(gone)?;
         let owner = (peer.process, agent);
+        let late = |_| ReadError::Unreachable(io::ErrorKind::TimedOut.into());
         // What is replaced meanwhile is looked for once more.
         for _ in 0..KEPT_TRIES {
-            let (window, range) = catalogue::window();
-            let Place::Region(at) = window.place else { unreachable!("a catalogue lies in a region") };
-            let catalogue = match self.tcp.read_kept(owner, (&window, at), range).await {
+            let (window, at, range) = catalogue::window();
+            let read = self.tcp.read_kept(owner, (&window, at), range);
+            // A connection that is there sees by itself that nothing comes.
+            let catalogue = match tokio::time::timeout(silence_max, read).await.map_err(late)? {
                 Err(ReadError::Released) => return Ok(None),
                 read => read?,
             };

@@ -10,10 +10,7 @@
 use std::{fs::File, io, ops::Range, sync::Arc};
 
 use dashmap::DashMap;
-use everfold_protocol::{
-    Generation, ProcessId, RegionOffset, WindowId,
-    message::{ByteRange, Place},
-};
+use everfold_protocol::{Generation, ProcessId, RegionOffset, WindowId, message::ByteRange};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
@@ -67,8 +64,7 @@ impl Remains {
 
 /// What of a region is kept.
 fn kept(region: &PeerRegion) -> Vec<Range<u64>> {
-    let (window, range) = catalogue::window();
-    let Place::Region(offset) = window.place else { return Vec::new() };
+    let (_, offset, range) = catalogue::window();
     let view = region.view(offset.0, range.len).ok().flatten();
     view.map_or_else(Vec::new, |view| catalogue::kept_ranges(view.bytes()))
 }
@@ -186,8 +182,7 @@ mod tests {
         let before = peer.file().metadata().unwrap().blocks();
         remains.thin(one);
         assert!(peer.file().metadata().unwrap().blocks() + (7 << 20) / 512 < before);
-        let (window, range) = catalogue::window();
-        let Place::Region(at) = window.place else { panic!("it is in the region") };
+        let (window, at, range) = catalogue::window();
         let read = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
         let entry = Entry::find(&read, 7).unwrap();
         let (window, at) = entry.window();

@@ -266,10 +266,7 @@ impl Driver {
     /// What `rank` keeps under `name`.
     pub(crate) async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
         let (peers, silence_max) = (self.peers.clone(), self.lock().limits.silence_max());
-        let read = self.runtime.spawn(async move {
-            let late = |_| ReadError::Unreachable(io::ErrorKind::TimedOut.into());
-            tokio::time::timeout(silence_max, peers.kept(rank, name)).await.map_err(late)?
-        });
+        let read = self.runtime.spawn(async move { peers.kept(rank, name, silence_max).await });
         read.await.map_err(io::Error::other)?
     }
 

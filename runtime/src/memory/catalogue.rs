@@ -91,9 +91,9 @@ impl Entry {
 }
 
 /// Where a catalogue is read.
-pub(crate) fn window() -> (WindowRef, ByteRange) {
-    let bytes = Mapping::CATALOGUE_BYTES as u64;
-    (whole(bytes, Mapping::CATALOGUE as u64), ByteRange { start: 0, len: bytes })
+pub(crate) fn window() -> (WindowRef, RegionOffset, ByteRange) {
+    let (bytes, offset) = (Mapping::CATALOGUE_BYTES as u64, Mapping::CATALOGUE as u64);
+    (whole(bytes, offset), RegionOffset(offset), ByteRange { start: 0, len: bytes })
 }
 
 fn whole(bytes: u64, offset: u64) -> WindowRef {
