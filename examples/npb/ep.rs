@@ -15,7 +15,7 @@ use clap::Parser;
 use everfold::{SegmentReport, prelude::*};
 use everfold_examples::npb::{
     ep::{Class, Tally, batch, batch_start},
-    kill::Deaths,
+    kill::{Deaths, Mark},
 };
 use everfold_examples::progress::Progress;
 use std::time::{Duration, Instant};
@@ -38,6 +38,9 @@ struct Arguments {
     /// Relieves slow ranks of batches that they have not begun.
     #[arg(long)]
     balance: bool,
+    /// Lets a rank pause after each batch, so that it takes this many times as long.
+    #[arg(long, value_name = "RANK@FACTOR")]
+    slow: Option<Mark>,
 }
 
 fn main() -> everfold::Result<()> {
@@ -49,7 +52,7 @@ fn main() -> everfold::Result<()> {
 
 async fn run(
     session: Session,
-    Arguments { class, deaths, progress: every, balance, .. }: Arguments,
+    Arguments { class, deaths, progress: every, balance, slow, .. }: Arguments,
 ) -> everfold::Result<()> {
     let death = deaths.of(&session)?;
     let started = Instant::now();
@@ -59,6 +62,8 @@ async fn run(
         true => Progress::on_stderr(share),
         false => Progress::Silent,
     };
+    let slow = slow.filter(|slow| slow.rank == session.rank().0);
+    let pause = slow.map(|slow| (slow.number - 1.0).max(0.0));
     let mut done = 0;
     let segment = session.segment("tally", 0..class.batches()).grain(1).order(Order::Fixed);
     let segment = every.into_iter().fold(segment, |segment, batches| segment.progress(batches));
@@ -67,7 +72,10 @@ async fn run(
         death.iter().for_each(|death| death.strike(done, share));
         done += 1;
         progress.advance();
-        batch(batch_start(batches.start))
+        let begun = Instant::now();
+        let tally = batch(batch_start(batches.start));
+        pause.into_iter().for_each(|part| std::thread::sleep(begun.elapsed().mul_f64(part)));
+        tally
     }));
     if let Some(death) = death.filter(|death| death.fraction >= 1.0) {
         // The first look at the segment computes the share and contributes it.

@@ -13,20 +13,20 @@ pub struct Deaths {
     /// Kills ranks, each in the middle of its work when this part is done; EP's from 1 on when they have
     /// contributed.
     #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    kill: Vec<Mark>,
     /// The same, with the whole host of each of these ranks: its agent and all ranks there. Without the host of
     /// rank 0, which hosts the master, all ends.
     #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill_host: Vec<Kill>,
+    kill_host: Vec<Mark>,
 }
 
-/// A rank that kills itself, as `--kill RANK@FRACTION` says it.
+/// A rank and a number of it, as in `--kill 3@0.5`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kill {
-    /// Who.
+pub struct Mark {
+    /// Which rank.
     pub rank: u32,
-    /// When this part of its work is done; from 1 on, when it has contributed the last of it.
-    pub fraction: f64,
+    /// What is said of it, from 0.
+    pub number: f64,
 }
 
 /// What is to happen to a rank.
@@ -49,13 +49,13 @@ impl Deaths {
 
     fn of_rank(&self, rank: u32, size: u32) -> everfold::Result<Option<Death>> {
         let mut all = self.kill.iter().chain(&self.kill_host);
-        if let Some(Kill { rank, .. }) = all.find(|kill| kill.rank >= size) {
+        if let Some(Mark { rank, .. }) = all.find(|kill| kill.rank >= size) {
             let message = format!("rank {rank} cannot be killed in a job of {size}");
             return Err(everfold::Error::application(message));
         }
-        let of = |kills: &[Kill], takes_host| {
+        let of = |kills: &[Mark], takes_host| {
             let kill = kills.iter().find(|kill| kill.rank == rank)?;
-            Some(Death { fraction: kill.fraction, takes_host })
+            Some(Death { fraction: kill.number, takes_host })
         };
         Ok(of(&self.kill_host, true).or_else(|| of(&self.kill, false)))
     }
@@ -87,17 +87,17 @@ impl Death {
     }
 }
 
-impl FromStr for Kill {
+impl FromStr for Mark {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let read = text.split_once('@').and_then(|(rank, fraction)| {
-            let fraction: f64 = fraction.parse().ok()?;
-            (fraction.is_finite() && fraction >= 0.0).then_some(Self { rank: rank.parse().ok()?, fraction })
+        let read = text.split_once('@').and_then(|(rank, number)| {
+            let number: f64 = number.parse().ok()?;
+            (number.is_finite() && number >= 0.0).then_some(Self { rank: rank.parse().ok()?, number })
         });
         match read {
             Some(kill) => Ok(kill),
-            None => Err("it has to be a rank and a fraction from 0, such as 3@0.5".to_owned()),
+            None => Err("it has to be a rank and a number from 0, such as 3@0.5".to_owned()),
         }
     }
 }
@@ -125,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_and_a_fraction() {
-        assert_eq!("3@0.5".parse(), Ok(Kill { rank: 3, fraction: 0.5 }));
-        assert_eq!("12@1".parse(), Ok(Kill { rank: 12, fraction: 1.0 }));
+    fn a_rank_and_a_number() {
+        assert_eq!("3@0.5".parse(), Ok(Mark { rank: 3, number: 0.5 }));
+        assert_eq!("12@1".parse(), Ok(Mark { rank: 12, number: 1.0 }));
         for text in ["", "3", "3@", "@0.5", "-1@0.5", "3@-0.1", "3@NaN", "3@inf"] {
-            assert!(text.parse::<Kill>().is_err(), "{text}");
+            assert!(text.parse::<Mark>().is_err(), "{text}");
         }
     }
 }
