@@ -110,7 +110,7 @@ fn take(rest: &mut Vec<Range<u64>>, mut count: u64) -> Indices {
     while count > 0
         && let Some(range) = rest.pop()
     {
-        let end = range.end.min(range.start + count);
+        let end = range.start + count.min(range.end - range.start);
         count -= end - range.start;
         rest.extend((end < range.end).then_some(end..range.end));
         ranges.push(range.start..end);
