@@ -12,7 +12,8 @@ use everfold_runtime::{
 use everfold_storage::directory::DirectoryError;
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, recovery::RecoveryError, segment::SegmentError,
+    checkpoint::CheckpointError, config::ConfigError, kept::StateError, recovery::RecoveryError,
+    segment::SegmentError,
 };
 
 /// Result with [`Error`].
@@ -38,6 +39,9 @@ pub enum Error {
     /// A checkpoint could not be saved, or gone on from.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A state was not kept, or could not be read.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Input or output of the application failed.
     #[error(transparent)]
     Io(#[from] io::Error),

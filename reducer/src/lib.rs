@@ -30,6 +30,7 @@
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
 //! | bring pieces to ranks without folding them | [`Session::allgather`], [`gather`](Session::gather), [`broadcast`](Session::broadcast), [`scatter`](Session::scatter), [`exchange`](Session::exchange) |
 //! | wait for all ranks | [`Session::barrier`] |
+//! | keep state that survivors can read, whoever dies | [`Session::keep`], [`Session::kept`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
@@ -48,6 +49,7 @@ mod config;
 mod encoding;
 mod error;
 mod group;
+mod kept;
 pub mod launch;
 mod operations;
 mod pieces;
@@ -78,9 +80,12 @@ pub use everfold_runtime::{
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
+    memory::catalogue::KeepError,
+    transport::ReadError,
 };
 pub use everfold_storage::directory::DirectoryError;
 pub use group::Group;
+pub use kept::{Keep, Keeping, Kept, StateError};
 pub use launch::{Launch, launch};
 pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,

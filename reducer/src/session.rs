@@ -19,6 +19,7 @@ use crate::{
     array::Array,
     checkpoint::{Interval, Keeping, Together},
     group::Group,
+    kept::States,
 };
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
@@ -42,6 +43,7 @@ struct Inner {
     keeping: Keeping,
     /// Where checkpoints are saved for a later job.
     together: Option<Together>,
+    states: States,
 }
 
 impl Session {
@@ -49,7 +51,7 @@ impl Session {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
         let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
-        Self { inner: Arc::new(Inner { handle, sequences, keeping, together }) }
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
     }
 
     pub(crate) fn together(&self) -> Option<&Together> {
@@ -58,6 +60,10 @@ impl Session {
 
     pub(crate) fn keeping(&self) -> &Keeping {
         &self.inner.keeping
+    }
+
+    pub(crate) fn states(&self) -> &States {
+        &self.inner.states
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -145,6 +151,12 @@ impl Session {
         let mut calls: Calls = sequences.iter().map(|(name, next)| (*name, *next)).collect();
         calls.sort_unstable();
         act(calls)
+    }
+
+    /// The number that the next call of `name` has.
+    pub(crate) fn next_number(&self, name: &str) -> u64 {
+        let sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&ReductionId::new(name, 0).name).copied().unwrap_or_default()
     }
 
     /// Makes the next call of `name`. A call that fails does not count.

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, thread::JoinHandle};
 
 use everfold_protocol::{
-    Path, ProcessId,
+    Path, ProcessId, Rank,
     message::{Contribution, News, Peer},
     spec::{Limits, Protection},
     team,
@@ -16,8 +16,10 @@ use crate::{
     call::{Call, CallError, Pending},
     driver::{Driver, Joined},
     executor::{Prospects, Share, ShareError},
-    memory::region::Region,
+    memory::{catalogue::KeepError, region::Region},
+    peers::Found,
     result_log::{Calls, LogError, ResultLog, Saved, Saving},
+    transport::ReadError,
 };
 
 /// A process's place in its job.
@@ -201,6 +203,28 @@ impl Handle {
         parts: &[&[u8]],
     ) -> Result<Saving, LogError> {
         self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)
+    }
+
+    /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this
+    /// process has died. `tag` says what they are.
+    ///
+    /// # Errors
+    /// [`KeepError`]. What was kept before stays.
+    pub fn keep(&self, name: u64, tag: u64, bytes: &[u8]) -> Result<(), KeepError> {
+        self.driver.windows.catalogue().ok_or(KeepError::NoRoom)?.keep(name, tag, bytes)
+    }
+
+    /// Keeps nothing under `name` any more. Returns whether anything was.
+    pub fn release_kept(&self, name: u64) -> bool {
+        self.driver.windows.catalogue().is_some_and(|catalogue| catalogue.release(name))
+    }
+
+    /// Reads what `rank` keeps under `name`, or has kept when its process died, if there is anything.
+    ///
+    /// # Errors
+    /// The host of that rank is lost, or its agent does not answer.
+    pub async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
+        self.driver.kept(rank, name).await
     }
 
     /// Lets the thread that waits for the application's futures hear the master by itself.
