@@ -17,7 +17,7 @@ use crate::{
     driver::{Driver, Joined},
     executor::{Prospects, Share, ShareError},
     memory::region::Region,
-    result_log::{Calls, LogError, ResultLog, Saved, Saving},
+    result_log::{Agreed, Calls, LogError, ResultLog, Saved, Saving},
 };
 
 /// A process's place in its job.
@@ -195,7 +195,7 @@ impl Handle {
     /// The system says why not. The checkpoint before stays in force.
     pub fn save(
         &self,
-        agreed: Option<Generation>,
+        agreed: Option<Agreed>,
         calls: Calls,
         contents: Vec<u8>,
         parts: &[&[u8]],

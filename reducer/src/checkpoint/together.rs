@@ -18,7 +18,7 @@ use std::{
 };
 
 use everfold_protocol::{JobId, message::News};
-use everfold_runtime::result_log::LogError;
+use everfold_runtime::result_log::{Agreed, LogError};
 use everfold_storage::{
     directory::{Directory, DirectoryError, Manifest, Place},
     vault::{Fingerprint, Generation},
@@ -130,12 +130,23 @@ impl Together {
         }
         let generation = handle.generation();
         self.lock().generation = generation.0;
-        let is_own = handle.saved().is_some_and(|saved| !saved.is_adopted);
-        if is_own && self.place(generation.0).manifest()?.is_none() {
-            // An earlier process of this rank may not have come to its end with it.
-            self.begin(session, generation.0, Ok(()));
+        match handle.saved().filter(|saved| !saved.is_adopted) {
+            // An earlier process of this rank has waited here with the others, or was about to.
+            Some(saved) if saved.is_durable => {
+                self.begin(session, generation.0, Ok(()));
+                match self.outlast(session, generation.0).await {
+                    // That one has heard it.
+                    Err(CheckpointError::NotDurable { .. }) => Ok(()),
+                    outlasted => outlasted,
+                }
+            }
+            // It may not have come to its end with it.
+            Some(_) if self.place(generation.0).manifest()?.is_none() => {
+                self.begin(session, generation.0, Ok(()));
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own may
@@ -204,7 +215,10 @@ impl Together {
         };
         self.count_anew(generation);
         let saved = match prepared {
-            Ok(prepared) => prepared.save(Some(Generation(generation))).await,
+            Ok(prepared) => {
+                let agreed = Agreed { generation: Generation(generation), is_durable: tally.durable };
+                prepared.save(Some(agreed)).await
+            }
             Err(error) => Err(error),
         };
         let failure = match &saved {

@@ -26,6 +26,8 @@ const RESUME: &str = "EVERFOLD_RESUME";
 const RECOVERY: &str = "EVERFOLD_RECOVERY";
 /// How often a rank dies: as long as all have gone back less often.
 const DEATHS: &str = "OUTLIVE_DEATHS";
+/// Set if a rank dies as soon as its checkpoint is durable, and comes back.
+const DIES_ONCE: &str = "OUTLIVE_DIES_ONCE";
 const RANKS: u32 = 4;
 const STEPS: u64 = 60;
 /// All wait at this step until a checkpoint is complete.
@@ -50,6 +52,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     ] {
         suite.test(format!("outlive::ranks_come_back::{name}"), move || come_back(plan));
     }
+    suite.test("outlive::ranks_come_back::behind_a_durable_checkpoint", dies_behind_a_durable_one);
     suite.test("outlive::what_does_not_fit_is_told", what_does_not_fit);
     suite.test("outlive::all_go_back", || roll_back(2, "", 0));
     suite.test("outlive::who_goes_back_without_progress_is_given_up", || {
@@ -134,6 +137,9 @@ async fn solver(session: Session) -> everfold::Result<()> {
         if state.step == DURABLE {
             let saved = checkpoint.durable().await?;
             assert!(matches!(saved, Checkpointed::Saved { .. }), "{saved:?}");
+            if rank == 1 && std::env::var(DIES_ONCE).is_ok() {
+                raise(Signal::SIGKILL).unwrap();
+            }
         } else {
             checkpoint.await?;
         }
@@ -208,6 +214,18 @@ fn come_back(plan: &str) {
     end.assert_done(0..RANKS);
     assert_eq!(digests(&end), digests(&undisturbed), "{:#?}", end.said);
     assert!(says(&end, "goes on at step") && !says(&end, "goes on at step 0"), "{:#?}", end.said);
+}
+
+/// What the ranks have agreed on behind the checkpoint is in the log of the rank that comes back, and is no answer
+/// to what it asks later.
+fn dies_behind_a_durable_one() {
+    let program = "outlive::returning";
+    let undisturbed = run(program, "shm", &[]);
+    let directory = Scratch::new();
+    let end = run(program, "shm", &[(DIES_ONCE, Path::new("yes")), (CHECKPOINTS, directory.path())]);
+    end.assert_done(0..RANKS);
+    assert_eq!(digests(&end), digests(&undisturbed), "{:#?}", end.said);
+    assert!(says(&end, &format!("[1] goes on at step {DURABLE}")), "{:#?}", end.said);
 }
 
 fn what_does_not_fit() {
