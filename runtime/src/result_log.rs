@@ -18,8 +18,7 @@ use std::{
     fs::File,
     io::{self, IoSlice},
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        OnceLock,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };

@@ -208,7 +208,9 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
         let begun = self.begin();
         let prepared = matches!(begun, Ok(None)).then(|| self.prepare());
         async move {
-            let Some(prepared) = prepared else { return begun.map(|done| done.unwrap_or(Checkpointed::NotDue)) };
+            let Some(prepared) = prepared else {
+                return begun.map(|done| done.unwrap_or(Checkpointed::NotDue));
+            };
             match session.together() {
                 Some(together) => together.save(&session, prepared, how).await,
                 None => prepared?.save(None).await,

@@ -153,7 +153,8 @@ impl Together {
     /// know of different ones.
     async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
         let newest = self.directory.newest_for(&self.program, session.size());
-        let (generation, job) = newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
+        let (generation, job) =
+            newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
         let Min(least) = self.ask(session, RESUME, Min(vec![generation, job, !job])).await?;
         let &[agreed, least_job, no_job] =
             <&[u64; 3]>::try_from(&least[..]).expect("the ranks of a job run the same program");
@@ -175,7 +176,12 @@ impl Together {
         Ok(())
     }
 
-    fn adopt_from(&self, session: &Session, place: &Place, manifest: &Manifest) -> Result<(), CheckpointError> {
+    fn adopt_from(
+        &self,
+        session: &Session,
+        place: &Place,
+        manifest: &Manifest,
+    ) -> Result<(), CheckpointError> {
         let rank = session.rank();
         let state = place.open_listed(rank, manifest)?;
         let adopted = session.between_calls(|calls| session.handle().adopt(calls, &state));
@@ -234,7 +240,12 @@ impl Together {
 
     /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be saved
     /// any more if it gives nothing.
-    async fn vote(&self, session: &Session, now: bool, durable: bool) -> Result<Option<Tally>, CheckpointError> {
+    async fn vote(
+        &self,
+        session: &Session,
+        now: bool,
+        durable: bool,
+    ) -> Result<Option<Tally>, CheckpointError> {
         let vote = {
             let progress = self.lock();
             if progress.is_broken {
@@ -308,7 +319,8 @@ impl Together {
     }
 
     fn write_manifest(&self, session: &Session, generation: u64, parts: Vec<Fingerprint>) -> Background {
-        let (place, directory, program) = (self.place(generation), self.directory.clone(), self.program.clone());
+        let (place, directory, program) =
+            (self.place(generation), self.directory.clone(), self.program.clone());
         let (rank, listener) = (session.rank(), session.clone());
         Background::start(move || {
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

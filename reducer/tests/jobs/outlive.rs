@@ -118,7 +118,7 @@ async fn solver(session: Session) -> everfold::Result<()> {
     println!("goes on at step {}", state.step);
     assert!(field.iter().all(|it| *it == state.step), "the field and the state are of one generation");
     while state.step < STEPS {
-        if rank == 1 && rollbacks() < deaths && state.step == DURABLE + 5 + rollbacks() {
+        if rank == 1 && rollbacks() < deaths && state.step == DURABLE + 5 {
             raise(Signal::SIGKILL).unwrap();
         }
         let sum = session.allreduce("step", Sum(state.values.clone())).order(Order::Fixed).await?;
@@ -152,9 +152,9 @@ async fn solver(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-fn digests(end: &End) -> Vec<&str> {
-    let mut digests: Vec<&str> =
-        end.said.iter().filter_map(|line| Some(&line[line.find("digest ")?..])).collect();
+fn digests(end: &End) -> Vec<String> {
+    let mut digests: Vec<String> =
+        end.said.iter().filter_map(|line| Some(line[line.find("digest ")?..].to_owned())).collect();
     digests.sort_unstable();
     digests
 }
@@ -169,6 +169,16 @@ fn run(program: &str, transport: &str, variables: &[(&str, &Path)]) -> End {
     Process::spawn(command).end()
 }
 
+/// What the ranks come to without a fault.
+fn undisturbed(program: &str, transport: &str) -> Vec<String> {
+    let directory = Scratch::new();
+    let end = run(program, transport, &[(CHECKPOINTS, directory.path())]);
+    end.assert_done(0..RANKS);
+    let digests = digests(&end);
+    assert_eq!(digests.len(), RANKS as usize);
+    digests
+}
+
 /// Kills everything that belongs to a job, its agents and the process that has started it first of all.
 fn switch_off(process: Process) {
     process.signal(Signal::SIGKILL);
@@ -181,10 +191,7 @@ fn switch_off(process: Process) {
 
 /// Everything is killed in the middle, twice, and the third job comes to the end.
 fn off_and_on(program: &'static str, transport: &str) {
-    let undisturbed = run(program, transport, &[]);
-    undisturbed.assert_done(0..RANKS);
-    let expected = digests(&undisturbed);
-    assert_eq!(expected.len(), RANKS as usize);
+    let expected = undisturbed(program, transport);
     let directory = Scratch::new();
     for (variable, step) in [(CHECKPOINTS, DURABLE + 7), (RESUME, DURABLE + 20)] {
         let mut command = job(program, RANKS, transport);
@@ -220,11 +227,11 @@ fn come_back(plan: &str) {
 /// to what it asks later.
 fn dies_behind_a_durable_one() {
     let program = "outlive::returning";
-    let undisturbed = run(program, "shm", &[]);
+    let expected = undisturbed(program, "shm");
     let directory = Scratch::new();
     let end = run(program, "shm", &[(DIES_ONCE, Path::new("yes")), (CHECKPOINTS, directory.path())]);
     end.assert_done(0..RANKS);
-    assert_eq!(digests(&end), digests(&undisturbed), "{:#?}", end.said);
+    assert_eq!(digests(&end), expected, "{:#?}", end.said);
     assert!(says(&end, &format!("[1] goes on at step {DURABLE}")), "{:#?}", end.said);
 }
 
@@ -278,15 +285,16 @@ fn what_does_not_fit() {
 
 /// A rank dies so often, and all go back.
 fn roll_back(deaths: u32, text: &str, code: i32) {
-    let undisturbed = run("outlive::ignoring", "shm", &[]);
+    let expected = undisturbed("outlive::ignoring", "shm");
     let (directory, file) = (Scratch::new(), Scratch::new());
-    fs::write(file.path(), format!("process = \"rollback\"\n{text}[checkpoint]\ninterval = \"0 s\"\n")).unwrap();
+    fs::write(file.path(), format!("process = \"rollback\"\n{text}[checkpoint]\ninterval = \"0 s\"\n"))
+        .unwrap();
     let mut command = job("outlive::ignoring", RANKS, "shm");
     command.env(DEATHS, deaths.to_string()).env(RECOVERY, file.path()).env(CHECKPOINTS, directory.path());
     let end = Process::spawn(command).end();
     if code == 0 {
         end.assert_done(0..RANKS);
-        assert_eq!(digests(&end), digests(&undisturbed));
+        assert_eq!(digests(&end), expected);
         let back = end.said.iter().filter(|line| line.contains("all ranks go back to generation"));
         assert_eq!(back.count(), deaths as usize, "{:#?}", end.said);
     } else {
