@@ -107,23 +107,37 @@ fn list(directory: &Directory) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY);
+    table.load_style(UTF8_HORIZONTAL_ONLY);
     table.set_header(["generation", "state", "parts here", "bytes here", "age", "program", "job"]);
     for column in [0, 2, 3, 4] {
-        table.column_mut(column).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+            .column_mut(column)
+            .into_iter()
+            .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     }
     for Found { place, parts, status } in found {
         let bytes: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
         let (state, of, age, program) = match &status {
-            Status::Complete(manifest) => {
-                ("complete".to_owned(), format!(" of {}", manifest.ranks()), age(manifest), &*manifest.program)
-            }
+            Status::Complete(manifest) => (
+                "complete".to_owned(),
+                format!(" of {}", manifest.ranks()),
+                age(manifest),
+                &*manifest.program,
+            ),
             Status::Incomplete => ("incomplete".to_owned(), String::new(), String::new(), ""),
             Status::Damaged(_) => ("damaged".to_owned(), String::new(), String::new(), ""),
         };
         let parts = format!("{}{of}", parts.len());
         let job = format!("{:016x}", place.job.0);
-        table.add_row([place.generation.0.to_string(), state, parts, bytes.to_string(), age, program.to_owned(), job]);
+        table.add_row([
+            place.generation.0.to_string(),
+            state,
+            parts,
+            bytes.to_string(),
+            age,
+            program.to_owned(),
+            job,
+        ]);
     }
     say!("{table}")?;
     Ok(ExitCode::SUCCESS)
@@ -173,7 +187,10 @@ fn verify(directory: &Directory, generation: Option<u64>) -> Result<ExitCode, Fa
                         }
                     }
                 }
-                say!("generation {number}: {here} of {} parts are here and whole, {bytes} bytes", manifest.ranks())?;
+                say!(
+                    "generation {number}: {here} of {} parts are here and whole, {bytes} bytes",
+                    manifest.ranks()
+                )?;
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     executor::{Prospects, Share, ShareError},
     memory::{catalogue::KeepError, region::Region},
     peers::Found,
-    result_log::{Calls, LogError, ResultLog, Saved, Saving},
+    result_log::{Agreed, Calls, LogError, ResultLog, Saved, Saving},
     transport::ReadError,
 };
 
@@ -197,7 +197,7 @@ impl Handle {
     /// The system says why not. The checkpoint before stays in force.
     pub fn save(
         &self,
-        agreed: Option<Generation>,
+        agreed: Option<Agreed>,
         calls: Calls,
         contents: Vec<u8>,
         parts: &[&[u8]],

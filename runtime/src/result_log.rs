@@ -18,8 +18,7 @@ use std::{
     fs::File,
     io::{self, IoSlice},
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        OnceLock,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -78,6 +77,17 @@ pub struct Saved {
     pub parts: Vec<u64>,
     /// Whether it comes from a directory of checkpoints, where an earlier job has saved it.
     pub is_adopted: bool,
+    /// Whether all ranks waited behind it until it was durable.
+    pub is_durable: bool,
+}
+
+/// What all ranks have agreed on before they save a checkpoint together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Its number.
+    pub generation: Generation,
+    /// Whether all wait behind it until it is durable. A process that comes back waits with them.
+    pub is_durable: bool,
 }
 
 /// What came of a checkpoint that was not refused.
@@ -102,14 +112,16 @@ struct Header {
     latest: Vec<ReductionId>,
     /// Whether an earlier job has saved it.
     is_adopted: bool,
+    /// Whether all ranks wait behind it until it is durable.
+    is_durable: bool,
 }
 
 impl Header {
     /// What a process goes on from that has found this header.
     fn saved(self, found: &Checkpoint) -> Saved {
-        let Self { calls, contents, is_adopted, .. } = self;
+        let Self { calls, contents, is_adopted, is_durable, .. } = self;
         let parts = found.parts().iter().map(|part| part.bytes()).collect();
-        Saved { calls, contents, parts, is_adopted }
+        Saved { calls, contents, parts, is_adopted, is_durable }
     }
 }
 
@@ -262,13 +274,13 @@ impl ResultLog {
     }
 
     /// Saves a checkpoint; then the log is empty. All `calls` have ended, and no other call is under way. Its
-    /// number is the one that all ranks have `agreed` on, or the next.
+    /// number is what all ranks have `agreed` on, or the next.
     ///
     /// # Errors
     /// The system says why not. What was in force before stays so.
     pub fn save(
         &self,
-        agreed: Option<Generation>,
+        agreed: Option<Agreed>,
         calls: Calls,
         contents: Vec<u8>,
         parts: &[&[u8]],
@@ -278,9 +290,11 @@ impl ResultLog {
             return Ok(Saving::CatchingUp(inner.known.len()));
         }
         let latest = inner.latest.iter().copied().collect();
-        let header = codec::encode(&Header { calls, contents, latest, is_adopted: false })?;
+        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
+        let header = Header { calls, contents, latest, is_adopted: false, is_durable };
+        let header = codec::encode(&header)?;
         let mut writer = match agreed {
-            Some(generation) => inner.vault.begin_as(generation, &header)?,
+            Some(Agreed { generation, .. }) => inner.vault.begin_as(generation, &header)?,
             None => inner.vault.begin(&header)?,
         };
         parts.iter().try_for_each(|part| writer.part(part))?;

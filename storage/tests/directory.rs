@@ -2,11 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::{fs, os::unix::fs::FileExt, path::Path};
 
 use everfold_protocol::{JobId, Rank};
 use everfold_storage::{
@@ -66,7 +62,8 @@ fn restored(directory: &Directory) -> Result<(u64, Vec<Vec<u8>>), DirectoryError
         let owner = Owner { job: JobId(1000), rank };
         let files = [tempfile().unwrap(), tempfile().unwrap()];
         let mut vault = Vault::create(files, owner, Options::in_memory(1 << 20)).unwrap();
-        let checkpoint = vault.adopt(state.header(), &state).map_err(|error| place.damaged_part(rank, error))?;
+        let checkpoint =
+            vault.adopt(state.header(), &state).map_err(|error| place.damaged_part(rank, error))?;
         assert_eq!(checkpoint.header(), b"header");
         let mut bytes = vec![0; checkpoint.parts()[0].bytes() as usize];
         vault.read_part(&checkpoint.parts()[0], &mut bytes).unwrap();
@@ -91,7 +88,8 @@ fn the_newest_complete_generation_is_gone_on_from() {
     save_parts(&directory, 2, 2);
     assert_eq!(restored(&directory).unwrap(), expected(2));
     assert!(matches!(directory.check_new(), Err(DirectoryError::InUse { newest: 2, .. })));
-    let states: Vec<_> = directory.list().unwrap().iter().map(|it| matches!(it.status, Status::Complete(_))).collect();
+    let states: Vec<_> =
+        directory.list().unwrap().iter().map(|it| matches!(it.status, Status::Complete(_))).collect();
     assert_eq!(states, [true, true, false, false]);
 }
 
@@ -131,10 +129,8 @@ fn damage_of_a_complete_generation_is_told_and_never_mixed() {
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.write_all_at(&[part[byte] ^ 4], byte as u64).unwrap();
         let told = restored(&directory).unwrap_err();
-        let is_told = matches!(
-            told,
-            DirectoryError::Damaged { generation: 2, .. } | DirectoryError::Version { .. }
-        );
+        let is_told =
+            matches!(told, DirectoryError::Damaged { generation: 2, .. } | DirectoryError::Version { .. });
         assert!(is_told, "byte {byte}: {told:?}");
         file.write_all_at(&part[byte..=byte], byte as u64).unwrap();
     }

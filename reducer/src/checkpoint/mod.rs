@@ -30,14 +30,14 @@ mod save;
 mod together;
 mod vote;
 
-pub(crate) use self::{
-    keeping::{Held, Keeping},
-    together::{Start, Together},
-};
 pub use self::{
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
     interval::Interval,
     resume::Resume,
     save::{Checkpoint, Checkpointed},
+};
+pub(crate) use self::{
+    keeping::{Held, Keeping},
+    together::{Start, Together},
 };

@@ -5,9 +5,8 @@ use std::{any::type_name, collections::BTreeSet, fmt, future::IntoFuture, time::
 use everfold_protocol::{ReductionId, codec};
 use everfold_runtime::{
     kernel::Element,
-    result_log::{Calls, LogError, Saving},
+    result_log::{Agreed, Calls, LogError, Saving},
 };
-use everfold_storage::vault::Generation;
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -163,7 +162,7 @@ pub(super) struct Prepared<'a> {
 
 impl Prepared<'_> {
     /// Saves it, with the number that all ranks have `agreed` on if they have.
-    pub(super) async fn save(self, agreed: Option<Generation>) -> Result<Checkpointed, CheckpointError> {
+    pub(super) async fn save(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
         let Self { session, calls: before, contents, state, arrays } = self;
         let contents = codec::encode(&contents).map_err(LogError::from)?;
         session.keeping().each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
@@ -209,7 +208,9 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
         let begun = self.begin();
         let prepared = matches!(begun, Ok(None)).then(|| self.prepare());
         async move {
-            let Some(prepared) = prepared else { return begun.map(|done| done.unwrap_or(Checkpointed::NotDue)) };
+            let Some(prepared) = prepared else {
+                return begun.map(|done| done.unwrap_or(Checkpointed::NotDue));
+            };
             match session.together() {
                 Some(together) => together.save(&session, prepared, how).await,
                 None => prepared?.save(None).await,

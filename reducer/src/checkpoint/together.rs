@@ -18,7 +18,7 @@ use std::{
 };
 
 use everfold_protocol::{JobId, message::News};
-use everfold_runtime::result_log::LogError;
+use everfold_runtime::result_log::{Agreed, LogError};
 use everfold_storage::{
     directory::{Directory, DirectoryError, Manifest, Place},
     vault::{Fingerprint, Generation},
@@ -130,19 +130,31 @@ impl Together {
         }
         let generation = handle.generation();
         self.lock().generation = generation.0;
-        let is_own = handle.saved().is_some_and(|saved| !saved.is_adopted);
-        if is_own && self.place(generation.0).manifest()?.is_none() {
-            // An earlier process of this rank may not have come to its end with it.
-            self.begin(session, generation.0, Ok(()));
+        match handle.saved().filter(|saved| !saved.is_adopted) {
+            // An earlier process of this rank has waited here with the others, or was about to.
+            Some(saved) if saved.is_durable => {
+                self.begin(session, generation.0, Ok(()));
+                match self.outlast(session, generation.0).await {
+                    // That one has heard it.
+                    Err(CheckpointError::NotDurable { .. }) => Ok(()),
+                    outlasted => outlasted,
+                }
+            }
+            // It may not have come to its end with it.
+            Some(_) if self.place(generation.0).manifest()?.is_none() => {
+                self.begin(session, generation.0, Ok(()));
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own may
     /// know of different ones.
     async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
         let newest = self.directory.newest_for(&self.program, session.size());
-        let (generation, job) = newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
+        let (generation, job) =
+            newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
         let Min(least) = self.ask(session, RESUME, Min(vec![generation, job, !job])).await?;
         let &[agreed, least_job, no_job] =
             <&[u64; 3]>::try_from(&least[..]).expect("the ranks of a job run the same program");
@@ -164,7 +176,12 @@ impl Together {
         Ok(())
     }
 
-    fn adopt_from(&self, session: &Session, place: &Place, manifest: &Manifest) -> Result<(), CheckpointError> {
+    fn adopt_from(
+        &self,
+        session: &Session,
+        place: &Place,
+        manifest: &Manifest,
+    ) -> Result<(), CheckpointError> {
         let rank = session.rank();
         let state = place.open_listed(rank, manifest)?;
         let adopted = session.between_calls(|calls| session.handle().adopt(calls, &state));
@@ -204,7 +221,10 @@ impl Together {
         };
         self.count_anew(generation);
         let saved = match prepared {
-            Ok(prepared) => prepared.save(Some(Generation(generation))).await,
+            Ok(prepared) => {
+                let agreed = Agreed { generation: Generation(generation), is_durable: tally.durable };
+                prepared.save(Some(agreed)).await
+            }
             Err(error) => Err(error),
         };
         let failure = match &saved {
@@ -220,7 +240,12 @@ impl Together {
 
     /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be saved
     /// any more if it gives nothing.
-    async fn vote(&self, session: &Session, now: bool, durable: bool) -> Result<Option<Tally>, CheckpointError> {
+    async fn vote(
+        &self,
+        session: &Session,
+        now: bool,
+        durable: bool,
+    ) -> Result<Option<Tally>, CheckpointError> {
         let vote = {
             let progress = self.lock();
             if progress.is_broken {
@@ -294,7 +319,8 @@ impl Together {
     }
 
     fn write_manifest(&self, session: &Session, generation: u64, parts: Vec<Fingerprint>) -> Background {
-        let (place, directory, program) = (self.place(generation), self.directory.clone(), self.program.clone());
+        let (place, directory, program) =
+            (self.place(generation), self.directory.clone(), self.program.clone());
         let (rank, listener) = (session.rank(), session.clone());
         Background::start(move || {
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

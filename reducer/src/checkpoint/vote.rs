@@ -94,8 +94,19 @@ impl Vote {
 impl Tally {
     /// What the least of all numbers say.
     pub fn of(least: &[u64]) -> Self {
-        let &[call, no_call, history, no_history, no_generation, open, no_open, part, until_due, not_now, not_durable] =
-            <&[u64; NUMBERS]>::try_from(least).expect("the ranks of a job run the same program");
+        let &[
+            call,
+            no_call,
+            history,
+            no_history,
+            no_generation,
+            open,
+            no_open,
+            part,
+            until_due,
+            not_now,
+            not_durable,
+        ] = <&[u64; NUMBERS]>::try_from(least).expect("the ranks of a job run the same program");
         let is_alike = (call, history) == (!no_call, !no_history);
         let (most_open, generation) = (!no_open, !no_generation);
         let settled = match part {

@@ -38,7 +38,8 @@ impl Choice {
 
     /// The directory as the session of a process sees it.
     pub fn open(self, config: &Config, job: JobId) -> Result<Option<Together>, LaunchError> {
-        let rollbacks = std::env::var(environment::ROLLBACKS).ok().and_then(|number| number.parse::<u32>().ok());
+        let rollbacks =
+            std::env::var(environment::ROLLBACKS).ok().and_then(|number| number.parse::<u32>().ok());
         if config.rollback().is_some() {
             rollbacks.ok_or(LaunchError::NobodyRollsBack)?;
         }
@@ -59,15 +60,17 @@ impl Choice {
         let Some(path) = self.directory else {
             return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(()) };
         };
-        let directory = std::path::absolute(&path)
-            .map_err(|source| DirectoryError::Io { action: "find", path: path.clone(), source })?;
+        let directory = std::path::absolute(&path).map_err(|source| DirectoryError::Io {
+            action: "find",
+            path: path.clone(),
+            source,
+        })?;
         let size = local.hosts.as_ref().map_or(1, |hosts| hosts.count).saturating_mul(local.ranks);
         match self.resumes {
             true => Directory::open(&directory)?.check_size(size)?,
             false => Directory::create(&directory)?.check_new()?,
         }
-        local.rollback =
-            config.rollback().map(|limits| Rollback { directory: directory.clone(), limits });
+        local.rollback = config.rollback().map(|limits| Rollback { directory: directory.clone(), limits });
         local.checkpoints = Some(Checkpoints { directory, resumes: self.resumes });
         Ok(())
     }

@@ -29,8 +29,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
-    Checkpoints, Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Secret, Transport, environment,
-    Rollback, hosts, is_forwarded_to_terminal, local,
+    Checkpoints, Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Rollback, Secret,
+    Transport, environment, hosts, is_forwarded_to_terminal, local,
 };
 
 use self::checkpoints::Choice;
@@ -136,9 +136,8 @@ where
         Some(environment) => Some(environment.clone()),
         None => detect().map_err(|error| Error::from(LaunchError::from(error)))?,
     };
-    let is_inherited = |environment: &Environment| {
-        launch.environment.is_none() && place::ancestor_at(environment).is_some()
-    };
+    let is_inherited =
+        |environment: &Environment| launch.environment.is_none() && place::ancestor_at(environment).is_some();
     let is_around = found.as_ref().is_some_and(is_inherited);
     let environment = found.filter(|_| !is_around);
     let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
@@ -168,12 +167,7 @@ fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), Lau
     }
 }
 
-fn run<P, F, E>(
-    environment: &Environment,
-    config: &Config,
-    choice: Choice,
-    program: P,
-) -> Result<(), E>
+fn run<P, F, E>(environment: &Environment, config: &Config, choice: Choice, program: P) -> Result<(), E>
 where
     P: FnOnce(Session) -> F,
     F: Future<Output = Result<(), E>>,

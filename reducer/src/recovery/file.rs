@@ -325,7 +325,8 @@ impl RecoveryFile {
         let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
         let directory = checkpoint.directory.clone();
-        if let Some(protocol) = checkpoint.protocol.as_ref().filter(|it| *it.get_ref() == Protocol::Independent)
+        if let Some(protocol) =
+            checkpoint.protocol.as_ref().filter(|it| *it.get_ref() == Protocol::Independent)
             && (directory.is_some() || *process == Process::Rollback)
         {
             let why = "key `checkpoint.protocol`: checkpoints of a directory, and a rollback, are those of all ranks \
@@ -406,7 +407,10 @@ mod tests {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
             ("process = \"sometimes\"", ["line 1", "or `rollback`"]),
-            ("[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"", ["line 3", "checkpoint.protocol"]),
+            (
+                "[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"",
+                ["line 3", "checkpoint.protocol"],
+            ),
             ("process = \"rollback\"\n[checkpoint]\nprotocol = \"independent\"", ["line 3", "coordinated"]),
             ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
             ("[repeated]\nfaults = 3", ["line 1", "`within`"]),

@@ -39,7 +39,10 @@ impl fmt::Display for RecoveryFile {
                 directory.display()
             ),
             None if self.rolls_back() => {
-                writeln!(f, "  in the directory that --checkpoints or EVERFOLD_CHECKPOINTS names, which is needed")
+                writeln!(
+                    f,
+                    "  in the directory that --checkpoints or EVERFOLD_CHECKPOINTS names, which is needed"
+                )
             }
             None => Ok(()),
         }

@@ -26,6 +26,8 @@ const RESUME: &str = "EVERFOLD_RESUME";
 const RECOVERY: &str = "EVERFOLD_RECOVERY";
 /// How often a rank dies: as long as all have gone back less often.
 const DEATHS: &str = "OUTLIVE_DEATHS";
+/// Set if a rank dies as soon as its checkpoint is durable, and comes back.
+const DIES_ONCE: &str = "OUTLIVE_DIES_ONCE";
 const RANKS: u32 = 4;
 const STEPS: u64 = 60;
 /// All wait at this step until a checkpoint is complete.
@@ -50,6 +52,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     ] {
         suite.test(format!("outlive::ranks_come_back::{name}"), move || come_back(plan));
     }
+    suite.test("outlive::ranks_come_back::behind_a_durable_checkpoint", dies_behind_a_durable_one);
     suite.test("outlive::what_does_not_fit_is_told", what_does_not_fit);
     suite.test("outlive::all_go_back", || roll_back(2, "", 0));
     suite.test("outlive::who_goes_back_without_progress_is_given_up", || {
@@ -115,7 +118,7 @@ async fn solver(session: Session) -> everfold::Result<()> {
     println!("goes on at step {}", state.step);
     assert!(field.iter().all(|it| *it == state.step), "the field and the state are of one generation");
     while state.step < STEPS {
-        if rank == 1 && rollbacks() < deaths && state.step == DURABLE + 5 + rollbacks() {
+        if rank == 1 && rollbacks() < deaths && state.step == DURABLE + 5 {
             raise(Signal::SIGKILL).unwrap();
         }
         let sum = session.allreduce("step", Sum(state.values.clone())).order(Order::Fixed).await?;
@@ -134,6 +137,9 @@ async fn solver(session: Session) -> everfold::Result<()> {
         if state.step == DURABLE {
             let saved = checkpoint.durable().await?;
             assert!(matches!(saved, Checkpointed::Saved { .. }), "{saved:?}");
+            if rank == 1 && std::env::var(DIES_ONCE).is_ok() {
+                raise(Signal::SIGKILL).unwrap();
+            }
         } else {
             checkpoint.await?;
         }
@@ -146,9 +152,9 @@ async fn solver(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-fn digests(end: &End) -> Vec<&str> {
-    let mut digests: Vec<&str> =
-        end.said.iter().filter_map(|line| Some(&line[line.find("digest ")?..])).collect();
+fn digests(end: &End) -> Vec<String> {
+    let mut digests: Vec<String> =
+        end.said.iter().filter_map(|line| Some(line[line.find("digest ")?..].to_owned())).collect();
     digests.sort_unstable();
     digests
 }
@@ -163,6 +169,16 @@ fn run(program: &str, transport: &str, variables: &[(&str, &Path)]) -> End {
     Process::spawn(command).end()
 }
 
+/// What the ranks come to without a fault.
+fn undisturbed(program: &str, transport: &str) -> Vec<String> {
+    let directory = Scratch::new();
+    let end = run(program, transport, &[(CHECKPOINTS, directory.path())]);
+    end.assert_done(0..RANKS);
+    let digests = digests(&end);
+    assert_eq!(digests.len(), RANKS as usize);
+    digests
+}
+
 /// Kills everything that belongs to a job, its agents and the process that has started it first of all.
 fn switch_off(process: Process) {
     process.signal(Signal::SIGKILL);
@@ -175,10 +191,7 @@ fn switch_off(process: Process) {
 
 /// Everything is killed in the middle, twice, and the third job comes to the end.
 fn off_and_on(program: &'static str, transport: &str) {
-    let undisturbed = run(program, transport, &[]);
-    undisturbed.assert_done(0..RANKS);
-    let expected = digests(&undisturbed);
-    assert_eq!(expected.len(), RANKS as usize);
+    let expected = undisturbed(program, transport);
     let directory = Scratch::new();
     for (variable, step) in [(CHECKPOINTS, DURABLE + 7), (RESUME, DURABLE + 20)] {
         let mut command = job(program, RANKS, transport);
@@ -208,6 +221,18 @@ fn come_back(plan: &str) {
     end.assert_done(0..RANKS);
     assert_eq!(digests(&end), digests(&undisturbed), "{:#?}", end.said);
     assert!(says(&end, "goes on at step") && !says(&end, "goes on at step 0"), "{:#?}", end.said);
+}
+
+/// What the ranks have agreed on behind the checkpoint is in the log of the rank that comes back, and is no answer
+/// to what it asks later.
+fn dies_behind_a_durable_one() {
+    let program = "outlive::returning";
+    let expected = undisturbed(program, "shm");
+    let directory = Scratch::new();
+    let end = run(program, "shm", &[(DIES_ONCE, Path::new("yes")), (CHECKPOINTS, directory.path())]);
+    end.assert_done(0..RANKS);
+    assert_eq!(digests(&end), expected, "{:#?}", end.said);
+    assert!(says(&end, &format!("[1] goes on at step {DURABLE}")), "{:#?}", end.said);
 }
 
 fn what_does_not_fit() {
@@ -260,15 +285,16 @@ fn what_does_not_fit() {
 
 /// A rank dies so often, and all go back.
 fn roll_back(deaths: u32, text: &str, code: i32) {
-    let undisturbed = run("outlive::ignoring", "shm", &[]);
+    let expected = undisturbed("outlive::ignoring", "shm");
     let (directory, file) = (Scratch::new(), Scratch::new());
-    fs::write(file.path(), format!("process = \"rollback\"\n{text}[checkpoint]\ninterval = \"0 s\"\n")).unwrap();
+    fs::write(file.path(), format!("process = \"rollback\"\n{text}[checkpoint]\ninterval = \"0 s\"\n"))
+        .unwrap();
     let mut command = job("outlive::ignoring", RANKS, "shm");
     command.env(DEATHS, deaths.to_string()).env(RECOVERY, file.path()).env(CHECKPOINTS, directory.path());
     let end = Process::spawn(command).end();
     if code == 0 {
         end.assert_done(0..RANKS);
-        assert_eq!(digests(&end), digests(&undisturbed));
+        assert_eq!(digests(&end), expected);
         let back = end.said.iter().filter(|line| line.contains("all ranks go back to generation"));
         assert_eq!(back.count(), deaths as usize, "{:#?}", end.said);
     } else {

@@ -609,13 +609,7 @@ struct Process {
 impl Process {
     /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed. Says whether
     /// it has.
-    async fn attend(
-        self,
-        mut stops: Stops,
-        failures: Failures,
-        notices: Option<Sink>,
-        ends: Ends,
-    ) -> bool {
+    async fn attend(self, mut stops: Stops, failures: Failures, notices: Option<Sink>, ends: Ends) -> bool {
         let [stdout, stderr] = self.output;
         let (alive, ended) = watch::channel(());
         let until_ended = || {

@@ -143,9 +143,7 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
 pub(super) fn of_part(path: &Path, generation: u64, error: VaultError) -> DirectoryError {
     let damaged = |what: String| DirectoryError::Damaged { path: path.to_owned(), generation, what };
     match error {
-        VaultError::Io { action, source, .. } => {
-            DirectoryError::Io { action, path: path.to_owned(), source }
-        }
+        VaultError::Io { action, source, .. } => DirectoryError::Io { action, path: path.to_owned(), source },
         VaultError::Version { found, expected, .. } => {
             DirectoryError::Version { path: path.to_owned(), found: found.to_string(), expected }
         }

@@ -68,9 +68,7 @@ impl Place {
             return Ok(());
         }
         crate::job_directory::create_directory(&self.path).map_err(failed("create", &self.path))?;
-        appear(&path, |file| {
-            state.copy_to(file).map_err(|error| of_part(&path, self.generation.0, error))
-        })
+        appear(&path, |file| state.copy_to(file).map_err(|error| of_part(&path, self.generation.0, error)))
     }
 
     /// Opens the part of a rank.
@@ -121,7 +119,9 @@ impl Place {
     pub fn parts(&self) -> Result<Vec<(Rank, u64)>, DirectoryError> {
         let mut parts = Vec::new();
         let list = failed("list", &self.path);
-        for entry in fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(list)? {
+        for entry in
+            fs::read_dir(&self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(list)?
+        {
             let name = entry.file_name();
             let rank = name.to_str().and_then(|name| name.strip_prefix("rank-")?.strip_suffix(PART_SUFFIX));
             if let Some(rank) = rank.and_then(|rank| rank.parse().ok())
@@ -209,10 +209,7 @@ impl Place {
 }
 
 /// Lets a file appear at `path` once `write` has put all of it on disk.
-fn appear(
-    path: &Path,
-    write: impl FnOnce(File) -> Result<(), DirectoryError>,
-) -> Result<(), DirectoryError> {
+fn appear(path: &Path, write: impl FnOnce(File) -> Result<(), DirectoryError>) -> Result<(), DirectoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Processes of several hosts may have the same number.
     let time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
