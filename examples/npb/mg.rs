@@ -68,7 +68,7 @@ impl Slabs {
 
     /// The planes of this rank at a level from `whole` on.
     fn planes(self, level: u32) -> Range<usize> {
-        let start = |rank: usize| (rank << self.whole) / self.ranks << (level - self.whole);
+        let start = |rank: usize| ((rank << self.whole) / self.ranks) << (level - self.whole);
         start(self.rank)..start(self.rank + 1)
     }
 

@@ -71,7 +71,7 @@ pub enum StateError {
         /// Of the state.
         name: String,
         /// What the reduction has ended in.
-        error: ReduceError,
+        error: Box<ReduceError>,
     },
     /// The rank keeps nothing under this name.
     #[error("rank {rank} keeps no state {name:?}")]
@@ -228,7 +228,7 @@ impl<'a, T: Element> Keep<'a, T> {
         if !group.contains(me) {
             let group = group.path().clone();
             let error = ReduceError::from(Refusal::CallerOutsideGroup { rank: me, group });
-            return Err(StateError::NoReplicas { name, error });
+            return Err(StateError::NoReplicas { name, error: error.into() });
         }
         let version = session.states().lock().get(&name).map_or(0, |state| state.version) + 1;
         let kept = session.handle().keep(of_state(&name), tag::<T>(version), bytemuck::cast_slice(array));
@@ -245,7 +245,7 @@ impl<'a, T: Element> Keep<'a, T> {
             return Ok(Keeping { version, replicated: Path::empty() });
         }
         let replicated = replicate(&session, &group, &name, &owners).await;
-        let replicated = replicated.map_err(|error| StateError::NoReplicas { name, error })?;
+        let replicated = replicated.map_err(|error| StateError::NoReplicas { name, error: error.into() })?;
         Ok(Keeping { version, replicated })
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::segment::round::pace;
 
 /// The grains that are in a value, each as often as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -270,4 +271,56 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     assert_eq!(ledger.open.count(), relieved);
     let SegmentReport { relieved: told, again, lost, .. } = ledger.close(&Group::world(4), false);
     assert_eq!((told, again, lost.is_empty()), (relieved, 0, true));
+}
+
+/// How long `ranks` take for `grains` in virtual time, if the last of them needs `slow(time)` seconds for a
+/// grain that it begins then, and the others one second.
+fn virtual_seconds(ranks: u32, grains: u64, balance: bool, slow: impl Fn(f64) -> f64) -> f64 {
+    let grains = Grains::new(0..grains, Some(1)).unwrap();
+    let rules = Rules { is_fixed: false, balance, progress: None };
+    let mut ledger: Ledger<'_, Seen> = Ledger::new(&Group::world(ranks), &grains, rules);
+    let mut now = 0.0;
+    loop {
+        let step = ledger.next();
+        let Step::Compute { shares, limit } = &step else { panic!("nobody dies") };
+        let limit = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
+        let (mut round, mut longest) = (Round::nothing(false), 0.0f64);
+        for (rank, share) in shares.iter().filter(|(_, share)| !share.is_empty()) {
+            let (mut took, mut folded) = (0.0, 0);
+            while folded < share.count() && took < limit {
+                took += if rank.0 + 1 == ranks { slow(now + took) } else { 1.0 };
+                folded += 1;
+            }
+            let mut partials = Partials::new(false);
+            let part = share.first(folded);
+            part.ranges().flatten().for_each(|grain| partials.add(grain, Seen(Vec::new())).unwrap());
+            let pace = pace(folded, Duration::from_secs_f64(took));
+            let work = BTreeMap::from([(rank.0, Work { indices: folded, pace })]);
+            round.combine(Round { partials, work, twice: None });
+            longest = longest.max(took);
+        }
+        now += longest;
+        if ledger.enter(&step, round, report(0..ranks)).unwrap().is_some() {
+            return now;
+        }
+    }
+}
+
+#[test]
+fn a_balanced_segment_takes_little_longer_than_the_speed_that_is_left_allows() {
+    const GRAINS: u64 = 4096;
+    for ranks in [2, 4, 8] {
+        let even = GRAINS as f64 / f64::from(ranks);
+        assert!(virtual_seconds(ranks, GRAINS, true, |_| 1.0) <= 1.001 * even, "nobody is slow");
+        // From the beginning, at a quarter of the others' speed.
+        let least = GRAINS as f64 / (f64::from(ranks) - 0.75);
+        let balanced = virtual_seconds(ranks, GRAINS, true, |_| 4.0);
+        assert!(balanced <= 1.1 * least, "{ranks} ranks take {balanced} s instead of {least} s");
+        assert_eq!(virtual_seconds(ranks, GRAINS, false, |_| 4.0), 4.0 * even, "as the slowest");
+        // From the middle on.
+        let late = |now| if now < even / 2.0 { 1.0 } else { 4.0 };
+        let least = even / 2.0 + GRAINS as f64 / 2.0 / (f64::from(ranks) - 0.75);
+        let balanced = virtual_seconds(ranks, GRAINS, true, late);
+        assert!(balanced <= 1.15 * least, "{ranks} ranks take {balanced} s instead of {least} s");
+    }
 }

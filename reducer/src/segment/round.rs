@@ -86,7 +86,7 @@ impl<B: ReducerBody> Round<B> {
     }
 }
 
-fn pace(grains: u64, time: Duration) -> u64 {
+pub(super) fn pace(grains: u64, time: Duration) -> u64 {
     let pace = u128::from(grains) * PACE_NANOSECONDS / time.as_nanos().max(1);
     u64::try_from(pace.clamp(1, PACE_MAX)).unwrap_or(u64::MAX)
 }

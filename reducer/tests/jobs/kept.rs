@@ -50,9 +50,8 @@ async fn told(session: Session) -> everfold::Result<()> {
     assert!(matches!(nobody, Err(StateError::NoSuchRank { size: 3, .. })), "{nobody:?}");
     let outside = Group::of([next]);
     let refused = session.keep("state", &[1.0]).among(&outside).await;
-    let Err(StateError::NoReplicas { error: ReduceError::Refused(_), .. }) = refused else {
-        panic!("{refused:?}")
-    };
+    let Err(StateError::NoReplicas { error, .. }) = refused else { panic!("{refused:?}") };
+    assert!(matches!(*error, ReduceError::Refused(_)), "{error}");
     session.allreduce("read", Sum(vec![1u8])).await?;
     assert!(session.release("state") && !session.release("state"));
     session.allreduce("released", Sum(vec![1u8])).await?;

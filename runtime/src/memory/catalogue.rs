@@ -288,7 +288,7 @@ mod tests {
         let bytes: Vec<u8> =
             region.catalogue().iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
         let (head, blocks) = (Mapping::BLOCKS as u64, 2 * UNIT_BYTES as u64);
-        let [first, state] = kept_ranges(&bytes)[..].try_into().unwrap();
+        let [first, state] = kept_ranges(&bytes).try_into().unwrap();
         assert_eq!(first, 0..head);
         assert!(state.start >= head && state.end - state.start == blocks);
     }
