@@ -218,7 +218,11 @@ impl Handout {
 
     /// Whether all who still copy the result have missed something, or are away.
     pub fn is_stuck(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.difference(&self.away) == self.returned)
+        self.waiting.as_ref().is_some_and(|waiting| match self.returned.is_empty() {
+            // Mostly so, and asked whenever a rank has the result: the first rank that copies answers it.
+            true => waiting.is_subset(&self.away),
+            false => waiting.difference(&self.away) == self.returned,
+        })
     }
 
     /// Takes those who have missed something, to be told anew where the result lies.

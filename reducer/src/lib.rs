@@ -30,11 +30,13 @@
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
 //! | bring pieces to ranks without folding them | [`Session::allgather`], [`gather`](Session::gather), [`broadcast`](Session::broadcast), [`scatter`](Session::scatter), [`exchange`](Session::exchange) |
 //! | wait for all ranks | [`Session::barrier`] |
+//! | keep state that survivors can read, whoever dies | [`Session::keep`], [`Session::kept`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
+//! | go on after everything was switched off | [`Config::checkpoint_directory`], [`Launch::resume`] |
 //! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
@@ -47,6 +49,7 @@ mod config;
 mod encoding;
 mod error;
 mod group;
+mod kept;
 pub mod launch;
 mod operations;
 mod pieces;
@@ -77,8 +80,12 @@ pub use everfold_runtime::{
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
+    memory::catalogue::KeepError,
+    transport::ReadError,
 };
+pub use everfold_storage::directory::DirectoryError;
 pub use group::Group;
+pub use kept::{Keep, Keeping, Kept, StateError};
 pub use launch::{Launch, launch};
 pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,

@@ -20,7 +20,13 @@ use everfold_runtime::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
-use crate::{body::Body, checkpoint::Held, error::ReduceError, group::Group, session::Session};
+use crate::{
+    body::Body,
+    checkpoint::{Held, Together},
+    error::ReduceError,
+    group::Group,
+    session::Session,
+};
 
 /// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
 const LARGE: (usize, u64) = (8, 256 << 10);
@@ -55,6 +61,8 @@ pub(crate) struct Terms {
     pub protection: Protection,
     pub allow_missing: bool,
     pub trace: bool,
+    /// Whether everfold calls it for itself, and not the application.
+    pub is_own: bool,
 }
 
 impl Default for Terms {
@@ -66,6 +74,7 @@ impl Default for Terms {
             protection: DEFAULT_PROTECTION,
             allow_missing: false,
             trace: false,
+            is_own: false,
         }
     }
 }
@@ -117,6 +126,12 @@ impl<B: Body, D> Reduction<B, D> {
         terms: Terms,
     ) -> Self {
         Self { session, name, body, delivery, terms, to: PhantomData }
+    }
+
+    /// Everfold calls it for itself.
+    pub(crate) fn of_everfold(mut self) -> Self {
+        self.terms.is_own = true;
+        self
     }
 
     /// Only these ranks take part; only they may call it.
@@ -191,7 +206,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
         let Self { session, name, body, delivery, terms, .. } = self;
-        let Terms { group, order, deadline, protection, allow_missing, trace } = terms;
+        let Terms { group, order, deadline, protection, allow_missing, trace, is_own } = terms;
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let order = if contribution.commutative { order } else { Order::Fixed };
@@ -219,12 +234,17 @@ impl<B: Body, D> Reduction<B, D> {
         can_protect(protection)?;
         check(&session, &spec)?;
         let (handle, keeping) = (session.handle(), session.keeping());
-        if !keeping.calls() && handle.saved().is_some() {
+        let resumes = || handle.saved().is_some() || session.together().is_some_and(Together::resumes);
+        if !is_own && !keeping.calls() && resumes() {
             return Err(ReduceError::NotResumed { name });
         }
+        let is_of_all = !is_own && spec.group.len() == session.size() as usize;
         let pending = session.numbered(name, |reduction, name| {
-            let held = handle.may_return().then(|| keeping.hold(reduction, &name));
+            let held = (handle.saves() && !is_own).then(|| keeping.hold(reduction, &name));
             let pending = handle.call(Call { reduction, name, spec, body: contribution.body })?;
+            if let Some(together) = session.together().filter(|_| is_of_all) {
+                together.see_call(reduction.name, reduction.sequence);
+            }
             Ok((pending, held, reduction.sequence))
         });
         let (pending, held, number) = pending.map_err(|error| match error {

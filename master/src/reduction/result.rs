@@ -67,10 +67,12 @@ impl Reduction {
     }
 
     /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays
-    /// have lain so far, change from now on.
+    /// have lain so far, change from now on. What a dead process has left stays as it is: the process in its
+    /// place has a body of its own.
     pub(crate) fn hand_out(&mut self, ranks: Path, members: &Membership) {
         if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
-            self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
+            let changes = |original: &Ready| !original.is_inline() && members.lives(original.process);
+            self.originals.retain(|rank, original| !(ranks.contains(*rank) && changes(original)));
         }
         // A rank that still works on a task that was given up is busy until it answers, should the reduction
         // be taken up again.

@@ -250,9 +250,7 @@ impl Segment {
             .chain(&self.suspended)
             .map(|ready| &ready.path)
             .chain(self.running.values().map(|running| &running.path));
-        parts.fold(Path::empty(), |all, path| {
-            all.union(path).unwrap_or_else(|overlap| panic!("I1: a contribution counts twice: {overlap}"))
-        })
+        Path::union_of(parts).unwrap_or_else(|overlap| panic!("I1: a contribution counts twice: {overlap}"))
     }
 
     /// Whether `rank` works here.

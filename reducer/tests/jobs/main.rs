@@ -30,8 +30,11 @@ mod environment;
 mod fixed;
 mod given_up;
 mod hosts;
+mod kept;
 mod leftovers;
+mod outlive;
 mod process;
+mod progress;
 mod recovery;
 mod refusals;
 mod reports;
@@ -60,6 +63,7 @@ fn suite() -> Suite {
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
+    outlive::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
@@ -73,6 +77,8 @@ fn suite() -> Suite {
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     segments::add_to(&mut suite);
+    progress::add_to(&mut suite);
+    kept::add_to(&mut suite);
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     leftovers::add_to(&mut suite);
