@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
     array::Array,
-    checkpoint::{Interval, Keeping},
+    checkpoint::{Interval, Keeping, Together},
     group::Group,
     kept::States,
 };
@@ -41,15 +41,21 @@ struct Inner {
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     keeping: Keeping,
+    /// Where checkpoints are saved for a later job.
+    together: Option<Together>,
     states: States,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, interval: Interval) -> Self {
+    pub(crate) fn new(handle: Handle, interval: Interval, together: Option<Together>) -> Self {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
         let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
-        Self { inner: Arc::new(Inner { handle, sequences, keeping, states: States::default() }) }
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
+    }
+
+    pub(crate) fn together(&self) -> Option<&Together> {
+        self.inner.together.as_ref()
     }
 
     pub(crate) fn keeping(&self) -> &Keeping {
@@ -121,6 +127,9 @@ impl Session {
     /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls are
     /// refused.
     pub async fn close(&self) {
+        if let Some(together) = self.together() {
+            together.written().await;
+        }
         self.handle().close().await;
     }
 

@@ -8,6 +8,7 @@ use everfold_protocol::{
     spec::{Limits, Protection},
     team,
 };
+use everfold_storage::vault::{Generation, StateFile, StateSource};
 use everfold_worker::machine::{Event, Gone};
 use tokio::sync::{broadcast, oneshot, watch};
 
@@ -17,7 +18,7 @@ use crate::{
     executor::{Prospects, Share, ShareError},
     memory::{catalogue::KeepError, region::Region},
     peers::Found,
-    result_log::{Calls, LogError, ResultLog, Saved, Saving},
+    result_log::{Agreed, Calls, LogError, ResultLog, Saved, Saving},
     transport::ReadError,
 };
 
@@ -116,10 +117,41 @@ impl Handle {
 
     /// Whether later processes of this rank may come in place of this one.
     pub fn may_return(&self) -> bool {
+        self.saves() && self.limits.ranks_return
+    }
+
+    /// Whether checkpoints are saved: for later processes of this rank, or for a later job.
+    pub fn saves(&self) -> bool {
         self.driver.log().is_some()
     }
 
-    /// The checkpoint that earlier processes of this rank have left.
+    /// Goes on from the checkpoint of an earlier job, after these `calls` of this one.
+    ///
+    /// # Errors
+    /// It is damaged, or the system says why not.
+    pub fn adopt(&self, calls: Calls, state: &StateFile) -> Result<(), LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.adopt(calls, state)
+    }
+
+    /// The generation of the checkpoint in force, 0 if there is none.
+    pub fn generation(&self) -> Generation {
+        self.driver.log().map_or(Generation::BEGINNING, ResultLog::generation)
+    }
+
+    /// The state of that checkpoint, to be copied elsewhere before the second one after it.
+    ///
+    /// # Errors
+    /// There is none, or the system says why not.
+    pub fn state(&self) -> Result<StateSource, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.state()
+    }
+
+    /// Tells those who listen at this process.
+    pub fn publish(&self, news: News) {
+        self.driver.publish(news);
+    }
+
+    /// The checkpoint that earlier processes of this rank have left, or that was [adopted](Self::adopt).
     pub fn saved(&self) -> Option<&Saved> {
         self.driver.log().and_then(ResultLog::saved)
     }
@@ -158,12 +190,19 @@ impl Handle {
         self.driver.has_open_calls().map_err(CallError::from)
     }
 
-    /// Saves a checkpoint. All `calls` have ended, and no other call is under way.
+    /// Saves a checkpoint. All `calls` have ended, and no other call is under way. Its number is the one that all
+    /// ranks have `agreed` on, or the next.
     ///
     /// # Errors
     /// The system says why not. The checkpoint before stays in force.
-    pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.save(calls, contents, parts)
+    pub fn save(
+        &self,
+        agreed: Option<Agreed>,
+        calls: Calls,
+        contents: Vec<u8>,
+        parts: &[&[u8]],
+    ) -> Result<Saving, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)
     }
 
     /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this
