@@ -161,7 +161,11 @@ impl Handle {
     /// # Errors
     /// The system says why not. The checkpoint before stays in force.
     pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.save(calls, contents, parts)
+        let saving = self.driver.log().ok_or(LogError::Absent)?.save(calls, contents, parts)?;
+        if let Saving::Done(_) = saving {
+            self.driver.saved();
+        }
+        Ok(saving)
     }
 
     /// Lets the thread that waits for the application's futures hear the master by itself.

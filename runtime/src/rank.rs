@@ -18,6 +18,7 @@ use crate::{
     launch::Transport,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
+    replica,
     result_log::{LogError, ResultLog},
     serving::Server,
     transport::{
@@ -129,7 +130,11 @@ async fn connect(
         agent: Some(agent.serve(own_ip).await?),
     };
     let bytes_max = config.log_bytes_max;
-    let log = agent.take_vault().map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
+    let files = agent.take_vault();
+    if let (Some(origin), Some(files)) = (agent.origin(), &files) {
+        replica::take(origin, (key, job, process), config.policy.limits.silence_max(), files).await?;
+    }
+    let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());
     }

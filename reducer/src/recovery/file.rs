@@ -1,19 +1,22 @@
 //! The file in which recoveries are chosen.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use everfold_protocol::units;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{Recoveries, Recovery, Repeated, Restart};
+use super::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
 use crate::{
     checkpoint::Interval,
     config::{Config, ConfigError},
@@ -28,12 +31,17 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart" or "ignore"
+///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore"
+///     physical = "ignore"       # a host is lost: "migrate" or "ignore"; ["migrate", "ignore"] is a list
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
 ///     within = "10 min"         # ... within this time
 ///     recovery = "ignore"
+///
+///     [network]                 # so many hosts of a domain are lost that it is the domain's fault
+///     share_percent = 50        # more than this share of them
+///     recovery = "migrate"      # to hosts of other domains
 ///
 ///     [restart]
 ///     starts_max = 100          # most starts of a rank
@@ -42,17 +50,21 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     pause_max = "10 s"
 ///     join_timeout = "60 s"     # how long a started process has to join
 ///
+///     [migrate]
+///     replica_bytes = "4 GiB"   # most bytes of replicas that the agent of a host holds
+///
 ///     [checkpoint]
 ///     interval = "daly"         # or "young", or a time such as "5 min"
 ///     mtbf = "1 d"              # mean time between failures of a process
 ///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
 /// "#)?;
-/// assert_eq!(file.recoveries().process, Recovery::Restart);
+/// assert_eq!(file.recoveries().process, Recovery::Restart.into());
 /// # Ok::<(), everfold::recovery::RecoveryError>(())
 /// ```
 ///
 /// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
-/// `[repeated]`: without that section nothing counts as repeated. Its own keys are all needed.
+/// `[repeated]` and `[network]`: without these sections nothing counts as repeated, or as lost with its domain.
+/// Their own keys are all needed.
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,9 +103,14 @@ fn at(path: &Option<PathBuf>) -> String {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
-    process: Recovery,
+    #[serde(deserialize_with = "chain")]
+    process: Chain,
+    #[serde(deserialize_with = "chain_elsewhere")]
+    physical: Chain,
     repeated: Option<WrittenRepeated>,
+    network: Option<WrittenNetwork>,
     restart: WrittenRestart,
+    migrate: WrittenMigrate,
     checkpoint: WrittenCheckpoint,
 }
 
@@ -103,7 +120,23 @@ struct WrittenRepeated {
     faults: u32,
     #[serde(deserialize_with = "time")]
     within: Duration,
-    recovery: Recovery,
+    #[serde(deserialize_with = "chain")]
+    recovery: Chain,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenNetwork {
+    share_percent: u32,
+    #[serde(deserialize_with = "chain_elsewhere")]
+    recovery: Chain,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenMigrate {
+    #[serde(deserialize_with = "size")]
+    replica_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,9 +175,12 @@ struct Mtbf(#[serde(deserialize_with = "time")] Duration);
 impl Default for Written {
     fn default() -> Self {
         Self {
-            process: Recovery::Restart,
+            process: Recovery::Restart.into(),
+            physical: Recovery::Ignore.into(),
             repeated: None,
+            network: None,
             restart: WrittenRestart::default(),
+            migrate: WrittenMigrate::default(),
             checkpoint: WrittenCheckpoint::default(),
         }
     }
@@ -167,6 +203,50 @@ impl<'de> Deserialize<'de> for Due {
                 .map(Self::Fixed)
                 .map_err(|why| D::Error::custom(format!("neither \"young\" nor \"daly\", and {why}"))),
         }
+    }
+}
+
+/// A recovery, or a list of them.
+struct ChainVisitor;
+
+impl<'de> Visitor<'de> for ChainVisitor {
+    type Value = Chain;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`restart`, `migrate` or `ignore`, or a list of them, each once")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Chain, E> {
+        recovery(text).map(Chain::of).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Chain, A::Error> {
+        let mut recoveries = Vec::new();
+        while let Some(text) = items.next_element::<String>()? {
+            recoveries.push(recovery(&text).map_err(A::Error::custom)?);
+        }
+        Chain::new(&recoveries).ok_or_else(|| A::Error::custom("a list names each recovery at most once, and at least one"))
+    }
+}
+
+fn recovery(text: &str) -> Result<Recovery, String> {
+    match text {
+        "restart" => Ok(Recovery::Restart),
+        "migrate" => Ok(Recovery::Migrate),
+        "ignore" => Ok(Recovery::Ignore),
+        other => Err(format!("unknown recovery `{other}`, expected `restart`, `migrate` or `ignore`")),
+    }
+}
+
+fn chain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
+    deserializer.deserialize_any(ChainVisitor)
+}
+
+fn chain_elsewhere<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
+    let chain = chain(deserializer)?;
+    match chain.contains(Recovery::Restart) {
+        true => Err(D::Error::custom("on a host that is lost nothing is started: `migrate` or `ignore`")),
+        false => Ok(chain),
     }
 }
 
@@ -246,7 +326,7 @@ impl RecoveryFile {
 
     /// What is written; an error comes with its offset.
     fn from_written(written: &Written) -> Result<Self, (usize, String)> {
-        let Written { process, repeated, restart, checkpoint } = written;
+        let Written { process, physical, repeated, network, restart, migrate, checkpoint } = written;
         let day = Duration::from_secs(86_400);
         let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
         let interval = match (checkpoint.interval, &checkpoint.mtbf) {
@@ -265,10 +345,21 @@ impl RecoveryFile {
             within,
             recovery,
         });
+        let network = network
+            .as_ref()
+            .map(|&WrittenNetwork { share_percent, recovery }| Network { share_percent, recovery });
+        let replica_bytes_max = migrate.replica_bytes.unwrap_or(Recoveries::IGNORE.replica_bytes_max);
         let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
         Ok(Self {
-            recoveries: Recoveries { process: *process, repeated, restart },
+            recoveries: Recoveries {
+                process: *process,
+                repeated,
+                physical: *physical,
+                network,
+                restart,
+                replica_bytes_max,
+            },
             interval,
             result_log_bytes_max,
         })
@@ -319,10 +410,10 @@ mod tests {
              [restart]\npause = \"0 s\"\nstarts_max = 7\n[checkpoint]\ninterval = \"5 min\"\nresult_log = \"1 MiB\"",
         )
         .unwrap();
-        let Recoveries { process, repeated, restart } = file.recoveries();
+        let Recoveries { process, repeated, restart, .. } = file.recoveries();
         let within = Duration::from_secs(5400);
-        assert_eq!(process, Recovery::Ignore);
-        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart }));
+        assert_eq!(process, Recovery::Ignore.into());
+        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart.into() }));
         assert_eq!(restart, Restart { pause: Duration::ZERO, starts_max: 7, ..Restart::USUAL });
         assert_eq!(file.checkpoint_interval(), Interval::Fixed(Duration::from_secs(300)));
         assert_eq!(file.result_log_bytes_max(), 1 << 20);
@@ -331,10 +422,29 @@ mod tests {
     }
 
     #[test]
+    fn ranks_may_migrate_at_every_fault() {
+        let text = "process = [\"restart\", \"migrate\"]\nphysical = [\"migrate\", \"ignore\"]\n\
+                    [network]\nshare_percent = 60\nrecovery = \"migrate\"\n[migrate]\nreplica_bytes = \"2 GiB\"";
+        let Recoveries { process, physical, network, replica_bytes_max, .. } =
+            RecoveryFile::parse(text).unwrap().recoveries();
+        assert_eq!(process, Chain::then(Recovery::Restart, Recovery::Migrate));
+        assert_eq!(physical, Chain::then(Recovery::Migrate, Recovery::Ignore));
+        assert_eq!(network, Some(Network { share_percent: 60, recovery: Recovery::Migrate.into() }));
+        assert_eq!(replica_bytes_max, 2 << 30);
+    }
+
+    #[test]
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
-            ("process = \"migrate\"", ["line 1", "expected `ignore` or `restart`"]),
+            ("process = \"promote\"", ["line 1", "expected `restart`, `migrate` or `ignore`"]),
+            ("process = []", ["line 1", "at least one"]),
+            ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
+            ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
+            ("process = 3", ["line 1", "a list of them"]),
+            ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
+            ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),
+            ("[migrate]\nreplica_bytes = \"3 B\"", ["line 2", "migrate.replica_bytes"]),
             ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
             ("[repeated]\nfaults = 3", ["line 1", "`within`"]),
             ("[restart]\n\npause = \"3\"", ["line 3", "has no unit"]),

@@ -63,7 +63,7 @@ use tokio::{
 };
 
 use super::{
-    environment::{Environment, RECOVERY, SECRET_FILE, Secret, Transport},
+    environment::{DOMAIN, Environment, RECOVERY, SECRET_FILE, Secret, Transport},
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
     terminal,
@@ -207,7 +207,8 @@ impl Local {
         let failures = Failures::default();
         let (job, _port) = self.found_job()?;
 
-        let (agent, mut starts) = start_agent(&job)?;
+        let is_spare = self.is_spare();
+        let (agent, mut starts) = start_agent(&job, is_spare)?;
         let ends = agent.ends();
         let mut ranks = JoinSet::new();
         let attend = |process: Process| {
@@ -217,11 +218,11 @@ impl Local {
             ranks.spawn(attend(process));
         }
         let all_ended = async {
-            while !ranks.is_empty() || agent.may_ask() {
+            while !ranks.is_empty() || agent.may_ask() || is_spare {
                 tokio::select! {
                     Some(ended) = ranks.join_next() => {
                         ended.expect("attending to a rank neither panics nor is aborted");
-                        if ranks.is_empty() {
+                        if ranks.is_empty() && !is_spare {
                             agent.expect_nobody();
                         }
                     }
@@ -263,10 +264,10 @@ impl Local {
     /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
     fn found_job(&self) -> Result<(Environment, Option<TcpSocket>), LocalError> {
         let agent = Some(format!("everfold-agent-{:016x}", getrandom::u64()?));
-        if let Some(Hosts { count, index, rendezvous, job, secret }) = self.hosts.clone() {
+        if let Some(Hosts { count, index, rendezvous, job, secret, .. }) = self.hosts.clone() {
             let size = self.ranks.checked_mul(count).filter(|size| *size <= RANKS_MAX);
             let size = size.ok_or(LocalError::Ranks { ranks: self.ranks.saturating_mul(count) })?;
-            let (rank, incarnation) = (Rank(index * self.ranks), Incarnation(0));
+            let (rank, incarnation) = (Rank(index.saturating_mul(self.ranks)), Incarnation(0));
             let transport = self.transport;
             return Ok((
                 Environment { rank, incarnation, size, job, secret, rendezvous, transport, agent },
@@ -294,10 +295,16 @@ impl Local {
         Ok((environment, port))
     }
 
+    /// Whether no rank runs here until another host is lost.
+    fn is_spare(&self) -> bool {
+        self.hosts.as_ref().is_some_and(Hosts::is_spare)
+    }
+
     /// Starts all processes, or none.
     async fn start_all(&self, job: &Environment, output: &Output) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
-        for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
+        let ranks = if self.is_spare() { 0 } else { self.ranks };
+        for rank in (0..ranks).map(|index| Rank(job.rank.0 + index)) {
             match self.start(&Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
@@ -368,12 +375,20 @@ impl Failures {
 }
 
 /// The agent of the ranks that are about to be started, and whom it asks to be started anew.
-fn start_agent(job: &Environment) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+fn start_agent(
+    job: &Environment,
+    is_spare: bool,
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts) };
+    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), is_spare, domain: domain() };
     Ok((AgentThread::start(config)?, to_start))
+}
+
+/// The label of what this host shares with others.
+fn domain() -> Option<String> {
+    std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.

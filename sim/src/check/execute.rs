@@ -179,7 +179,7 @@ fn settings(schedule: &Schedule) -> Settings {
             repeated: returns.repeated.map(|(faults, within_us)| Repeated {
                 faults,
                 within: us(within_us),
-                recovery: Recovery::Ignore,
+                recovery: Recovery::Ignore.into(),
             }),
             restart: Restart {
                 starts_max: returns.returns_max,
