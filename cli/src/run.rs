@@ -67,7 +67,7 @@ Examples:
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
   srun -N 6 --ntasks-per-node=1 everfold run --hosts 4:6 -n 16 --recovery recovery.toml -- ./simulate
-      64 processes on the first four nodes. If one of these is lost, and the file says `physical = "migrate"`,
+      64 processes on the first four nodes. If one of these is lost, and the file says that ranks migrate,
       its ranks go on on one of the other two.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
       Slurm says which host is which; they meet on the first one, at port 7077.

@@ -32,6 +32,7 @@ mod facts;
 mod folding;
 mod keeping;
 mod lending;
+mod migrating;
 mod master;
 mod notes;
 mod oracle;
@@ -381,6 +382,7 @@ impl World {
             Happening::Noted(process, reduction) => {
                 self.tell_worker(process.rank, Event::Noted(reduction));
             }
+            Happening::Copied(process, number) => self.copied(process, number),
         }
     }
 }
@@ -389,5 +391,6 @@ impl World {
 fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
     let of = |host| settings.ranks_on(host).filter(|_| settings.agents).map(ProcessId::first);
     let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
-    ranks.map(|rank| settings.host(rank)).map(|host| (host, Agent::of(of(host)))).collect()
+    let hosts = ranks.map(|rank| settings.host(rank)).chain(settings.spares());
+    hosts.map(|host| (host, Agent::of(of(host)))).collect()
 }

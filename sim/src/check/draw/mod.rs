@@ -190,6 +190,11 @@ pub fn draw(seed: u64) -> Schedule {
     {
         returns::bring_back(&mut schedule, &mut apart, weather);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(13);
+    if schedule.returns.is_some() && weather != Weather::Fair && apart.random_bool(0.4) {
+        returns::migrate(&mut schedule, &mut apart);
+    }
     schedule
 }
 
