@@ -665,7 +665,7 @@ pub enum News {
     /// No other host has a replica of the vault of this rank. If its host is lost before there is one again, the
     /// rank does not come back.
     Unreplicated {
-        /// Which rank.
+        /// Which rank: the one that hears it.
         rank: Rank,
         /// Why not, for people.
         reason: String,

@@ -7,7 +7,7 @@ use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
-    AgentId, ProcessId, Rank,
+    AgentId, Path, ProcessId, Rank,
     message::{News, NoReturn, Origin, ToAgent, ToWorker},
 };
 
@@ -26,24 +26,32 @@ impl Master {
             return;
         }
         self.desk.outbox.send_agent(agent, ToAgent::Welcome { limits });
-        self.place_replicas();
+        for process in self.without_replica() {
+            self.place_replica(process);
+        }
     }
 
-    /// Lets all ranks that keep no replica keep one, once the job has begun.
+    /// Lets all ranks that keep no replica keep one, once the job has begun, or tells them that there is no
+    /// place.
     pub(super) fn place_replicas(&mut self) {
-        if self.desk.policy.limits.replica_bytes_max == 0 || self.desk.members.is_joining() {
-            return;
-        }
-        let all = self.desk.members.processes();
-        let lacking: Vec<_> = all.filter(|it| !self.replicas.is_ordered(*it)).collect();
-        for process in lacking {
+        for process in self.without_replica() {
             if !self.place_replica(process) {
                 // What an earlier process has left gets old.
                 self.drop_replicas(process.rank);
-                let reason = "no other host can keep one".into();
-                self.desk.tell_all(News::Unreplicated { rank: process.rank, reason });
+                self.tell_unreplicated(process.rank, "no other host can keep one".into());
             }
         }
+    }
+
+    fn without_replica(&self) -> Vec<ProcessId> {
+        if self.desk.policy.limits.replica_bytes_max == 0 || self.desk.members.is_joining() {
+            return Vec::new();
+        }
+        self.desk.members.processes().filter(|process| !self.replicas.is_ordered(*process)).collect()
+    }
+
+    fn tell_unreplicated(&mut self, rank: Rank, reason: String) {
+        self.desk.tell(&Path::single(rank), News::Unreplicated { rank, reason });
     }
 
     /// Tells a process where to keep its replica, if there is a place: in another domain if there is one, and
@@ -79,7 +87,7 @@ impl Master {
     pub(super) fn hear_not_replicated(&mut self, sender: ProcessId, agent: AgentId, reason: String) {
         let Some(useless) = self.replicas.lack(sender, agent) else { return };
         useless.into_iter().for_each(|replica| self.drop_replica(replica));
-        self.desk.tell_all(News::Unreplicated { rank: sender.rank, reason });
+        self.tell_unreplicated(sender.rank, reason);
         self.place_replica(sender);
     }
 

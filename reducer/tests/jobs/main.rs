@@ -30,6 +30,7 @@ mod fixed;
 mod given_up;
 mod hosts;
 mod leftovers;
+mod migrate;
 mod process;
 mod recovery;
 mod refusals;
@@ -73,6 +74,7 @@ fn suite() -> Suite {
     segments::add_to(&mut suite);
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
+    migrate::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     suite
 }
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["run", program, ranks, transport] => run(program, ranks, transport),
+        ["host", program, ranks] => migrate::host(program, ranks),
         ["inside-a-runtime"] => environment::inside_a_runtime(),
         ["run", ..] => {
             eprintln!("usage: run PROGRAM RANKS auto|shm|tcp");

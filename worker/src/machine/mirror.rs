@@ -13,6 +13,8 @@ pub(super) struct Mirror {
     /// Who is to have it.
     agent: Option<AgentId>,
     state: State,
+    /// Whether the vault lacks an outcome, so that a copy of it is of no use.
+    is_vault_lacking: bool,
     /// Number of the latest copy that was asked for.
     copy: u64,
     /// What waits for which copy.
@@ -57,7 +59,8 @@ pub(super) struct Followed {
 impl Mirror {
     /// Takes in who is to have the replica from now on.
     pub fn order(&mut self, agent: AgentId) -> Option<Copy> {
-        (self.agent, self.state) = (Some(agent), State::Begun);
+        self.agent = Some(agent);
+        self.state = if self.is_vault_lacking { State::Lacking } else { State::Begun };
         self.ask()
     }
 
@@ -73,6 +76,7 @@ impl Mirror {
 
     /// Takes in that a checkpoint is in force. If there was no replica, another one is begun with it.
     pub fn save(&mut self) -> Option<Copy> {
+        self.is_vault_lacking = false;
         if self.state == State::Lacking && self.agent.is_some() {
             self.state = State::Begun;
         }
@@ -94,8 +98,14 @@ impl Mirror {
         self.give_up(reason)
     }
 
-    /// Keeps no replica until the next checkpoint.
-    pub fn give_up(&mut self, reason: String) -> Followed {
+    /// Keeps no replica until the next checkpoint: the vault lacks an outcome.
+    pub fn lack_outcome(&mut self, reason: String) -> Followed {
+        self.is_vault_lacking = true;
+        self.give_up(reason)
+    }
+
+    /// Keeps no replica until the next checkpoint, or until another agent is to have it.
+    fn give_up(&mut self, reason: String) -> Followed {
         let Some(agent) = self.agent.filter(|_| self.state != State::Lacking) else {
             return Followed::default();
         };
@@ -152,6 +162,16 @@ mod tests {
         assert_eq!(mirror.note(note(2)), Err(note(2)));
         assert_eq!(mirror.save(), Some(copy(A, 3)));
         assert_eq!(mirror.note(note(3)), Ok(Some(copy(A, 4))));
+    }
+
+    #[test]
+    fn a_vault_that_lacks_an_outcome_is_not_copied_until_the_next_checkpoint() {
+        let mut mirror = Mirror::default();
+        mirror.order(A);
+        let said = Some(ToMaster::NotReplicated { agent: A, reason: "full".into() });
+        assert_eq!(mirror.lack_outcome("full".into()), Followed { said, notes: vec![] });
+        assert_eq!((mirror.order(B), mirror.note(note(1))), (None, Err(note(1))));
+        assert_eq!(mirror.save(), Some(copy(B, 2)));
     }
 
     #[test]

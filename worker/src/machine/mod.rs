@@ -204,7 +204,7 @@ impl Worker {
                 self.copy(copy);
             }
             Event::Unnoted { reason } => {
-                let followed = self.mirror.give_up(reason);
+                let followed = self.mirror.lack_outcome(reason);
                 self.follow(followed);
             }
             Event::Copied { agent, number, result } => {
