@@ -28,6 +28,16 @@ impl World {
         self.process(rank).host
     }
 
+    /// The hosts on which processes of a rank run or ran.
+    pub(crate) fn homes(&self, rank: Rank) -> impl Iterator<Item = u64> {
+        self.all().filter(move |process| process.id.rank == rank).map(|process| process.host)
+    }
+
+    /// The processes that have taken part from a host.
+    pub(crate) fn processes_on(&self, host: u64) -> impl Iterator<Item = ProcessId> {
+        self.all().filter(move |process| process.host == host && process.plays).map(|process| process.id)
+    }
+
     /// Ranks whose latest processes run or ran on a host.
     pub(super) fn ranks_at(&self, host: u64) -> Vec<Rank> {
         self.processes.iter().filter(|process| process.host == host).map(|process| process.id.rank).collect()
