@@ -9,7 +9,7 @@ use everfold_protocol::{
     AgentId, Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset,
     Timestamp, WindowId,
     message::{
-        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, News, Peer, Place, Task,
+        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Lodging, News, Peer, Place, Task,
         TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
     },
     report::Refusal,
