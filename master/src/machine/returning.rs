@@ -50,6 +50,10 @@ impl Master {
         self.desk.timers.call_off_all(Timer::Return(missed));
         self.starts.forget(missed.rank);
         self.desk.members.miss(missed);
+        if origin.is_some_and(|origin| self.replicas.whole(missed.rank) != Some(origin)) {
+            // It was lost before the process had it.
+            return self.give_up(missed.rank, NoReturn::NoReplica);
+        }
         let sign = Sign::Process(agent);
         let judged = self.detect(missed.rank, sign, agent);
         self.tell_passed(missed.rank, &judged);

@@ -104,6 +104,14 @@ impl Mirror {
         self.give_up(reason)
     }
 
+    /// Takes in that an agent is lost, with what it has.
+    pub fn lose(&mut self, agent: AgentId) -> Followed {
+        match self.agent == Some(agent) {
+            true => self.give_up("its host is lost".into()),
+            false => Followed::default(),
+        }
+    }
+
     /// Keeps no replica until the next checkpoint, or until another agent is to have it.
     fn give_up(&mut self, reason: String) -> Followed {
         let Some(agent) = self.agent.filter(|_| self.state != State::Lacking) else {

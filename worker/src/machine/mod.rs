@@ -365,7 +365,11 @@ impl Worker {
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
             ToWorker::Returned { peer } => self.take_back(peer),
-            ToWorker::AgentLost { agent } => self.actions.push_back(Action::AgentLost(agent)),
+            ToWorker::AgentLost { agent } => {
+                self.actions.push_back(Action::AgentLost(agent));
+                let followed = self.mirror.lose(agent);
+                self.follow(followed);
+            }
             ToWorker::Replicate { to } => {
                 let copy = self.mirror.order(to.id);
                 self.actions.push_back(Action::Replicate(to));
