@@ -60,7 +60,10 @@ impl World {
 
     /// Takes in that a copy is over: the replica has what is in the vault now, or there is none.
     pub(super) fn copied(&mut self, process: ProcessId, number: u64) {
-        let (Some(migrates), Some(host)) = (self.migrating(), self.process(process.rank).keeper) else { return };
+        let me = self.process(process.rank);
+        let (Some(migrates), Some(host)) = (self.migrating(), me.keeper.filter(|_| me.worker.is_some())) else {
+            return;
+        };
         let lives = self.agents.get(&host).is_some_and(|agent| agent.lives() && !agent.is_done());
         let fails = self.courier.random().random_ratio(migrates.copy_failures, 100);
         let result = match lives && !fails {
