@@ -354,7 +354,10 @@ mod tests {
         let ended = |process| Action::Tell(FromAgent::Ended { process, ending: Ending::Code(1) });
         assert_eq!(after(&mut agent, Event::HungUp(ONE)), []);
         assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
-        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [ended(ONE), Action::Start { process: next, origin: None }]);
+        assert_eq!(
+            after(&mut agent, Event::Ended(ONE, Ending::Code(1))),
+            [ended(ONE), Action::Start { process: next, origin: None }]
+        );
         assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
         assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None }]);
         assert_eq!(after(&mut agent, Event::Hailed(third)), [Action::Welcome(third)]);

@@ -131,7 +131,10 @@ mod tests {
         replicas.begin(ONE).unwrap();
         replicas.grow(ONE, 1, 20).unwrap();
         assert_eq!(replicas.take(ONE), Ok([0, 20]));
-        assert_eq!((replicas.begin(ONE), replicas.grow(ONE, 1, 20)), (Err(Refused::Taken), Err(Refused::Taken)));
+        assert_eq!(
+            (replicas.begin(ONE), replicas.grow(ONE, 1, 20)),
+            (Err(Refused::Taken), Err(Refused::Taken))
+        );
         assert_eq!(replicas.take(ONE), Ok([0, 20]), "one that comes after that may die, too");
     }
 }

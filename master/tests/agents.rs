@@ -9,8 +9,8 @@ use everfold_protocol::{
     AgentId, Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset,
     Timestamp, WindowId,
     message::{
-        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Lodging, News, Peer, Place, Task,
-        TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
+        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Lodging, News, Peer, Place,
+        Task, TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
     },
     report::Refusal,
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},

@@ -688,7 +688,10 @@ impl fmt::Display for News {
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Migrates { rank, to } => write!(f, "rank {rank} is started on another host, that of {to}"),
             Self::Passed { rank, recovery, reason } => {
-                write!(f, "recovery {recovery} of rank {rank} cannot be done: {reason}; the next one is tried")
+                write!(
+                    f,
+                    "recovery {recovery} of rank {rank} cannot be done: {reason}; the next one is tried"
+                )
             }
             Self::Unreplicated { rank, reason } => {
                 write!(f, "rank {rank} has no replica on another host: {reason}")

@@ -293,12 +293,7 @@ impl ResultLog {
     ///
     /// # Errors
     /// The system says why not.
-    pub fn read_raw(
-        &self,
-        generation: Generation,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<bool, LogError> {
+    pub fn read_raw(&self, generation: Generation, offset: u64, buffer: &mut [u8]) -> Result<bool, LogError> {
         let inner = self.lock();
         if inner.vault.generation() != generation {
             return Ok(false);

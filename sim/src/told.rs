@@ -228,7 +228,9 @@ impl Teller {
             Happening::Noted(process, reduction) => {
                 (of(process.rank), format!("has noted how {} has ended", self.name(*reduction)))
             }
-            Happening::Copied(process, number) => (of(process.rank), format!("copy {number} of its vault is over")),
+            Happening::Copied(process, number) => {
+                (of(process.rank), format!("copy {number} of its vault is over"))
+            }
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -384,7 +386,9 @@ fn at_agent(event: &AgentEvent) -> String {
             format!("hears: start {process} from the replica with {}", origin.agent.id)
         }
         AgentEvent::Master(ToAgent::Welcome { .. }) => "hears: welcome".to_owned(),
-        AgentEvent::Master(ToAgent::DropReplica { process }) => format!("hears: drop the replica of {process}"),
+        AgentEvent::Master(ToAgent::DropReplica { process }) => {
+            format!("hears: drop the replica of {process}")
+        }
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
         AgentEvent::MasterLost => "loses the master".to_owned(),
         AgentEvent::Alone => "expects nobody any more".to_owned(),

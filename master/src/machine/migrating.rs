@@ -59,7 +59,8 @@ impl Master {
     fn place_replica(&mut self, process: ProcessId) -> bool {
         let agents = self.desk.members.agents();
         let Some(own) = agents.of(process) else { return false };
-        let is_near = |agent: AgentId| agents.domain(own).is_some() && agents.domain(agent) == agents.domain(own);
+        let is_near =
+            |agent: AgentId| agents.domain(own).is_some() && agents.domain(agent) == agents.domain(own);
         let fits = |agent: &AgentId| *agent != own && !self.replicas.has_refused(process.rank, *agent);
         let order = |agent: &AgentId| (is_near(*agent), self.replicas.count_at(*agent), *agent);
         let place = agents.lodgings().filter(fits).min_by_key(order);
@@ -134,7 +135,8 @@ impl Master {
 
     /// Has a rank started on another host than that of `from`, in place of `dead`.
     pub(super) fn migrate(&mut self, dead: ProcessId, from: AgentId, sign: Sign) {
-        let (Some(replica), Some(agent)) = (self.replicas.whole(dead.rank), self.find_host(from, sign)) else {
+        let (Some(replica), Some(agent)) = (self.replicas.whole(dead.rank), self.find_host(from, sign))
+        else {
             // It was looked for when it was judged; a host that was lost since is judged by itself.
             return self.give_up(dead.rank, NoReturn::NoHost);
         };

@@ -95,7 +95,9 @@ impl Master {
 
     /// Has a process started, unless its rank was given up meanwhile.
     pub(super) fn start(&mut self, agent: AgentId, process: ProcessId) {
-        let Some(start) = self.starts.of(process.rank).filter(|start| start.process == process) else { return };
+        let Some(start) = self.starts.of(process.rank).filter(|start| start.process == process) else {
+            return;
+        };
         if self.desk.members.away_since(process.rank).is_some() {
             let origin = start.origin.and_then(|replica| self.origin(replica));
             self.desk.outbox.send_agent(agent, ToAgent::Start { process, origin });

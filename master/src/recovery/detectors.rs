@@ -207,9 +207,8 @@ mod tests {
     fn a_repeated_fault_may_be_met_by_a_restart_and_a_single_one_ignored() {
         let repeated = Repeated { faults: 0, within: Duration::ZERO, recovery: Recovery::Restart.into() };
         let choice = Recoveries { repeated: Some(repeated), ..Recoveries::IGNORE };
-        let judge = |choice| {
-            Detectors::default().judge(at(0), Rank(1), Sign::Process(HOST), choice, NOWHERE).verdict
-        };
+        let judge =
+            |choice| Detectors::default().judge(at(0), Rank(1), Sign::Process(HOST), choice, NOWHERE).verdict;
         assert_eq!(judge(&choice), Verdict::Restart(Duration::ZERO));
         assert_eq!(judge(&Recoveries::IGNORE), Verdict::Ignore(NoReturn::Ignored));
     }

@@ -225,7 +225,8 @@ impl<'de> Visitor<'de> for ChainVisitor {
         while let Some(text) = items.next_element::<String>()? {
             recoveries.push(recovery(&text).map_err(A::Error::custom)?);
         }
-        Chain::new(&recoveries).ok_or_else(|| A::Error::custom("a list names each recovery at most once, and at least one"))
+        Chain::new(&recoveries)
+            .ok_or_else(|| A::Error::custom("a list names each recovery at most once, and at least one"))
     }
 }
 

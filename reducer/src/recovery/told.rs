@@ -18,7 +18,10 @@ impl fmt::Display for RecoveryFile {
                 told(recovery)
             )?;
         }
-        writeln!(f, "A process is silent, and its host is not:\n  the job goes on without its rank: it may live on")?;
+        writeln!(
+            f,
+            "A process is silent, and its host is not:\n  the job goes on without its rank: it may live on"
+        )?;
         writeln!(f, "A host is lost, or is silent:{}", told(physical))?;
         if let Some(Network { share_percent, recovery }) = network {
             writeln!(
@@ -47,7 +50,9 @@ fn told(chain: Chain) -> String {
     for (index, recovery) in chain.iter().enumerate() {
         told += if index == 0 { "\n  " } else { "\n  if that cannot be done, " };
         told += match recovery {
-            Recovery::Restart => "its rank is started again on its host, and goes on from its last checkpoint",
+            Recovery::Restart => {
+                "its rank is started again on its host, and goes on from its last checkpoint"
+            }
             Recovery::Migrate => {
                 "its rank is started on the host with the fewest ranks, and goes on from the replica of its last checkpoint"
             }
@@ -121,7 +126,8 @@ mod tests {
         ] {
             assert!(told.contains(line), "{told}");
         }
-        let text = "physical = [\"migrate\", \"ignore\"]\n[network]\nshare_percent = 50\nrecovery = \"migrate\"";
+        let text =
+            "physical = [\"migrate\", \"ignore\"]\n[network]\nshare_percent = 50\nrecovery = \"migrate\"";
         let told = RecoveryFile::parse(text).unwrap().to_string();
         for line in [
             "silent:\n  its rank is started on the host with the fewest ranks",

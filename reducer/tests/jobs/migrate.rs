@@ -42,9 +42,15 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let domains = &["a", "b", "b", "b", "a"][..];
         let file = "physical = \"migrate\"\n[network]\nshare_percent = 30\nrecovery = \"migrate\"";
         let ends = loses(Case { hosts: 3, spares: 2, lost: &[1, 2], file, domains, ..Case::default() });
-        let comes = |line: &&String| line.contains("life 1 goes") && ["[4]", "[5]"].iter().any(|it| line.contains(it));
+        let comes = |line: &&String| {
+            line.contains("life 1 goes") && ["[4]", "[5]"].iter().any(|it| line.contains(it))
+        };
         let went = |host: usize| ends[host].said.iter().filter(comes).count() as u32;
-        assert_eq!((went(3), went(0) + went(4)), (0, EACH), "the last one of its domain is left alone: {ends:#?}");
+        assert_eq!(
+            (went(3), went(0) + went(4)),
+            (0, EACH),
+            "the last one of its domain is left alone: {ends:#?}"
+        );
     });
     suite.test("migrate::a_rank_whose_host_is_faulty_goes_elsewhere", || {
         let file = "[repeated]\nfaults = 1\nwithin = \"1 h\"\nrecovery = \"migrate\"";
@@ -150,8 +156,7 @@ fn digests(ends: &[End]) -> Vec<&str> {
 /// Runs a job that loses hosts, and compares its result with that of one which does not.
 fn loses(case: Case) -> Vec<End> {
     let ranks = case.hosts * EACH;
-    let undisturbed =
-        Job::start("migrate::computes_on", &Case { lost: &[], plan: "", ..case }).end();
+    let undisturbed = Job::start("migrate::computes_on", &Case { lost: &[], plan: "", ..case }).end();
     let expected = digests(&undisturbed);
     assert_eq!(expected.len(), ranks as usize, "{undisturbed:#?}");
     let mut job = Job::start("migrate::computes_on", &case);

@@ -614,9 +614,7 @@ async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Durati
             let served = async {
                 stream.bound_silence(silence_max)?;
                 match hello.purpose {
-                    Purpose::Remains(process) => {
-                        tcp::serve(stream, seals, shown.remains.of(process)).await
-                    }
+                    Purpose::Remains(process) => tcp::serve(stream, seals, shown.remains.of(process)).await,
                     Purpose::Replica(agent) if agent == shown.id => {
                         holding::serve(&shown.replicas, hello.process, stream, seals).await
                     }

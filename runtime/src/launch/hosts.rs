@@ -63,7 +63,8 @@ impl FromStr for HostCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no number of hosts: write 4, or 4:6 for 4 hosts with ranks of 6 in all");
+        let wrong =
+            || format!("{text:?} is no number of hosts: write 4, or 4:6 for 4 hosts with ranks of 6 in all");
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(wrong);
         match text.split_once(':') {
             None => Ok(Self { count: number(text)?, spares: 0 }),
@@ -238,7 +239,9 @@ mod tests {
             ("SLURM_STEP_ID", "1"),
         ];
         assert!(find(Said::default(), &slurm).unwrap().is_none());
-        let hosts = find(Said { count: Some(HostCount { count: 4, spares: 0 }), ..Said::default() }, &slurm).unwrap().unwrap();
+        let hosts = find(Said { count: Some(HostCount { count: 4, spares: 0 }), ..Said::default() }, &slurm)
+            .unwrap()
+            .unwrap();
         assert_eq!((hosts.count, hosts.index, hosts.job), (4, 2, JobId(7 << 32 | 1)));
         assert_eq!(hosts.rendezvous, "tcp:n1:7077");
     }
@@ -249,7 +252,11 @@ mod tests {
         let said = Said { count: None, index: Some(1), rendezvous: Some("y:2".to_owned()) };
         let hosts = find(said, &found).unwrap().unwrap();
         assert_eq!((hosts.count, hosts.index, hosts.rendezvous.as_str()), (3, 1, "tcp:y:2"));
-        assert!(find(Said { count: Some(HostCount { count: 1, spares: 0 }), ..Said::default() }, &found).unwrap().is_none());
+        assert!(
+            find(Said { count: Some(HostCount { count: 1, spares: 0 }), ..Said::default() }, &found)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]

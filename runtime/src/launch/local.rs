@@ -382,7 +382,8 @@ fn start_agent(
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), is_spare, domain: domain() };
+    let config =
+        AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), is_spare, domain: domain() };
     Ok((AgentThread::start(config)?, to_start))
 }
 

@@ -90,7 +90,9 @@ impl Replicas {
 fn why(refused: Refused) -> String {
     match refused {
         Refused::Full { bytes_max } => {
-            format!("replicas may take {bytes_max} bytes there (`migrate.replica_bytes`), and would take more")
+            format!(
+                "replicas may take {bytes_max} bytes there (`migrate.replica_bytes`), and would take more"
+            )
         }
         Refused::Unknown => "it holds no replica of that process".to_owned(),
         Refused::Taken => "another process of that rank goes on from there".to_owned(),
@@ -129,10 +131,7 @@ pub async fn serve(
 }
 
 /// Sends a replica.
-async fn send(
-    line: &mut Line,
-    (files, lengths): (Files, [u64; HALVES]),
-) -> Result<(), HandshakeError> {
+async fn send(line: &mut Line, (files, lengths): (Files, [u64; HALVES])) -> Result<(), HandshakeError> {
     for (half, (file, bytes)) in files.iter().zip(lengths).enumerate() {
         let mut offset = 0;
         while offset < bytes {

@@ -92,12 +92,8 @@ impl Mirror {
 }
 
 /// Keeps a replica until something goes wrong, or nobody asks any more.
-async fn keep<T>(
-    partner: Partner,
-    log: Arc<ResultLog>,
-    mut requests: mpsc::UnboundedReceiver<u64>,
-    told: T,
-) where
+async fn keep<T>(partner: Partner, log: Arc<ResultLog>, mut requests: mpsc::UnboundedReceiver<u64>, told: T)
+where
     T: Fn(u64, Result<(), String>) + Send + 'static,
 {
     let mut replica = None;
@@ -164,7 +160,11 @@ impl Replica {
                 // The byte that says that the log ends there comes last, if not all fits into one frame.
                 let end = has.bytes - 1;
                 let is_short = extent.bytes - end <= CHUNK_BYTES as u64;
-                let ranges = if is_short { [end..extent.bytes, end..end] } else { [has.bytes..extent.bytes, end..has.bytes] };
+                let ranges = if is_short {
+                    [end..extent.bytes, end..end]
+                } else {
+                    [has.bytes..extent.bytes, end..has.bytes]
+                };
                 for range in ranges {
                     if !self.copy_range(log, extent, half, range).await? {
                         return Ok(false);

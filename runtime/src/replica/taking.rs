@@ -25,7 +25,10 @@ pub(crate) async fn take(
     line.tell(&Ask::Take(origin.process)).await.map_err(|error| failed(error.to_string()))?;
     loop {
         let answer = timeout(partner.patience(), line.hear()).await;
-        match answer.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))? {
+        match answer
+            .map_err(|_| failed("no answer".to_owned()))?
+            .map_err(|error| failed(error.to_string()))?
+        {
             Answer::Done => return Ok(()),
             Answer::Refused(reason) => return Err(failed(reason)),
             Answer::Piece(patch) => {

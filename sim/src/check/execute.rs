@@ -18,7 +18,11 @@ use super::{
     tally::Tally,
     violation::Violation,
 };
-use crate::{Call, Cut, Gap, Settings, World, settings::{Migrates, Returns}, told::Line};
+use crate::{
+    Call, Cut, Gap, Settings, World,
+    settings::{Migrates, Returns},
+    told::Line,
+};
 
 /// Events after which a world that has not come to rest never will.
 const EVENTS_MAX: u64 = 1_000_000;
@@ -196,9 +200,10 @@ fn settings(schedule: &Schedule) -> Settings {
                 Some(_) => Recovery::Migrate.into(),
                 None => Recovery::Ignore.into(),
             },
-            network: returns.migrates.and_then(|migrates| migrates.network_percent).map(|share_percent| {
-                Network { share_percent, recovery: Recovery::Migrate.into() }
-            }),
+            network: returns
+                .migrates
+                .and_then(|migrates| migrates.network_percent)
+                .map(|share_percent| Network { share_percent, recovery: Recovery::Migrate.into() }),
             restart: Restart {
                 starts_max: returns.returns_max,
                 fruitless_max: returns.fruitless_max,

@@ -50,15 +50,15 @@ impl Judgement<'_> {
 /// their host. A result that was
 /// copied over contributions may be lost with it.
 fn may_lose_results(schedule: &Schedule) -> bool {
-    let leaves = |what: &Trouble| matches!(what, Trouble::Abandon(_) | Trouble::Break(_) | Trouble::EndHost(_));
+    let leaves =
+        |what: &Trouble| matches!(what, Trouble::Abandon(_) | Trouble::Break(_) | Trouble::EndHost(_));
     !schedule.private.is_empty() || schedule.faults.iter().any(|fault| leaves(&fault.what))
 }
 
 /// Whether only processes die, and nothing keeps their ranks from coming back.
 fn is_harmless(schedule: &Schedule) -> bool {
-    let Schedule {
-        hosts, returns, agents_join_us, faults, leaves, damage_percent, full, windowless, ..
-    } = schedule;
+    let Schedule { hosts, returns, agents_join_us, faults, leaves, damage_percent, full, windowless, .. } =
+        schedule;
     let is_death = |what: &Trouble| {
         use Trouble::{Abandon, Break, Crash, EndHost, Kill, LetGo, Slow};
         let migrates = returns.is_some_and(|returns| returns.migrates.is_some());

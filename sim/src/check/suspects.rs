@@ -85,9 +85,7 @@ impl Suspects<'_> {
             let ranks: Path = settings.ranks_on(host).collect();
             if self.world.migrates() {
                 // Others may have come to it.
-                let is_it = |notice: &Notice| {
-                    matches!(notice, Notice::News(News::HostLost { ranks: told }) if ranks.is_subset(told))
-                };
+                let is_it = |notice: &Notice| matches!(notice, Notice::News(News::HostLost { ranks: told }) if ranks.is_subset(told));
                 if !self.world.notices().iter().any(is_it) {
                     return Err(Violation::new(TOLD, format!("host {host}")));
                 }

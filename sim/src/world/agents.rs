@@ -26,14 +26,18 @@ impl World {
                 true => most,
                 false => self.courier.random().random_range(Duration::ZERO..most),
             };
-            self.schedule(self.now() + wait, Happening::AtAgent(host, Event::MasterFound(self.lodging(host))));
+            self.schedule(
+                self.now() + wait,
+                Happening::AtAgent(host, Event::MasterFound(self.lodging(host))),
+            );
         }
     }
 
     /// Lets an agent take in an event.
     pub(super) fn tell_agent(&mut self, host: u64, event: Event) {
         let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        let is_over = matches!(event, Event::MasterFound(_)) && (self.driver.is_done() || self.driver.is_lost());
+        let is_over =
+            matches!(event, Event::MasterFound(_)) && (self.driver.is_done() || self.driver.is_lost());
         let event = if is_over { Event::MasterLost } else { event };
         for deed in agent.hear(event) {
             match deed {
@@ -96,7 +100,8 @@ impl World {
 
     /// Hosts whose agents go on although all of their ranks have hung up.
     pub(crate) fn needless_agents(&self) -> impl Iterator<Item = u64> {
-        let has_hung_up = |process: &Process| process.worker.is_none() || self.closed.contains(&process.id.rank);
+        let has_hung_up =
+            |process: &Process| process.worker.is_none() || self.closed.contains(&process.id.rank);
         let goes_on = |agent: &Agent| self.settings.agents && agent.lives() && !agent.is_done();
         let is_needless = move |(host, agent): &(&u64, &Agent)| {
             goes_on(agent) && self.processes.iter().filter(|process| process.host == **host).all(has_hung_up)

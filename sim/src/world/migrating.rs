@@ -61,7 +61,8 @@ impl World {
     /// Takes in that a copy is over: the replica has what is in the vault now, or there is none.
     pub(super) fn copied(&mut self, process: ProcessId, number: u64) {
         let me = self.process(process.rank);
-        let (Some(migrates), Some(host)) = (self.migrating(), me.keeper.filter(|_| me.worker.is_some())) else {
+        let (Some(migrates), Some(host)) = (self.migrating(), me.keeper.filter(|_| me.worker.is_some()))
+        else {
             return;
         };
         let lives = self.agents.get(&host).is_some_and(|agent| agent.lives() && !agent.is_done());

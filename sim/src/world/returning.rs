@@ -317,7 +317,8 @@ impl World {
     fn comes_back(&self, rank: Rank) -> bool {
         let process = self.process(rank);
         let is_there = process.worker.as_ref().is_some_and(|worker| worker.machine().gone().is_none());
-        let hosts_lives = self.migrates() || self.agents.get(&self.home(rank)).is_some_and(|agent| agent.lives());
+        let hosts_lives =
+            self.migrates() || self.agents.get(&self.home(rank)).is_some_and(|agent| agent.lives());
         let master_lives = !self.driver.is_done() && !self.driver.is_lost();
         let is_known = self.facts.failed.contains_key(&rank);
         let is_joining = is_there && !process.plays;

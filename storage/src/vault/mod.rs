@@ -127,18 +127,14 @@ use std::{fs::File, io::IoSlice};
 
 pub use self::{
     error::{Damage, Piece, VaultError},
-    log::Outcome,
     layout::{MARK_BYTES, SEAL_AT},
+    log::Outcome,
     names::{Extent, Generation, Half, Owner},
     options::Options,
     state::{Checkpoint, Part},
     writer::CheckpointWriter,
 };
-use self::{
-    file::HalfFile,
-    layout::LACKING,
-    log::Log,
-};
+use self::{file::HalfFile, layout::LACKING, log::Log};
 
 /// The last checkpoint of a rank, and the outcomes that it has seen since. Dropping it closes the files.
 #[derive(Debug)]

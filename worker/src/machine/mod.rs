@@ -27,11 +27,11 @@ mod attempt;
 mod event;
 mod mirror;
 
+pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
 use self::{
     attempt::Way,
     mirror::{Copy, Followed, Mirror, Note},
 };
-pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
 
 /// How often a rank tries to make room for a result beside its contribution. The master has it wait before
 /// each.
