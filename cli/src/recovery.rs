@@ -28,7 +28,8 @@ pub struct Check {
 
 const EXAMPLE: &str = "\
 Every key may be left out. All but [repeated] and [network] are shown with what they are then:
-  process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"migrate\" or \"ignore\"
+  process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"migrate\", \"ignore\",
+                            # or \"rollback\" of all ranks
   physical = \"ignore\"       # a host is lost: \"migrate\" or \"ignore\"; [\"migrate\", \"ignore\"] is a list
 
   [repeated]                # processes of one host die again and again
@@ -51,9 +52,13 @@ Every key may be left out. All but [repeated] and [network] are shown with what 
   replica_bytes = \"4 GiB\"   # most bytes of replicas that the agent of a host holds
 
   [checkpoint]
+  protocol = \"independent\"  # or \"coordinated\", which a directory and a rollback mean anyway
   interval = \"daly\"         # or \"young\", or a time such as \"5 min\"
   mtbf = \"1 d\"              # mean time between failures of a process
   result_log = \"1 GiB\"      # most bytes of outcomes per rank between two checkpoints
+
+Without a default:
+  directory = \"/scratch/me\" # under [checkpoint]: where checkpoints outlive the job
 
 The exit code is 2 if the file cannot be used.";
 

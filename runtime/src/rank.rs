@@ -19,7 +19,7 @@ use crate::{
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
     replica,
-    result_log::{LogError, ResultLog},
+    result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
         control::{Address, BoxStream, Listener, Stranger, connect_until},
@@ -130,7 +130,10 @@ async fn connect(
         agent: Some(agent.serve(own_ip).await?),
     };
     let bytes_max = config.log_bytes_max;
-    let files = agent.take_vault();
+    let files = match agent.take_vault() {
+        None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
+        files => files,
+    };
     if let (Some(origin), Some(files)) = (agent.origin(), &files) {
         replica::take(origin, (key, job, process), config.policy.limits.silence_max(), files).await?;
     }

@@ -31,7 +31,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore"
+///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore", "rollback"
 ///     physical = "ignore"       # a host is lost: "migrate" or "ignore"; ["migrate", "ignore"] is a list
 ///
 ///     [repeated]                # processes of one host die again and again
@@ -54,6 +54,8 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     replica_bytes = "4 GiB"   # most bytes of replicas that the agent of a host holds
 ///
 ///     [checkpoint]
+///     protocol = "coordinated"  # or "independent": whether all ranks save at the same call
+///     directory = "/scratch/me" # where they outlive the job; none without it
 ///     interval = "daly"         # or "young", or a time such as "5 min"
 ///     mtbf = "1 d"              # mean time between failures of a process
 ///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
@@ -64,13 +66,15 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///
 /// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
 /// `[repeated]` and `[network]`: without these sections nothing counts as repeated, or as lost with its domain.
-/// Their own keys are all needed.
+/// Their own keys are all needed. Without `directory`, the protocol is "independent".
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,
+    rolls_back: bool,
     interval: Interval,
+    directory: Option<PathBuf>,
     result_log_bytes_max: u64,
 }
 
@@ -103,8 +107,7 @@ fn at(path: &Option<PathBuf>) -> String {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
-    #[serde(deserialize_with = "chain")]
-    process: Chain,
+    process: Process,
     #[serde(deserialize_with = "chain_elsewhere")]
     physical: Chain,
     repeated: Option<WrittenRepeated>,
@@ -112,6 +115,23 @@ struct Written {
     restart: WrittenRestart,
     migrate: WrittenMigrate,
     checkpoint: WrittenCheckpoint,
+}
+
+/// What is done about a process fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    /// Something that is done about one rank.
+    Of(Chain),
+    /// All ranks go back to the last checkpoint.
+    Rollback,
+}
+
+/// Whether all ranks save together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocol {
+    Independent,
+    Coordinated,
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,6 +175,8 @@ struct WrittenRestart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenCheckpoint {
+    protocol: Option<Spanned<Protocol>>,
+    directory: Option<PathBuf>,
     interval: Option<Due>,
     mtbf: Option<Spanned<Mtbf>>,
     #[serde(deserialize_with = "size")]
@@ -175,7 +197,7 @@ struct Mtbf(#[serde(deserialize_with = "time")] Duration);
 impl Default for Written {
     fn default() -> Self {
         Self {
-            process: Recovery::Restart.into(),
+            process: Process::Of(Chain::of(Recovery::Restart)),
             physical: Recovery::Ignore.into(),
             repeated: None,
             network: None,
@@ -190,6 +212,38 @@ impl Default for WrittenRestart {
     fn default() -> Self {
         let Restart { starts_max, fruitless_max, pause, pause_max, join_timeout } = Restart::USUAL;
         Self { starts_max, fruitless_max, pause, pause_max, join_timeout }
+    }
+}
+
+impl<'de> Deserialize<'de> for Process {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ProcessVisitor)
+    }
+}
+
+/// What [`ChainVisitor`] takes, or that all ranks go back.
+struct ProcessVisitor;
+
+impl<'de> Visitor<'de> for ProcessVisitor {
+    type Value = Process;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ChainVisitor.expecting(f)?;
+        f.write_str(", or `rollback`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Process, E> {
+        match text {
+            "rollback" => Ok(Process::Rollback),
+            other => {
+                let of = recovery(other).map(Chain::of).map(Process::Of);
+                of.map_err(|error| E::custom(format!("{error}, or `rollback`")))
+            }
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Process, A::Error> {
+        ChainVisitor.visit_seq(items).map(Process::Of)
     }
 }
 
@@ -294,6 +348,16 @@ impl RecoveryFile {
         named.as_deref().or(path).map(Self::read).transpose()
     }
 
+    /// Whether all ranks go back to the last checkpoint when a process has ended.
+    pub fn rolls_back(&self) -> bool {
+        self.rolls_back
+    }
+
+    /// The directory of checkpoints that outlive the job.
+    pub fn checkpoint_directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// Which recovery meets which fault.
     pub fn recoveries(&self) -> Recoveries {
         self.recoveries
@@ -311,10 +375,15 @@ impl RecoveryFile {
 
     /// `config`, with what the file says in place of what the program says.
     pub fn apply(&self, config: Config) -> Config {
-        config
+        let config = config
             .recover(self.recoveries)
             .checkpoint_interval(self.interval)
-            .result_log_bytes_max(self.result_log_bytes_max)
+            .result_log_bytes_max(self.result_log_bytes_max);
+        let config = if self.rolls_back { config.roll_back() } else { config };
+        match &self.directory {
+            Some(directory) => config.checkpoint_directory(directory),
+            None => config,
+        }
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -322,6 +391,12 @@ impl RecoveryFile {
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
         file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
+        if file.rolls_back && file.recoveries.ranks_migrate() {
+            let key = if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
+            let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
+            let line = line(text, offset.unwrap_or(0));
+            return Err(format!("{line}, key `{key}`: where all ranks go back, none migrates"));
+        }
         Ok(file)
     }
 
@@ -352,16 +427,24 @@ impl RecoveryFile {
         let replica_bytes_max = migrate.replica_bytes.unwrap_or(Recoveries::IGNORE.replica_bytes_max);
         let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
+        let directory = checkpoint.directory.clone();
+        if let Some(protocol) =
+            checkpoint.protocol.as_ref().filter(|it| *it.get_ref() == Protocol::Independent)
+            && (directory.is_some() || *process == Process::Rollback)
+        {
+            let why = "key `checkpoint.protocol`: checkpoints of a directory, and a rollback, are those of all ranks \
+                       together: choose \"coordinated\"";
+            return Err((protocol.span().start, why.to_owned()));
+        }
+        let (process, rolls_back) = match *process {
+            Process::Of(recovery) => (recovery, false),
+            Process::Rollback => (Chain::of(Recovery::Ignore), true),
+        };
         Ok(Self {
-            recoveries: Recoveries {
-                process: *process,
-                repeated,
-                physical: *physical,
-                network,
-                restart,
-                replica_bytes_max,
-            },
+            recoveries: Recoveries { process, repeated, physical: *physical, network, restart, replica_bytes_max },
+            rolls_back,
             interval,
+            directory,
             result_log_bytes_max,
         })
     }
@@ -438,7 +521,8 @@ mod tests {
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
-            ("process = \"promote\"", ["line 1", "expected `restart`, `migrate` or `ignore`"]),
+            ("process = \"promote\"", ["line 1", "or `rollback`"]),
+            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "none migrates"]),
             ("process = []", ["line 1", "at least one"]),
             ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
             ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
@@ -446,6 +530,11 @@ mod tests {
             ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
             ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),
             ("[migrate]\nreplica_bytes = \"3 B\"", ["line 2", "migrate.replica_bytes"]),
+            (
+                "[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"",
+                ["line 3", "checkpoint.protocol"],
+            ),
+            ("process = \"rollback\"\n[checkpoint]\nprotocol = \"independent\"", ["line 3", "coordinated"]),
             ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
             ("[repeated]\nfaults = 3", ["line 1", "`within`"]),
             ("[restart]\n\npause = \"3\"", ["line 3", "has no unit"]),

@@ -15,6 +15,9 @@
 //! Each has its [list](Chain) of recoveries: [`Recovery::Restart`], [`Recovery::Migrate`] or
 //! [`Recovery::Ignore`]. If one cannot be done, the next is tried. A process that was only silent may live on:
 //! its rank does not come back.
+//!
+//! Instead of one rank, all of them may go back to the last checkpoint when a process has ended:
+//! [`Config::roll_back`](crate::Config::roll_back), `process = "rollback"` in the file.
 
 mod file;
 mod told;

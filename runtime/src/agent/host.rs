@@ -355,6 +355,7 @@ impl Host {
             }
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
+            Action::Thin(process) => self.remains.thin(process),
             Action::Start { process, origin } => self.start(process, origin),
             Action::Hold(limits) => {
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);

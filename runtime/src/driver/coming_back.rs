@@ -117,6 +117,12 @@ impl Driver {
         self.take(Event::Saved);
     }
 
+    /// Tells those who listen at this process.
+    pub(crate) fn publish(&self, news: News) {
+        // The application may not listen.
+        drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+    }
+
     /// Goes on although an outcome cannot be noted. Returns false if nobody may hear of the outcome.
     fn go_on_unnoted(self: &Arc<Self>, reason: String) -> bool {
         let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
@@ -125,8 +131,7 @@ impl Driver {
                 self.take(Event::Unnoted { reason: reason.clone() });
                 let news = News::CannotReturn { rank: self.process().rank, reason };
                 tracing::warn!(%news);
-                // The application may not listen.
-                drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+                self.publish(news);
                 true
             }
             Ok(false) => true,

@@ -39,6 +39,7 @@ mod oracle;
 mod plan;
 mod reach;
 mod returning;
+mod row;
 mod views;
 mod workers;
 
