@@ -202,7 +202,11 @@ impl Handle {
         contents: Vec<u8>,
         parts: &[&[u8]],
     ) -> Result<Saving, LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)
+        let saving = self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)?;
+        if let Saving::Done(_) = saving {
+            self.driver.saved();
+        }
+        Ok(saving)
     }
 
     /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this

@@ -19,6 +19,7 @@
 //! | [`copier`] | replicas of other ranks' originals |
 //! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
 //! | [`peers`] | the way to other processes' windows |
+//! | [`replica`] | replicas of ranks' vaults on other hosts |
 //! | [`result_log`] | how the calls of a rank have ended that may come back |
 //! | [`serving`] | answers those who read windows here |
 //! | [`master`] | the thread that drives the job's master |
@@ -57,6 +58,7 @@ pub mod patience;
 pub mod peers;
 mod placing;
 pub mod rank;
+pub mod replica;
 pub mod result_log;
 pub mod serving;
 pub mod transport;

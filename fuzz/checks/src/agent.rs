@@ -112,6 +112,8 @@ pub fn check(data: &[u8]) {
         key: KEY,
         rendezvous: Address::Unix(format!("{name}-master")),
         starts: None,
+        is_spare: false,
+        domain: None,
     };
     let agent = AgentThread::start(config).unwrap();
     wait_for(async {

@@ -329,7 +329,10 @@ pub fn samples() -> Vec<Vec<u8>> {
     [
         kind(0, to_master()),
         kind(1, to_worker()),
-        kind(2, [(header(), vec![FromAgent::Join, ended, FromAgent::Pong { number: 5 }])]),
+        kind(
+            2,
+            [(header(), vec![FromAgent::Join(Lodging::default()), ended, FromAgent::Pong { number: 5 }])],
+        ),
         kind(3, [(header(), vec![ToAgent::Ping { number: 5 }, ToAgent::Forget { process: process(2) }])]),
         kind(4, [report()]),
         kind(5, refusals()),

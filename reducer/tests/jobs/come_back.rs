@@ -99,7 +99,7 @@ impl Fate {
         Self { rank: session.rank().0, life, plan: std::env::var(PLAN).unwrap_or_default() }
     }
 
-    fn is(&self, place: &str, step: u64) -> bool {
+    pub(crate) fn is(&self, place: &str, step: u64) -> bool {
         let point = format!("{}.{}.{place}.{step}", self.rank, self.life);
         self.plan.split(' ').any(|planned| planned == point)
     }

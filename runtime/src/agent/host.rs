@@ -20,7 +20,7 @@ use std::{
 use everfold_agent::{Action, Agent, Event};
 use everfold_protocol::{
     AgentId, Epoch, JobId, ProcessId, Rank,
-    message::{Ending, FromAgent, Header, MASTER, RegionRef, ToAgent},
+    message::{Ending, FromAgent, Header, Lodging, MASTER, Origin, RegionRef, ToAgent},
     spec::Limits,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -39,6 +39,7 @@ use crate::{
     descriptors::{self, patiently},
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
+    replica::holding::{self, Replicas},
     transport::{
         control::{Address, Listener, connect_until, is_own},
         handshake::{self, HandshakeError, Key, Purpose},
@@ -69,6 +70,10 @@ pub struct AgentConfig {
     /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
     /// they end.
     pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
+    pub is_spare: bool,
+    /// Label of what this host shares with others that may fail together.
+    pub domain: Option<String>,
 }
 
 /// An agent and the thread on which it lives.
@@ -189,7 +194,8 @@ pub(super) fn be_hard_to_kill() {
 enum Input {
     Hailed(Box<Caller>),
     Serve(IpAddr, oneshot::Sender<Serving>),
-    MasterFound(Outlet<FromAgent>),
+    /// This host has that address on the way to it, if it may be on another one.
+    MasterFound(Outlet<FromAgent>, Option<IpAddr>),
     Event(Event),
     Finish,
 }
@@ -225,6 +231,10 @@ struct Host {
     remains: Arc<Remains>,
     /// Of ranks that come back.
     vaults: BTreeMap<Rank, Arc<Vault>>,
+    /// Where the vaults of processes come from that are about to be started here.
+    origins: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
+    /// Of ranks of other hosts.
+    replicas: Arc<Replicas>,
     input: mpsc::UnboundedSender<Input>,
     /// The process that is being taken in.
     caller: Option<Box<Caller>>,
@@ -250,6 +260,8 @@ impl Host {
             config: Arc::new(config),
             remains: Arc::default(),
             vaults: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            replicas: Arc::default(),
             input,
             caller: None,
             silence_max: Limits::default().silence_max(),
@@ -266,6 +278,9 @@ impl Host {
         let mut alone = std::pin::pin!(alone);
         let mut waits = self.config.starts.is_none();
         let mut is_finished = false;
+        if self.config.is_spare {
+            self.seek_master();
+        }
         while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
                 input = inputs.recv() => input,
@@ -303,9 +318,19 @@ impl Host {
                 let address = address.map(|port| SocketAddr::from((ip, port)).to_string());
                 let _ = answer.send(Serving { address: address.map_err(|error| error.to_string()) });
             }
-            Input::MasterFound(outlet) => {
+            Input::MasterFound(outlet, own_ip) => {
                 self.to_master = Some(outlet);
-                self.handle(Event::MasterFound);
+                let address = match own_ip {
+                    Some(ip) if self.config.starts.is_some() => self.serve(ip).await.map(Some),
+                    _ => Ok(None),
+                };
+                let address = address.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "this host takes no ranks of others");
+                    None
+                });
+                let address = address.zip(own_ip).map(|(port, ip)| SocketAddr::from((ip, port)).to_string());
+                let domain = self.config.domain.clone();
+                self.handle(Event::MasterFound(Lodging { address, domain }));
             }
             Input::Event(event) => self.handle(event),
             Input::Finish => {}
@@ -331,13 +356,20 @@ impl Host {
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
-            Action::Start(process) => self.start(process),
+            Action::Start { process, origin } => self.start(process, origin),
+            Action::Hold(limits) => {
+                self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
+                self.silence_max = limits.silence_max();
+                self.replicas.limit(limits.replica_bytes_max);
+            }
+            Action::DropReplica(process) => self.replicas.release(process),
             Action::Done => {}
         }
     }
 
     /// Has a process started by the parent of those here.
-    fn start(&mut self, process: ProcessId) {
+    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
+        self.origins.insert(process.rank, (process, origin));
         let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
         if !matches!(asked, Some(Ok(()))) {
             self.machine.handle(Event::Ended(process, Ending::Unknown));
@@ -381,17 +413,28 @@ impl Host {
             tokio::spawn(watch(process, end, self.input.clone()));
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
-        let vault = if hail.policy.limits.ranks_return { self.vault_of(process) } else { None };
-        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some() };
+        let origin = self.origins.get(&process.rank).filter(|(expected, _)| *expected == process);
+        let origin = origin.and_then(|(_, origin)| origin.clone());
+        if origin.is_some() {
+            // What an earlier process has left here, or has not taken as a whole, is not what counts.
+            self.vaults.remove(&process.rank);
+        }
+        let returns = hail.policy.limits.ranks_return;
+        let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
+        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin };
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
-    /// The vault of a rank, which its first process here finds empty. If that had none, a later one has none
-    /// either: it would begin anew, and call what is over.
-    fn vault_of(&mut self, ProcessId { rank, incarnation }: ProcessId) -> Option<Arc<Vault>> {
+    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If there
+    /// was none for the first one, a later one has none either: it would begin anew, and call what is over.
+    fn vault_of(
+        &mut self,
+        ProcessId { rank, incarnation }: ProcessId,
+        is_filled: bool,
+    ) -> Option<Arc<Vault>> {
         match self.vaults.entry(rank) {
             Entry::Occupied(held) => Some(held.get().clone()),
-            Entry::Vacant(_) if incarnation.0 > 0 => None,
+            Entry::Vacant(_) if incarnation.0 > 0 && !is_filled => None,
             Entry::Vacant(place) => {
                 let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
                 let files = file().and_then(|first| Ok([first, file()?]));
@@ -420,13 +463,19 @@ impl Host {
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, self.remains.clone()));
-        if self.ports.is_empty() {
-            self.handle(Event::MasterSought);
-            tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
+        let shown = Shown { id: self.id, remains: self.remains.clone(), replicas: self.replicas.clone() };
+        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, shown));
+        if self.ports.is_empty() && !self.config.is_spare {
+            self.seek_master();
         }
         self.ports.insert(ip, address.port());
         Ok(address.port())
+    }
+
+    /// Looks for the master.
+    fn seek_master(&mut self) {
+        self.handle(Event::MasterSought);
+        tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
     }
 }
 
@@ -544,23 +593,37 @@ async fn serve_rank(
     Ok(())
 }
 
-/// Serves what processes of this host have left.
-async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, remains: Arc<Remains>) {
+/// What an agent serves to other hosts.
+#[derive(Clone)]
+struct Shown {
+    id: AgentId,
+    remains: Arc<Remains>,
+    replicas: Arc<Replicas>,
+}
+
+/// Serves what processes of this host have left, and replicas of ranks of other hosts.
+async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, shown: Shown) {
     let lobby = Lobby::for_job(RANKS_EXPECTED);
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
-        let (config, remains) = (config.clone(), remains.clone());
+        let (config, shown) = (config.clone(), shown.clone());
         tokio::spawn(async move {
             let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
                 Ok(proved) => proved,
                 Err(error) => return tracing::debug!(%error, "dropped a connection"),
             };
-            let Purpose::Remains(process) = hello.purpose else {
-                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "a connection was led astray");
-            };
             let served = async {
                 stream.bound_silence(silence_max)?;
-                tcp::serve(stream, seals, remains.of(process)).await
+                match hello.purpose {
+                    Purpose::Remains(process) => tcp::serve(stream, seals, shown.remains.of(process)).await,
+                    Purpose::Replica(agent) if agent == shown.id => {
+                        holding::serve(&shown.replicas, hello.process, stream, seals).await
+                    }
+                    purpose => {
+                        tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray");
+                        Ok(())
+                    }
+                }
             };
             if let Err(error) = served.await {
                 tracing::debug!(%error, "dropped a connection");
@@ -594,9 +657,10 @@ async fn hear_master(
     let (stream, seals) = lobby::knock(knock, key, *job, MASTER, Purpose::Agent(id)).await?;
     // A master whose host has vanished does not say so.
     stream.bound_silence(silence_max)?;
+    let own_ip = stream.own_ip()?;
     let socket = Arc::new(stream.into_socket()?);
     let inlet = Inlet::new(socket.clone(), seals.inward);
-    let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward)));
+    let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward), own_ip));
     let line = patiently(|| inlet.register()).await?;
     loop {
         let mut ready = line.readable().await?;

@@ -207,7 +207,15 @@ fn run() -> io::Result<()> {
     crate::logs::show();
     crate::descriptors::raise_limit();
     super::host::be_hard_to_kill();
-    let config = AgentConfig { name, job: environment.job, key, rendezvous, starts: None };
+    let config = AgentConfig {
+        name,
+        job: environment.job,
+        key,
+        rendezvous,
+        starts: None,
+        is_spare: false,
+        domain: None,
+    };
     let agent = AgentThread::start(config)?;
     say_ready()?;
     agent.run();

@@ -66,7 +66,9 @@ use tokio::{
 };
 
 use super::{
-    environment::{CHECKPOINTS, Environment, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport},
+    environment::{
+        CHECKPOINTS, DOMAIN, Environment, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport,
+    },
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
     rollback::{Next, ROLLED_BACK, Rollback, Rollbacks},
@@ -270,7 +272,7 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, starts) = start_agent(&job)?;
+        let (agent, starts) = start_agent(&job, self.is_spare())?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
     }
@@ -289,7 +291,7 @@ impl Local {
         for process in processes {
             ranks.spawn(attend(process));
         }
-        while !ranks.is_empty() || agent.may_ask() {
+        while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
                     let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
@@ -297,7 +299,7 @@ impl Local {
                     if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
                         over.send_replace(true);
                     }
-                    if ranks.is_empty() {
+                    if ranks.is_empty() && !self.is_spare() {
                         agent.expect_nobody();
                     }
                 }
@@ -330,10 +332,10 @@ impl Local {
     /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
     fn found_job(&self) -> Result<(Environment, Option<TcpSocket>), LocalError> {
         let agent = Some(format!("everfold-agent-{:016x}", getrandom::u64()?));
-        if let Some(Hosts { count, index, rendezvous, job, secret }) = self.hosts.clone() {
+        if let Some(Hosts { count, index, rendezvous, job, secret, .. }) = self.hosts.clone() {
             let size = self.ranks.checked_mul(count).filter(|size| *size <= RANKS_MAX);
             let size = size.ok_or(LocalError::Ranks { ranks: self.ranks.saturating_mul(count) })?;
-            let (rank, incarnation) = (Rank(index * self.ranks), Incarnation(0));
+            let (rank, incarnation) = (Rank(index.saturating_mul(self.ranks)), Incarnation(0));
             let transport = self.transport;
             return Ok((
                 Environment { rank, incarnation, size, job, secret, rendezvous, transport, agent },
@@ -361,6 +363,11 @@ impl Local {
         Ok((environment, port))
     }
 
+    /// Whether no rank runs here until another host is lost.
+    fn is_spare(&self) -> bool {
+        self.hosts.as_ref().is_some_and(Hosts::is_spare)
+    }
+
     /// Starts all processes, or none.
     async fn start_all(
         &self,
@@ -369,7 +376,8 @@ impl Local {
         output: &Output,
     ) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
-        for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
+        let ranks = if self.is_spare() { 0 } else { self.ranks };
+        for rank in (0..ranks).map(|index| Rank(job.rank.0 + index)) {
             match self.start(rollbacks, &Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
@@ -496,12 +504,21 @@ impl Failures {
 }
 
 /// The agent of the ranks that are about to be started, and whom it asks to be started anew.
-fn start_agent(job: &Environment) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+fn start_agent(
+    job: &Environment,
+    is_spare: bool,
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts) };
+    let config =
+        AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), is_spare, domain: domain() };
     Ok((AgentThread::start(config)?, to_start))
+}
+
+/// The label of what this host shares with others.
+fn domain() -> Option<String> {
+    std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.

@@ -59,6 +59,8 @@ pub enum Purpose {
     Hail,
     /// Reads of what this process has left with its agent.
     Remains(ProcessId),
+    /// A process keeps a replica with this agent, or takes one.
+    Replica(AgentId),
 }
 
 /// Who connects, to what job, and why.

@@ -122,6 +122,28 @@ pub struct Returning {
     /// With how many process faults of a host within which time further ones are ignored.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeated: Option<(u32, u64)>,
+    /// How ranks come back on other hosts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub migrates: Option<Migrating>,
+}
+
+/// How ranks come back on other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Migrating {
+    /// Hosts without ranks.
+    pub spares: u32,
+    /// Longest time that a copy of a vault takes, or of what is new in it.
+    pub copy_us: u64,
+    /// How often a copy fails.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub copy_failures_percent: u32,
+    /// Whether repeated faults are met by migration.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from_repeated: bool,
+    /// Share of the hosts of a domain beyond which it counts as lost.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub network_percent: Option<u32>,
 }
 
 fn usual_fruitless_max() -> u32 {

@@ -25,9 +25,13 @@ use everfold_protocol::{
 
 mod attempt;
 mod event;
+mod mirror;
 
-use self::attempt::Way;
 pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
+use self::{
+    attempt::Way,
+    mirror::{Copy, Followed, Mirror, Note},
+};
 
 /// How often a rank tries to make room for a result beside its contribution. The master has it wait before
 /// each.
@@ -115,6 +119,7 @@ pub struct Worker {
     has_told: bool,
     /// Silence of the master, from the beginning of the job on.
     watch: Option<(Watch, Alarm)>,
+    mirror: Mirror,
     actions: VecDeque<Action>,
 }
 
@@ -145,6 +150,7 @@ impl Worker {
             phase: Phase::Open,
             has_told: false,
             watch: None,
+            mirror: Mirror::default(),
             actions: VecDeque::new(),
         };
         worker.send(ToMaster::Join { peer, size });
@@ -191,8 +197,20 @@ impl Worker {
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
-            Event::Noted(reduction) => self.noted(reduction),
-            Event::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
+            Event::Noted(reduction) => self.wait_for_copy(Note::Noted(reduction)),
+            Event::Recalled(reduction) => self.wait_for_copy(Note::Recalled(reduction)),
+            Event::Saved => {
+                let copy = self.mirror.save();
+                self.copy(copy);
+            }
+            Event::Unnoted { reason } => {
+                let followed = self.mirror.lack_outcome(reason);
+                self.follow(followed);
+            }
+            Event::Copied { agent, number, result } => {
+                let followed = self.mirror.copied(Copy { agent, number }, result);
+                self.follow(followed);
+            }
             Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
             Event::Close => {}
             Event::MasterLost => self.end_all(Gone::MasterLost),
@@ -347,7 +365,16 @@ impl Worker {
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
             ToWorker::Returned { peer } => self.take_back(peer),
-            ToWorker::AgentLost { agent } => self.actions.push_back(Action::AgentLost(agent)),
+            ToWorker::AgentLost { agent } => {
+                self.actions.push_back(Action::AgentLost(agent));
+                let followed = self.mirror.lose(agent);
+                self.follow(followed);
+            }
+            ToWorker::Replicate { to } => {
+                let copy = self.mirror.order(to.id);
+                self.actions.push_back(Action::Replicate(to));
+                self.copy(copy);
+            }
             ToWorker::Farewell => {
                 self.phase = Phase::Closed(Gone::Left);
                 self.actions.push_back(Action::Closed);
@@ -572,6 +599,30 @@ impl Worker {
         said.into_iter().for_each(|message| self.send(message));
         if !is_served {
             self.release(reduction);
+        }
+    }
+
+    /// Takes in that something is in the vault. It counts once it is in the replica, too, if there is one.
+    fn wait_for_copy(&mut self, note: Note) {
+        match self.mirror.note(note) {
+            Ok(copy) => self.copy(copy),
+            Err(note) => self.count(note),
+        }
+    }
+
+    fn copy(&mut self, copy: Option<Copy>) {
+        self.actions.extend(copy.map(|Copy { agent, number }| Action::Copy { agent, number }));
+    }
+
+    fn follow(&mut self, Followed { said, notes }: Followed) {
+        said.into_iter().for_each(|message| self.send(message));
+        notes.into_iter().for_each(|note| self.count(note));
+    }
+
+    fn count(&mut self, note: Note) {
+        match note {
+            Note::Noted(reduction) => self.noted(reduction),
+            Note::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
         }
     }
 

@@ -196,6 +196,11 @@ pub fn draw(seed: u64) -> Schedule {
     if !schedule.board && apart.random_bool(0.2) {
         pieces::bring(&mut schedule, &mut apart);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(14);
+    if schedule.returns.is_some() && weather != Weather::Fair && apart.random_bool(0.4) {
+        returns::migrate(&mut schedule, &mut apart);
+    }
     schedule
 }
 
