@@ -234,6 +234,8 @@ impl Agent {
             }
             ToAgent::Start { process } => self.start(process),
             ToAgent::Farewell => self.lose_master(),
+            // That is for the agent's locator.
+            ToAgent::Locating(_) => {}
         }
     }
 

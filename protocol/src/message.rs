@@ -18,6 +18,7 @@ use crate::{
         AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
         SegmentId, SegmentIndex, TaskId, WindowId,
     },
+    locating::{FromLocator, Located, ToLocator},
     path::Path,
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -481,10 +482,12 @@ pub enum FromAgent {
         /// Which.
         number: u64,
     },
+    /// Something about faults that are located.
+    Locating(FromLocator),
 }
 
 /// What the master says to an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Are you there?
     Ping {
@@ -503,6 +506,8 @@ pub enum ToAgent {
     },
     /// The job is over.
     Farewell,
+    /// Something about faults that are located.
+    Locating(ToLocator),
 }
 
 /// Make a copy of an original while its owner lives.
@@ -589,6 +594,8 @@ pub enum News {
         /// Who could not keep it, and why, for people.
         reason: String,
     },
+    /// A fault was located, or something of the application that looks like one.
+    Located(Arc<Located>),
     /// An outcome of this rank could not be noted. If its process dies before its next checkpoint, it does not
     /// come back.
     CannotReturn {
@@ -619,6 +626,7 @@ impl fmt::Display for News {
             Self::Slow { rank, name } => {
                 write!(f, "rank {rank} is slow with reduction {name:?}; its task is done elsewhere, too")
             }
+            Self::Located(located) => located.fmt(f),
             Self::Unprotected { rank, name, reason } => {
                 write!(f, "the contribution of rank {rank} to {name:?} has no replica: {reason}")
             }

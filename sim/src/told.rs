@@ -357,6 +357,7 @@ fn from_agent(said: &FromAgent) -> String {
         FromAgent::Join => "joins".to_owned(),
         FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
         FromAgent::Pong { number } => format!("pong {number}"),
+        FromAgent::Locating(said) => format!("{said:?}"),
     }
 }
 
@@ -377,6 +378,7 @@ fn at_agent(event: &AgentEvent) -> String {
         }
         AgentEvent::Master(ToAgent::Start { process }) => format!("hears: start {process}"),
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
+        AgentEvent::Master(ToAgent::Locating(said)) => format!("hears: {said:?}"),
         AgentEvent::MasterLost => "loses the master".to_owned(),
         AgentEvent::Alone => "expects nobody any more".to_owned(),
     }
