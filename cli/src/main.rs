@@ -1,6 +1,7 @@
 //! The `everfold` command.
 
 mod bench;
+mod jobs;
 mod recovery;
 mod rules;
 mod run;
@@ -29,6 +30,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Chaos(Box<Chaos>),
+    Faults(jobs::Faults),
+    Jobs(jobs::Jobs),
     Plan(Box<Plan>),
     #[command(subcommand)]
     Recovery(recovery::Recovery),
@@ -55,6 +58,8 @@ impl Arguments {
             Command::Run(run) => run.run(),
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
+            Command::Faults(faults) => faults.run(),
+            Command::Jobs(jobs) => jobs.run(),
             Command::Plan(plan) => plan.run(),
             Command::Recovery(recovery) => recovery.run(),
             Command::Rules(rules) => rules.run(),

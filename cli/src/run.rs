@@ -50,6 +50,9 @@ pub struct Run {
     /// one [env: EVERFOLD_RECOVERY].
     #[arg(long, value_name = "FILE")]
     recovery: Option<PathBuf>,
+    /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -83,6 +86,7 @@ impl Run {
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
         local.recovery = self.recovery.or_else(named).map(usable).transpose()?;
+        local.rules = self.rules;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;

@@ -85,10 +85,15 @@ impl Load {
             (Kind::DiskSlow, share(sample.disk_waits, before.disk_waits), DISK_SLOW),
             (Kind::DiskError, grown(sample.disk_errors, before.disk_errors), 1.0),
             (Kind::DiskFull, sample.disk.map(|disk| 1.0 - free(disk)), 1.0 - DISK_FREE),
-            (Kind::LinkErrors, grown(sample.link_errors, before.link_errors).map(|it| it / seconds), LINK_ERRORS),
+            (
+                Kind::LinkErrors,
+                grown(sample.link_errors, before.link_errors).map(|it| it / seconds),
+                LINK_ERRORS,
+            ),
             (Kind::ClockJump, Some(jump.as_secs_f64()), CLOCK_JUMP.as_secs_f64()),
         ];
-        let is_over = |(_, value, threshold): &(Kind, Option<f64>, f64)| value.is_some_and(|value| value > *threshold);
+        let is_over =
+            |(_, value, threshold): &(Kind, Option<f64>, f64)| value.is_some_and(|value| value > *threshold);
         let symptom = |(kind, value, threshold): (Kind, Option<f64>, f64)| Symptom {
             kind,
             suspect: Place::Host(self.me),
@@ -107,10 +112,8 @@ impl Load {
 
     /// What the host answers to a probe of its state.
     pub fn state(&self) -> Vec<(Reading, f64)> {
-        let mut state = Vec::from([
-            (Reading::CpuStolen, self.starved),
-            (Reading::MemoryPressure, self.memory_pressure),
-        ]);
+        let mut state =
+            Vec::from([(Reading::CpuStolen, self.starved), (Reading::MemoryPressure, self.memory_pressure)]);
         let last = self.last.as_ref().map(|(_, sample)| sample);
         state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
         state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
@@ -168,7 +171,10 @@ mod tests {
         let mut changed = usual;
         change(&mut changed);
         let told = load.handle_sample(start + SECOND * 2, changed);
-        assert!(told.iter().all(|symptom| symptom.suspect == Place::Host(Host(2)) && symptom.value > symptom.threshold));
+        assert!(
+            told.iter()
+                .all(|symptom| symptom.suspect == Place::Host(Host(2)) && symptom.value > symptom.threshold)
+        );
         (told.into_iter().map(|symptom| symptom.kind).collect(), load)
     }
 

@@ -20,7 +20,7 @@ pub enum Message {
         /// What was observed.
         symptom: Symptom,
     },
-    /// A symptom or verdict has arrived.
+    /// A symptom has arrived.
     Received(Ticket),
     /// A question about a place of the receiver.
     Ask {
@@ -38,6 +38,8 @@ pub enum Message {
         /// What was found.
         answer: Answer,
     },
+    /// A verdict has arrived.
+    Noted(Ticket),
     /// What has become of a candidate: for the root. It is said again until it is acknowledged.
     Verdict {
         /// What to acknowledge.

@@ -45,6 +45,7 @@ mod encoding;
 mod error;
 mod group;
 pub mod launch;
+pub mod locating;
 mod operations;
 mod pieces;
 pub mod recovery;

@@ -15,8 +15,9 @@ use crate::{peers, symptom::Kind};
 const LATE_SHARE: f64 = 0.25;
 /// ... or so many times that of the median rank, if that is more: where cores are short, everybody is late at times.
 const LATE_RATIO: f64 = 2.5;
-/// In so many looks in a row.
+/// In so many looks in a row, with so many late calls in them. Who does not come at all is another case.
 const LATE_LOOKS: u32 = 5;
+const LATE_CALLS: u32 = 2;
 /// How long most of a group may wait for a rank that has not called.
 const NOT_CALLED: Duration = Duration::from_secs(3);
 /// How long to wait for more calls before it is decided whose differ.
@@ -40,9 +41,18 @@ pub(super) struct Arrivals {
     rounds: BTreeMap<ReductionId, Round>,
     /// For how long others have waited for a rank since the last look, and up to when that is counted.
     waited: BTreeMap<Rank, (Duration, Timestamp)>,
-    /// In how many looks in a row it was too long.
-    late: BTreeMap<Rank, u32>,
+    /// Whose time was too long in the latest looks.
+    late: BTreeMap<Rank, Streak>,
+    /// How often each has come late since the last look.
+    calls: BTreeMap<Rank, u32>,
     looked: Timestamp,
+}
+
+/// Looks in a row in which others had to wait for a rank, and late calls in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Streak {
+    looks: u32,
+    calls: u32,
 }
 
 impl Round {
@@ -65,7 +75,13 @@ impl Round {
 
 impl Arrivals {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { rounds: BTreeMap::new(), waited: BTreeMap::new(), late: BTreeMap::new(), looked: now }
+        Self {
+            rounds: BTreeMap::new(),
+            waited: BTreeMap::new(),
+            late: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            looked: now,
+        }
     }
 
     /// A rank contributes.
@@ -89,6 +105,7 @@ impl Arrivals {
         round.came.push((rank, now));
         if let Some(median) = round.median().filter(|median| *median < now) {
             self.blame(rank, median, now);
+            *self.calls.entry(rank).or_default() += 1;
         }
     }
 
@@ -132,10 +149,12 @@ impl Arrivals {
         let late: BTreeMap<Rank, f64> =
             ranks.iter().copied().zip(shares).filter(|(_, share)| *share >= limit).collect();
         self.late.retain(|rank, _| late.contains_key(rank));
+        let calls = core::mem::take(&mut self.calls);
         for (rank, share) in late {
-            let looks = self.late.entry(rank).or_default();
-            *looks += 1;
-            if *looks >= LATE_LOOKS {
+            let streak = self.late.entry(rank).or_default();
+            streak.looks += 1;
+            streak.calls = streak.calls.saturating_add(calls.get(&rank).copied().unwrap_or_default());
+            if streak.looks >= LATE_LOOKS && streak.calls >= LATE_CALLS {
                 found.push((Kind::Late, rank, share, limit));
             }
         }

@@ -60,7 +60,8 @@ impl Observer {
     /// Observes a job on these hosts, which begins now.
     pub fn new(now: Timestamp, hosts: &[HostRef]) -> Self {
         let numbered = || (0..).map(Host).zip(hosts);
-        let ranks = |(host, it): (Host, &HostRef)| it.ranks.iter().map(move |rank| (rank, host)).collect::<Vec<_>>();
+        let ranks =
+            |(host, it): (Host, &HostRef)| it.ranks.iter().map(move |rank| (rank, host)).collect::<Vec<_>>();
         Self {
             homes: numbered().flat_map(ranks).collect(),
             agents: numbered().map(|(host, it)| (it.agent.id, host)).collect(),
@@ -180,12 +181,18 @@ impl Observer {
     /// Hosts whose ranks wait for cores more than those of others, and from which share on that is so.
     fn starving(&self) -> Vec<(Host, f64, f64)> {
         let hosts: Vec<Host> = self.agents.values().copied().collect();
-        let shares: Vec<f64> = hosts.iter().map(|host| self.starved.get(host).copied().unwrap_or(0.0)).collect();
+        let shares: Vec<f64> =
+            hosts.iter().map(|host| self.starved.get(host).copied().unwrap_or(0.0)).collect();
         let limit = match peers::median(&shares) {
             Some(median) => (median * STARVED_RATIO).max(STARVED_LEAST),
             None => STARVED_ALONE,
         };
-        hosts.into_iter().zip(shares).filter(|(_, share)| *share > limit).map(|(host, share)| (host, share, limit)).collect()
+        hosts
+            .into_iter()
+            .zip(shares)
+            .filter(|(_, share)| *share > limit)
+            .map(|(host, share)| (host, share, limit))
+            .collect()
     }
 
     fn give_up(&mut self, rank: Rank) {
@@ -194,7 +201,8 @@ impl Observer {
 
     fn observe_read(&mut self, kind: Kind, owner: Rank, reader: Rank) {
         let (Some(&from), Some(&to)) = (self.homes.get(&owner), self.homes.get(&reader)) else { return };
-        let place = if from == to { Place::Rank { rank: owner, host: from } } else { Place::Link { from, to } };
+        let place =
+            if from == to { Place::Rank { rank: owner, host: from } } else { Place::Link { from, to } };
         self.observe(kind, place, 1.0, 1.0);
     }
 

@@ -98,7 +98,8 @@ impl Reads {
         }
         let mut found = Vec::new();
         for host in suspects(&slow, &measured) {
-            let worst = slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host)).map(|(_, ratio)| *ratio);
+            let worst =
+                slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host)).map(|(_, ratio)| *ratio);
             found.push((Place::Host(host), worst.fold(0.0, f64::max)));
             slow.retain(|(from, to), _| ![*from, *to].contains(&host));
         }

@@ -71,9 +71,13 @@ impl Job {
         let path = Path::single(Rank(owner));
         let source = Source { process: ProcessId::first(owner), path: path.clone(), data: Data::Private };
         let range = everfold_protocol::message::ByteRange { start: 0, len: 1 << 20 };
-        self.observer.handle_task(to, &Task { task, segment, range, own: Path::empty(), sources: vec![source] });
-        let counters =
-            TaskCounters { fetch_ns: time.as_nanos() as u64, fetched_bytes: 1 << 20, ..TaskCounters::default() };
+        self.observer
+            .handle_task(to, &Task { task, segment, range, own: Path::empty(), sources: vec![source] });
+        let counters = TaskCounters {
+            fetch_ns: time.as_nanos() as u64,
+            fetched_bytes: 1 << 20,
+            ..TaskCounters::default()
+        };
         let done = PartialReady { task, segment, path, data: Data::Private, counters };
         self.observer.handle_message(self.now, to, &ToMaster::PartialReady(done));
         self.calls += 1;
@@ -114,7 +118,7 @@ fn a_rank_that_never_calls_is_named_while_others_wait() {
     let mut job = Job::new();
     (0..RANKS).filter(|rank| *rank != 3).for_each(|rank| job.call(rank, 8));
     (0..8).for_each(|_| job.pass(MS * 500));
-    assert_eq!(job.kinds(), [(Kind::Late, rank(3)), (Kind::NotCalled, rank(3))]);
+    assert_eq!(job.kinds(), [(Kind::NotCalled, rank(3))]);
     let before = job.found.len();
     job.observer.handle_failed(Rank(3), Evidence::Disconnected);
     (0..8).for_each(|_| job.pass(MS * 500));
@@ -144,9 +148,10 @@ fn who_differs_from_most_diverges() {
 
 #[test]
 fn a_link_is_slow_beside_others_and_a_host_if_all_of_its_links_are() {
-    for (slow, place) in
-        [([(2, 4)].as_slice(), Place::Link { from: Host(1), to: Host(2) }), (&[(2, 4), (6, 2), (2, 0)], Place::Host(Host(1)))]
-    {
+    for (slow, place) in [
+        ([(2, 4)].as_slice(), Place::Link { from: Host(1), to: Host(2) }),
+        (&[(2, 4), (6, 2), (2, 0)], Place::Host(Host(1))),
+    ] {
         let mut job = Job::new();
         for _ in 0..10 {
             for (from, to) in [(0, 4), (4, 6), (6, 0), (4, 0), (6, 4), (0, 6), (2, 4), (6, 2), (2, 0)] {
@@ -171,13 +176,16 @@ fn of_two_hosts_the_past_tells_that_their_link_became_slow() {
 
 #[test]
 fn ranks_starve_where_they_wait_for_cores_more_than_elsewhere() {
-    for (shares, starving) in
-        [([0.0, 0.9, 0.0, 0.1], vec![Host(1)]), ([0.8, 0.9, 0.8, 0.7], vec![]), ([0.0, 0.1, 0.2, 0.1], vec![])]
-    {
+    for (shares, starving) in [
+        ([0.0, 0.9, 0.0, 0.1], vec![Host(1)]),
+        ([0.8, 0.9, 0.8, 0.7], vec![]),
+        ([0.0, 0.1, 0.2, 0.1], vec![]),
+    ] {
         let mut job = Job::new();
         (0..).map(AgentId).zip(shares).for_each(|(agent, share)| job.observer.handle_starved(agent, share));
         job.pass(MS * 500);
-        let expected: Vec<_> = starving.into_iter().map(|host| (Kind::CpuPressure, Place::Host(host))).collect();
+        let expected: Vec<_> =
+            starving.into_iter().map(|host| (Kind::CpuPressure, Place::Host(host))).collect();
         assert_eq!(job.kinds(), expected, "{shares:?}");
     }
 }

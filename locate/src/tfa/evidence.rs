@@ -44,7 +44,13 @@ impl Evidence {
         }
         let seen = now - symptom.ago;
         let worst = symptom.value / symptom.threshold;
-        let entry = self.entries.entry(key).or_insert(Entry { count: 0, worst, value: symptom.value, first: seen, last: seen });
+        let entry = self.entries.entry(key).or_insert(Entry {
+            count: 0,
+            worst,
+            value: symptom.value,
+            first: seen,
+            last: seen,
+        });
         entry.count = entry.count.saturating_add(1);
         if worst > entry.worst {
             (entry.worst, entry.value) = (worst, symptom.value);

@@ -5,11 +5,12 @@ mod reason;
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
+    format,
     string::String,
     vec::Vec,
 };
 
-use core::{fmt, time::Duration};
+use core::time::Duration;
 
 use everfold_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -52,18 +53,22 @@ pub struct Seen {
     pub value: f64,
 }
 
-impl fmt::Display for Seen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, place, count, value, .. } = self;
-        write!(f, "{} of {place}", kind.name())?;
+impl Seen {
+    /// The same for people, who call the place by this name.
+    pub fn told(&self, place: &str) -> String {
+        let Self { kind, count, value, .. } = self;
+        let mut told = format!("{} of {place}", kind.name());
         match kind.unit() {
             "" => {}
             unit if unit.starts_with("of the time") || unit == "used" => {
-                write!(f, ": {:.0} % {unit}", value * 100.0)?;
+                told += &format!(", {:.0} % {unit}", value * 100.0);
             }
-            unit => write!(f, ": {value:.1} {unit}")?,
+            unit => told += &format!(", {value:.1} {unit}"),
         }
-        if *count > 1 { write!(f, ", {count} times") } else { Ok(()) }
+        if *count > 1 {
+            told += &format!(", {count} times");
+        }
+        told
     }
 }
 
@@ -210,6 +215,11 @@ impl Tfa {
         let ready: Vec<Host> =
             self.cases.iter().filter(|(_, case)| waits(case)).map(|(&host, _)| host).collect();
         ready.into_iter().for_each(|host| self.analyse(now, host));
+    }
+
+    /// Whether it waits for answers.
+    pub fn waits(&self) -> bool {
+        self.cases.values().any(|case| case.asked.is_some())
     }
 
     /// When to call [`Tfa::handle_timeout`] next.

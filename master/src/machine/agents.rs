@@ -18,7 +18,8 @@ impl Master {
         match said {
             FromAgent::Join => self.take_in_agent(agent),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
-            FromAgent::Pong { .. } => {}
+            // What locates faults is beside the master.
+            FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
     }
 

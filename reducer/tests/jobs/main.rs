@@ -30,6 +30,7 @@ mod fixed;
 mod given_up;
 mod hosts;
 mod leftovers;
+mod located;
 mod process;
 mod recovery;
 mod refusals;
@@ -74,6 +75,7 @@ fn suite() -> Suite {
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     leftovers::add_to(&mut suite);
+    located::add_to(&mut suite);
     suite
 }
 

@@ -18,8 +18,10 @@ use std::{
 };
 
 use everfold_agent::{Action, Agent, Event};
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{
     AgentId, Epoch, JobId, ProcessId, Rank,
+    locating::FromLocator,
     message::{Ending, FromAgent, Header, MASTER, RegionRef, ToAgent},
     spec::Limits,
 };
@@ -37,6 +39,7 @@ use super::{
 };
 use crate::{
     descriptors::{self, patiently},
+    locating::{self, Faults, Locator, NodeConfig},
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
     transport::{
@@ -69,6 +72,8 @@ pub struct AgentConfig {
     /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
     /// they end.
     pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// How faults are located.
+    pub rules: RuleBase,
 }
 
 /// An agent and the thread on which it lives.
@@ -77,6 +82,7 @@ pub struct AgentThread {
     input: mpsc::UnboundedSender<Input>,
     /// Whether it may ask for processes to be started.
     may_ask: Arc<AtomicBool>,
+    faults: Faults,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -91,23 +97,29 @@ impl AgentThread {
         let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
         let (input, inputs) = mpsc::unbounded_channel();
         let (from_others, may_ask) = (input.clone(), Arc::new(AtomicBool::new(false)));
-        let asks = may_ask.clone();
+        let (asks, faults) = (may_ask.clone(), Faults::default());
+        let located = faults.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
             runtime.block_on(async {
-                let host = Host::new(id, config, from_others, asks);
+                let host = Host::new(id, config, from_others, (asks, located));
                 match UnixListener::from_std(listener) {
                     Ok(listener) => host.run(listener, inputs).await,
                     Err(error) => tracing::error!(%error, "the agent cannot listen"),
                 }
             });
         })?;
-        Ok(Self { input, may_ask, thread: Some(thread) })
+        Ok(Self { input, may_ask, faults, thread: Some(thread) })
     }
 
     /// Where to say how processes end.
     pub fn ends(&self) -> Ends {
         Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
+    }
+
+    /// The faults that were located in the job, also once the agent has ended.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
     }
 
     /// Whether it may ask for processes to be started: where ranks come back.
@@ -190,6 +202,7 @@ enum Input {
     Hailed(Box<Caller>),
     Serve(IpAddr, oneshot::Sender<Serving>),
     MasterFound(Outlet<FromAgent>),
+    Locating(FromLocator),
     Event(Event),
     Finish,
 }
@@ -199,7 +212,8 @@ struct Caller {
     process: ProcessId,
     hail: Hail,
     region: Option<(OwnedFd, RegionRef)>,
-    /// Tells when it has ended.
+    /// Its process id, and what tells when it has ended.
+    pid: Option<i32>,
     end: Option<OwnedFd>,
     answer: oneshot::Sender<(Answer, Handed)>,
 }
@@ -234,6 +248,7 @@ struct Host {
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    locator: Locator,
 }
 
 impl Host {
@@ -241,13 +256,25 @@ impl Host {
         id: AgentId,
         config: AgentConfig,
         input: mpsc::UnboundedSender<Input>,
-        may_ask: Arc<AtomicBool>,
+        (may_ask, faults): (Arc<AtomicBool>, Faults),
     ) -> Self {
+        let config = Arc::new(config);
+        let locator = locating::start(NodeConfig {
+            agent: config.clone(),
+            id,
+            began: std::time::Instant::now(),
+            faults,
+            tell: {
+                let input = input.clone();
+                Box::new(move |said| drop(input.send(Input::Locating(said))))
+            },
+        });
         Self {
             id,
             may_ask,
             machine: Agent::new(config.starts.is_some()),
-            config: Arc::new(config),
+            config,
+            locator,
             remains: Arc::default(),
             vaults: BTreeMap::new(),
             input,
@@ -280,6 +307,7 @@ impl Host {
             }
         }
         accepting.abort();
+        self.locator.conclude().await;
         // Those who were refused are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
         // Ranks of other hosts may need it yet, though nobody does here.
@@ -307,12 +335,20 @@ impl Host {
                 self.to_master = Some(outlet);
                 self.handle(Event::MasterFound);
             }
+            Input::Locating(said) => self.tell(FromAgent::Locating(said)),
             Input::Event(event) => self.handle(event),
             Input::Finish => {}
         }
     }
 
     fn handle(&mut self, event: Event) {
+        match &event {
+            Event::Ended(process, ending) => self.locator.tell(locating::Input::Ended(*process, *ending)),
+            Event::Master(ToAgent::Locating(said)) => {
+                return self.locator.tell(locating::Input::Master(said.clone()));
+            }
+            _ => {}
+        }
         self.machine.handle(event);
         while let Some(action) = self.machine.poll_action() {
             self.act(action);
@@ -350,8 +386,16 @@ impl Host {
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
         let AgentConfig { job, key, rendezvous, .. } = &*self.config;
         let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
-        let config =
-            MasterConfig { job, key, size: *size, rendezvous, policy: *policy, board: board.clone() };
+        let locator = self.locator.clone();
+        let config = MasterConfig {
+            job,
+            key,
+            size: *size,
+            rendezvous,
+            policy: *policy,
+            board: board.clone(),
+            locator,
+        };
         match MasterThread::start(config) {
             Ok(master) => {
                 self.master = Some((master, board));
@@ -368,7 +412,8 @@ impl Host {
 
     fn welcome(&mut self, process: ProcessId) {
         let Some(caller) = self.caller.take() else { return };
-        let Caller { region, end, answer, hail, .. } = *caller;
+        let Caller { region, pid, end, answer, hail, .. } = *caller;
+        self.locator.tell(locating::Input::Came(process, pid));
         let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
@@ -419,7 +464,8 @@ impl Host {
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, self.remains.clone()));
+        let server = Server { id: self.id, config: self.config.clone(), remains: self.remains.clone() };
+        tokio::spawn(serve(listener, server, self.silence_max, self.locator.clone()));
         if self.ports.is_empty() {
             self.handle(Event::MasterSought);
             tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
@@ -501,6 +547,7 @@ async fn attend(
     if hello.purpose != Purpose::Hail {
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
@@ -509,7 +556,7 @@ async fn attend(
         None => None,
     };
     let (answer, answered) = oneshot::channel();
-    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
+    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, pid, end, answer })));
     let Ok((answer, handed)) = answered.await else { return Ok(()) };
     if answer.is_err() {
         return line.tell(&answer).await;
@@ -543,23 +590,33 @@ async fn serve_rank(
     Ok(())
 }
 
-/// Serves what processes of this host have left.
-async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, remains: Arc<Remains>) {
+/// What an agent serves to other hosts.
+#[derive(Clone)]
+struct Server {
+    id: AgentId,
+    config: Arc<AgentConfig>,
+    remains: Arc<Remains>,
+}
+
+/// Serves what processes of this host have left, and lets other nodes talk to the one here.
+async fn serve(listener: Listener, server: Server, silence_max: Duration, locator: Locator) {
     let lobby = Lobby::for_job(RANKS_EXPECTED);
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
-        let (config, remains) = (config.clone(), remains.clone());
+        let (Server { id, config, remains }, locator) = (server.clone(), locator.clone());
         tokio::spawn(async move {
             let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
                 Ok(proved) => proved,
                 Err(error) => return tracing::debug!(%error, "dropped a connection"),
             };
-            let Purpose::Remains(process) = hello.purpose else {
-                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "a connection was led astray");
-            };
             let served = async {
                 stream.bound_silence(silence_max)?;
-                tcp::serve(stream, seals, remains.of(process)).await
+                match hello.purpose {
+                    Purpose::Remains(process) => tcp::serve(stream, seals, remains.of(process)).await,
+                    Purpose::Locate(to) if to == id => locating::listen(stream, seals, locator).await,
+                    Purpose::Link(to) if to == id => locating::show_link(stream).await,
+                    purpose => Err(io::Error::other(format!("it was led astray: {purpose:?}")).into()),
+                }
             };
             if let Err(error) = served.await {
                 tracing::debug!(%error, "dropped a connection");

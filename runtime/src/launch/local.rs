@@ -37,11 +37,13 @@ use std::{
 use crate::{
     agent::{AgentConfig, AgentThread, Ends},
     descriptors,
+    locating::{self, Told},
     transport::{
         control::{Address, AddressError},
         handshake::Key,
     },
 };
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank, message::Ending};
 use everfold_storage::job_directory;
 use nix::{
@@ -75,6 +77,8 @@ pub const RANKS_MAX: u32 = 4096;
 pub const OUTPUT_LOST: u8 = 74;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How many located faults are told when the job has ended.
+const SUMMARY_MAX: usize = 10;
 /// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much
 /// later.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
@@ -102,6 +106,9 @@ pub struct Local {
     pub survive_deaths: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,
+    /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
+    /// everfold comes with.
+    pub rules: Option<PathBuf>,
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
@@ -160,6 +167,7 @@ impl Local {
             quiet: false,
             survive_deaths: false,
             recovery: None,
+            rules: None,
             hosts: None,
         }
     }
@@ -207,7 +215,7 @@ impl Local {
         let failures = Failures::default();
         let (job, _port) = self.found_job()?;
 
-        let (agent, mut starts) = start_agent(&job)?;
+        let (agent, mut starts) = start_agent(&job, locating::rules(self.rules.as_deref())?)?;
         let ends = agent.ends();
         let mut ranks = JoinSet::new();
         let attend = |process: Process| {
@@ -244,8 +252,12 @@ impl Local {
                 }
             }
             // Other hosts may need what its processes have left.
-            if self.hosts.is_some() {
-                tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
+            let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
+            let end = move || if outlasts { agent.outlast() } else { drop(agent) };
+            tokio::task::spawn_blocking(end).await.ok();
+            let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
+            if let Some(notices) = notices.as_ref().filter(|_| is_root && orders_seen.borrow().is_none()) {
+                notices.send(summary(&faults.list())).await;
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
@@ -368,12 +380,28 @@ impl Failures {
 }
 
 /// The agent of the ranks that are about to be started, and whom it asks to be started anew.
-fn start_agent(job: &Environment) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+fn start_agent(
+    job: &Environment,
+    rules: RuleBase,
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts) };
+    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), rules };
     Ok((AgentThread::start(config)?, to_start))
+}
+
+/// What was located while the job ran, a line each.
+fn summary(faults: &[Told]) -> String {
+    let line = |told: &Told| match told.located.harmless {
+        true => format!("everfold: no fault, but {}\n", told.located),
+        false => format!("everfold: located: {}\n", told.located),
+    };
+    let mut lines: String = faults.iter().take(SUMMARY_MAX).map(line).collect();
+    if faults.len() > SUMMARY_MAX {
+        lines += &format!("everfold: and {} more\n", faults.len() - SUMMARY_MAX);
+    }
+    lines
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.
