@@ -7,7 +7,9 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
 
-use everfold_protocol::{Rank, ReductionId, ReductionSpec, message::Contribution, time::Timestamp};
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId, ReductionSpec, message::Contribution, time::Timestamp,
+};
 
 use crate::{peers, symptom::Kind};
 
@@ -22,6 +24,8 @@ const LATE_CALLS: u32 = 2;
 const NOT_CALLED: Duration = Duration::from_secs(3);
 /// How long to wait for more calls before it is decided whose differ.
 const SETTLE: Duration = Duration::from_millis(300);
+/// After this long, what only ranks that have come back have called is over, most likely.
+const STALE: Duration = Duration::from_secs(60);
 /// How many reductions that have not ended are observed. More are not: there are enough to learn from.
 const ROUNDS_MAX: usize = 4096;
 
@@ -34,6 +38,8 @@ struct Round {
     differ: Vec<Rank>,
     /// Since when it is known that calls differ.
     disagrees: Option<Timestamp>,
+    /// Whether somebody has called who has not come back. Others call what is over already.
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -85,7 +91,8 @@ impl Arrivals {
     }
 
     /// A rank contributes.
-    pub(super) fn handle_call(&mut self, now: Timestamp, rank: Rank, call: &Contribution) {
+    pub(super) fn handle_call(&mut self, now: Timestamp, sender: ProcessId, call: &Contribution) {
+        let rank = sender.rank;
         let is_known = self.rounds.contains_key(&call.reduction);
         if !is_known && (self.rounds.len() >= ROUNDS_MAX || call.spec.group.len() < 2) {
             return;
@@ -95,7 +102,9 @@ impl Arrivals {
             came: Vec::new(),
             differ: Vec::new(),
             disagrees: None,
+            is_new: false,
         });
+        round.is_new |= sender.incarnation.0 == 0;
         if round.came.iter().any(|(other, _)| *other == rank) {
             return;
         }
@@ -129,7 +138,11 @@ impl Arrivals {
         for round in self.rounds.values().filter(|round| is_settled(round)) {
             found.extend(round.minority().into_iter().map(|rank| (Kind::Diverging, rank, 1.0, 1.0)));
         }
-        self.rounds.retain(|_, round| !is_settled(round));
+        let is_stale = |round: &Round| {
+            let since = round.came.last().map_or(now, |(_, at)| *at);
+            !round.is_new && now.since(since) >= STALE
+        };
+        self.rounds.retain(|_, round| !is_settled(round) && !is_stale(round));
         for (rank, since) in self.missing(ranks) {
             self.blame(rank, since, now);
             let waiting = now.since(since);
@@ -164,7 +177,7 @@ impl Arrivals {
     /// Ranks for which most of a group wait, and since when.
     fn missing(&self, ranks: &[Rank]) -> Vec<(Rank, Timestamp)> {
         let mut missing: BTreeMap<Rank, Timestamp> = BTreeMap::new();
-        for round in self.rounds.values().filter(|round| round.disagrees.is_none()) {
+        for round in self.rounds.values().filter(|round| round.is_new && round.disagrees.is_none()) {
             let Some(median) = round.median() else { continue };
             if round.came.len() == round.spec.group.len() {
                 continue;

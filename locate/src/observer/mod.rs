@@ -34,8 +34,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(500);
 /// Ranks that wait for a core for this share of the time in which they want one are starved ...
 const STARVED_LEAST: f64 = 0.25;
-/// ... if that is this many times the share of the median host.
-const STARVED_RATIO: f64 = 1.5;
+/// ... if that makes them this many times slower than those of the median host.
+const STARVED_RATIO: f64 = 2.0;
 /// Where there are too few hosts to compare, this share alone is a symptom.
 const STARVED_ALONE: f64 = 0.5;
 
@@ -77,7 +77,7 @@ impl Observer {
     /// A rank has said something to the master.
     pub fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: &ToMaster) {
         match message {
-            ToMaster::Contribute(call) => self.arrivals.handle_call(now, sender.rank, call),
+            ToMaster::Contribute(call) => self.arrivals.handle_call(now, sender, call),
             ToMaster::PartialReady(done) => self.reads.handle_done(sender, done.task, &done.counters),
             ToMaster::TaskFailed(failed) => {
                 self.reads.forget(sender, failed.task);
@@ -160,10 +160,18 @@ impl Observer {
                 self.observe(kind, Place::Rank { rank, host }, value, threshold);
             }
         }
+        let starving = self.starving();
+        let starves = |host: Host| starving.iter().any(|(other, ..)| *other == host);
         for (place, ratio) in self.reads.look() {
-            self.observe(Kind::SlowRead, place, ratio, reads::SLOW);
+            let is_explained = match place {
+                Place::Link { from, to } => starves(from) || starves(to),
+                _ => place.host().is_some_and(starves),
+            };
+            if !is_explained {
+                self.observe(Kind::SlowRead, place, ratio, reads::SLOW);
+            }
         }
-        for (host, share, threshold) in self.starving() {
+        for (host, share, threshold) in starving {
             self.observe(Kind::CpuPressure, Place::Host(host), share, threshold);
         }
     }
@@ -184,7 +192,8 @@ impl Observer {
         let shares: Vec<f64> =
             hosts.iter().map(|host| self.starved.get(host).copied().unwrap_or(0.0)).collect();
         let limit = match peers::median(&shares) {
-            Some(median) => (median * STARVED_RATIO).max(STARVED_LEAST),
+            // Who runs in a part r of the time is 1 / r times slower than who never waits.
+            Some(median) => (1.0 - (1.0 - median) / STARVED_RATIO).max(STARVED_LEAST),
             None => STARVED_ALONE,
         };
         hosts

@@ -19,8 +19,8 @@ pub(super) const SLOW: f64 = 3.0;
 const BYTES_LEAST: u64 = 64 << 10;
 /// How many reads of a pair between two looks are a measurement.
 const READS_LEAST: u32 = 2;
-/// In how many looks in a row reads have to be slow.
-const SLOW_LOOKS: u32 = 2;
+/// In how many looks in a row reads have to be slow. By then it is known whether a host starves, which makes its reads slow, too.
+const SLOW_LOOKS: u32 = 4;
 /// Share of the past that a look without news forgets.
 const FORGET: f64 = 0.02;
 /// How many tasks are remembered.

@@ -178,7 +178,8 @@ fn of_two_hosts_the_past_tells_that_their_link_became_slow() {
 fn ranks_starve_where_they_wait_for_cores_more_than_elsewhere() {
     for (shares, starving) in [
         ([0.0, 0.9, 0.0, 0.1], vec![Host(1)]),
-        ([0.8, 0.9, 0.8, 0.7], vec![]),
+        ([0.8, 0.85, 0.8, 0.7], vec![]),
+        ([0.8, 0.95, 0.8, 0.7], vec![Host(1)]),
         ([0.0, 0.1, 0.2, 0.1], vec![]),
     ] {
         let mut job = Job::new();

@@ -38,6 +38,7 @@ use crate::{
     agent::{AgentConfig, AgentThread, Ends},
     descriptors,
     locating::{self, Told},
+    logs,
     transport::{
         control::{Address, AddressError},
         handshake::Key,
@@ -191,6 +192,8 @@ impl Local {
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err(LocalError::InsideRuntime);
         }
+        // Those of the agent and, on one host, of the master.
+        logs::show();
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let code = runtime.block_on(self.supervise());

@@ -113,6 +113,7 @@ impl Node {
             Input::Came(process, pid) => self.history.came(process, pid),
             Input::Ended(process, ending) => self.history.ended(process, ending),
             Input::Observed(symptom) => {
+                tracing::debug!(?symptom, "observed");
                 self.place.iter_mut().for_each(|it| it.tfd.handle_symptom(now, symptom));
             }
             Input::Said(from, message) => self.hear(from, message),
@@ -238,6 +239,7 @@ impl Node {
         let now = self.now();
         let Some(it) = &mut self.place else { return };
         let symptoms = it.load.handle_sample(now, counters::read(self.history.running()));
+        symptoms.iter().for_each(|symptom| tracing::debug!(?symptom, "counted"));
         symptoms.into_iter().for_each(|symptom| it.tfd.handle_symptom(now, symptom));
         let starved = (it.load.starved() * 100.0) as u8;
         let starved = if starved < STARVED_LEAST { 0 } else { starved };
