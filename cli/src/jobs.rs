@@ -6,7 +6,8 @@ use clap::Args;
 use everfold::locating::{self, AskError, Fault, JobId, JobInfo};
 use everfold_lab::{Failure, say};
 
-/// List the jobs of yours that run on this machine: number, ranks here and in all, hosts, age, faults.
+/// List the jobs of yours that run on this machine: number, ranks here and in all, hosts, age, faults, and the process that
+/// holds them together here.
 #[derive(Args)]
 pub struct Jobs {}
 
@@ -60,7 +61,7 @@ fn told(job: &JobInfo) -> String {
         _ => format!("ranks {ranks} of {size}, {hosts} hosts"),
     };
     let age = age(job.age);
-    format!("{:x}  {begun}, {age}, {faults} faults  {}", job.job.0, command(*pid))
+    format!("{:x}  {begun}, {age}, {faults} faults, process {pid}: {}", job.job.0, command(*pid))
 }
 
 /// The command line of an agent's process.

@@ -124,9 +124,13 @@ impl Observer {
         }
     }
 
-    /// A rank whose process had failed has come back.
-    pub fn handle_returned(&mut self, rank: Rank) {
+    /// A rank whose process had failed has come back, on the host of this agent.
+    pub fn handle_returned(&mut self, rank: Rank, agent: Option<AgentId>) {
         self.lost.remove(rank);
+        match agent.and_then(|agent| self.agents.get(&agent)) {
+            Some(&host) => drop(self.homes.insert(rank, host)),
+            None => drop(self.homes.remove(&rank)),
+        }
     }
 
     /// An agent is gone: its connection broke, or it was silent for this long.

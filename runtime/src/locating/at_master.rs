@@ -72,6 +72,9 @@ impl AtMaster {
         let Some((observer, _)) = &mut self.job else { return false };
         match action {
             Action::Send { to, message: ToWorker::Task(task) } => observer.handle_task(*to, task),
+            Action::Send { message: ToWorker::Returned { peer }, .. } => {
+                observer.handle_returned(peer.process.rank, peer.agent.as_ref().map(|agent| agent.id));
+            }
             Action::DisconnectAgent(agent) => {
                 if self.gone.insert(*agent) {
                     let silence = self.heard.get(agent).map(|heard| now.since(*heard));
@@ -99,7 +102,6 @@ fn notify(observer: &mut Observer, now: Timestamp, notice: &Notice) {
     match notice {
         Notice::Failed { process, evidence } => observer.handle_failed(process.rank, *evidence),
         Notice::News(News::Ended { rank, ending }) => observer.handle_ended(*rank, *ending),
-        Notice::Returned(process) => observer.handle_returned(process.rank),
         Notice::Refused { reduction, refusal, .. } => observer.handle_over(now, *reduction, Some(refusal)),
         Notice::Finished(reduction) | Notice::Dissolved(reduction) => {
             observer.handle_over(now, *reduction, None)
