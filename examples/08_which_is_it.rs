@@ -34,7 +34,7 @@ struct Options {
     /// A rank with four times the work.
     #[arg(long)]
     heavy: Option<u32>,
-    /// A rank that calls with another length every hundred steps.
+    /// A rank that calls with another length every twenty steps.
     #[arg(long)]
     diverge: Option<u32>,
     /// After how many seconds that begins.
@@ -73,7 +73,7 @@ async fn steps(session: &Session, options: &Options) -> everfold::Result<()> {
     let mut group: Group = session.world();
     for step in 0u64.. {
         compute(Duration::from_millis(options.compute_ms * if is(options.heavy) { 4 } else { 1 }));
-        let odd = usize::from(step % 100 == 99 && is(options.diverge));
+        let odd = usize::from(step % 20 == 19 && is(options.diverge));
         let mut mine = session.array::<f64>(options.length + odd);
         // All end in the same step: when rank 0 says so.
         let is_over = session.rank() == 0 && started.elapsed().as_secs() >= options.seconds;

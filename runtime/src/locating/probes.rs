@@ -28,8 +28,8 @@ const LINK_BYTES: usize = 1 << 20;
 /// How often each of the two links is measured that are compared, and how long one measurement takes at most.
 const LINK_TRIES: u32 = 2;
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
-/// What follows the bytes: how many of their packets were sent again.
-const TRAILER_BYTES: usize = 4;
+/// What follows the bytes: how fast they were delivered, in bytes per second, and how many of their packets were sent again.
+const TRAILER_BYTES: usize = 12;
 /// The least payload of a packet, as losses are counted in packets.
 const PACKET_BYTES: f64 = 1400.0;
 /// How long a small write usually takes at most.
@@ -83,7 +83,7 @@ impl Measured {
 async fn measure(config: &AgentConfig, host: &HostRef) -> Option<(f64, f64)> {
     let reached = tokio::time::timeout(LINK_PATIENCE, reach(config, host, Purpose::Link)).await;
     let (mut stream, _) = reached.ok()?.ok()?;
-    let (started, mut read) = (Instant::now(), 0);
+    let mut read = 0;
     let mut buffer = vec![0; 64 << 10];
     let mut trailer = Vec::new();
     let reading = async {
@@ -99,13 +99,16 @@ async fn measure(config: &AgentConfig, host: &HostRef) -> Option<(f64, f64)> {
         }
     };
     let is_over = tokio::time::timeout(LINK_PATIENCE, reading).await.is_ok();
-    let seconds = started.elapsed().as_secs_f64();
     match <[u8; TRAILER_BYTES]>::try_from(trailer) {
-        Ok(resent) if is_over => {
-            let lost = f64::from(u32::from_le_bytes(resent)) * PACKET_BYTES / LINK_BYTES as f64;
-            Some((seconds, lost.min(1.0)))
+        Ok(trailer) if is_over => {
+            let (rate, resent) = trailer.split_at(size_of::<u64>());
+            let rate = u64::from_le_bytes(rate.try_into().ok()?);
+            let resent = u32::from_le_bytes(resent.try_into().ok()?);
+            let lost = f64::from(resent) * PACKET_BYTES / LINK_BYTES as f64;
+            (rate > 0).then(|| (LINK_BYTES as f64 / rate as f64, lost.min(1.0)))
         }
-        _ if read > 0 => Some((seconds * LINK_BYTES as f64 / read as f64, 0.0)),
+        // It is at least so slow.
+        _ if read > 0 => Some((LINK_PATIENCE.as_secs_f64() * LINK_BYTES as f64 / read as f64, 0.0)),
         _ => None,
     }
 }
@@ -121,7 +124,8 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
         for _ in 0..LINK_BYTES / block.len() {
             stream.write_all(&block).await?;
         }
-        stream.write_all(&resent(&stream).to_le_bytes()).await?;
+        let (rate, resent) = delivered(&stream);
+        stream.write_all(&[&rate.to_le_bytes()[..], &resent.to_le_bytes()].concat()).await?;
         stream.shutdown().await
     };
     // Who measures has given up by then.
@@ -129,17 +133,18 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     Ok(())
 }
 
-/// How many packets of a connection were sent again.
-fn resent(stream: &tokio::net::TcpStream) -> u32 {
+/// How fast a connection delivers, in bytes per second, and how many packets were sent again. The system leaves out the time in
+/// which this process had nothing to send, or no core to send it.
+fn delivered(stream: &tokio::net::TcpStream) -> (u64, u32) {
     // SAFETY: the structure consists of integers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let place = (&raw mut info).cast();
-    // SAFETY: the system writes at most as many bytes as it is told, which are there.
+    // SAFETY: the system writes at most as many bytes as it is told, which are there. What it does not know stays zero.
     let result = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut length)
     };
-    if result == 0 { info.tcpi_total_retrans } else { 0 }
+    if result == 0 { (info.tcpi_delivery_rate, info.tcpi_total_retrans) } else { (0, 0) }
 }
 
 /// How many times its usual time a small write takes where replicas are kept.
