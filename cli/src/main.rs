@@ -1,6 +1,7 @@
 //! The `everfold` command.
 
 mod bench;
+mod checkpoint;
 mod jobs;
 mod recovery;
 mod rules;
@@ -30,6 +31,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Chaos(Box<Chaos>),
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Checkpoint),
     Faults(jobs::Faults),
     Jobs(jobs::Jobs),
     Plan(Box<Plan>),
@@ -58,6 +61,7 @@ impl Arguments {
             Command::Run(run) => run.run(),
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
+            Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Faults(faults) => faults.run(),
             Command::Jobs(jobs) => jobs.run(),
             Command::Plan(plan) => plan.run(),

@@ -41,6 +41,7 @@ pub mod id;
 pub mod locating;
 pub mod message;
 pub mod path;
+pub mod pieces;
 pub mod report;
 pub mod seal;
 pub mod spec;

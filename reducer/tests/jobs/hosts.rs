@@ -64,7 +64,7 @@ impl Drop for Agent {
 
 /// Runs `program` on two hosts, which are none but for their agents. Exactly the ranks in `done` come to their
 /// end; rank 3 may kill the agent of the host `victim`.
-fn two_hosts(program: &'static str, victim: Option<usize>, done: &[u32]) {
+pub(crate) fn two_hosts(program: &'static str, victim: Option<usize>, done: &[u32]) {
     let mark = Mark::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let variables = [
@@ -146,6 +146,10 @@ async fn a_process_dies(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
+pub(crate) fn kill_victim() -> everfold::Result<()> {
+    hit_victim(Signal::SIGKILL)
+}
+
 fn hit_victim(signal: Signal) -> everfold::Result<()> {
     let victim = std::env::var(VICTIM).unwrap().parse().unwrap();
     Ok(kill(Pid::from_raw(victim), signal).map_err(std::io::Error::from)?)
@@ -157,7 +161,7 @@ async fn a_host_dies(session: Session) -> everfold::Result<()> {
     session.allreduce("all are here", Sum(vec![1u8])).await?;
     if session.rank().0 >= EACH {
         if session.rank() == 3 {
-            hit_victim(Signal::SIGKILL)?;
+            kill_victim()?;
         }
         let never = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;
         assert!(matches!(never, Err(ReduceError::Fenced)), "{:?}", never.map(|outcome| outcome.report));
@@ -220,7 +224,7 @@ async fn a_host_is_located(session: Session, signal: Signal, fault: &str) -> eve
 async fn the_master_dies(session: Session) -> everfold::Result<()> {
     session.allreduce("all are here", Sum(vec![1u8])).await?;
     if session.rank() == 3 {
-        hit_victim(Signal::SIGKILL)?;
+        kill_victim()?;
     } else {
         // Rank 3 does not call it.
         let waits = session.allreduce("under way", Sum(vec![1u64; LENGTH])).await;

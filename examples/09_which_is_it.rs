@@ -4,9 +4,9 @@
 //! and no rank's times show which one that is. Rank 0 listens to `session.events()` and prints what was located.
 //!
 //! ```text
-//! 08_which_is_it                      4 ranks, for 60 seconds; kill or stop one of them, and see
-//! 08_which_is_it --heavy 2            rank 2 has four times the work: nothing is faulty, and that is said
-//! 08_which_is_it --diverge 2          rank 2 calls with other arguments than the rest
+//! 09_which_is_it                      4 ranks, for 60 seconds; kill or stop one of them, and see
+//! 09_which_is_it --heavy 2            rank 2 has four times the work: nothing is faulty, and that is said
+//! 09_which_is_it --diverge 2          rank 2 calls with other arguments than the rest
 //! everfold faults                     in another terminal: what was located so far
 //! ```
 
