@@ -259,6 +259,8 @@ impl Agent {
             ToAgent::Welcome { limits } => self.actions.push_back(Action::Hold(limits)),
             ToAgent::DropReplica { process } => self.actions.push_back(Action::DropReplica(process)),
             ToAgent::Farewell => self.lose_master(),
+            // That is for the agent's locator.
+            ToAgent::Locating(_) => {}
         }
     }
 

@@ -50,6 +50,9 @@ pub struct Run {
     /// one [env: EVERFOLD_RECOVERY].
     #[arg(long, value_name = "FILE")]
     recovery: Option<PathBuf>,
+    /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// The directory in which checkpoints outlive the job; all hosts share it, or each has its own [env:
     /// EVERFOLD_CHECKPOINTS].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
@@ -97,6 +100,7 @@ impl Run {
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
         local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
+        local.rules = self.rules;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;

@@ -38,6 +38,7 @@ pub mod codec;
 pub mod evidence;
 pub mod frame;
 pub mod id;
+pub mod locating;
 pub mod message;
 pub mod path;
 pub mod pieces;

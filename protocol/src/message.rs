@@ -18,6 +18,7 @@ use crate::{
         AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
         SegmentId, SegmentIndex, TaskId, WindowId,
     },
+    locating::{FromLocator, Located, ToLocator},
     path::Path,
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -509,6 +510,8 @@ pub enum FromAgent {
         /// Which.
         number: u64,
     },
+    /// Something about faults that are located.
+    Locating(FromLocator),
 }
 
 /// What a host offers to ranks of other hosts.
@@ -552,6 +555,8 @@ pub enum ToAgent {
         /// Which.
         process: ProcessId,
     },
+    /// Something about faults that are located.
+    Locating(ToLocator),
 }
 
 /// Make a copy of an original while its owner lives.
@@ -638,6 +643,8 @@ pub enum News {
         /// Who could not keep it, and why, for people.
         reason: String,
     },
+    /// A fault was located, or something of the application that looks like one.
+    Located(Arc<Located>),
     /// An outcome of this rank could not be noted. If its process dies before its next checkpoint, it does not
     /// come back.
     CannotReturn {
@@ -723,6 +730,7 @@ impl fmt::Display for News {
             Self::Slow { rank, name } => {
                 write!(f, "rank {rank} is slow with reduction {name:?}; its task is done elsewhere, too")
             }
+            Self::Located(located) => located.fmt(f),
             Self::Unprotected { rank, name, reason } => {
                 write!(f, "the contribution of rank {rank} to {name:?} has no replica: {reason}")
             }

@@ -26,6 +26,7 @@
 //! | `deputies` | the deputy that a rank hosts, and the way to other deputies |
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
+//! | [`locating`] | what of an agent locates faults |
 //! | [`logs`] | shown to those who ask for them |
 //! | [`patience`] | waiting for others without going to sleep at once |
 //!
@@ -51,6 +52,7 @@ mod hearing;
 pub mod keeper;
 pub mod kernel;
 pub mod launch;
+pub mod locating;
 pub mod logs;
 pub mod master;
 pub mod memory;

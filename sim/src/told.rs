@@ -363,6 +363,7 @@ fn from_agent(said: &FromAgent) -> String {
         FromAgent::Join(_) => "joins".to_owned(),
         FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
         FromAgent::Pong { number } => format!("pong {number}"),
+        FromAgent::Locating(said) => format!("{said:?}"),
     }
 }
 
@@ -390,6 +391,7 @@ fn at_agent(event: &AgentEvent) -> String {
             format!("hears: drop the replica of {process}")
         }
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
+        AgentEvent::Master(ToAgent::Locating(said)) => format!("hears: {said:?}"),
         AgentEvent::MasterLost => "loses the master".to_owned(),
         AgentEvent::Alone => "expects nobody any more".to_owned(),
     }

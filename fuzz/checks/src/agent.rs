@@ -107,6 +107,7 @@ pub fn check(data: &[u8]) {
     let said = input.many(12, read);
     let name = fresh_name();
     let config = AgentConfig {
+        rules: Default::default(),
         name: name.clone(),
         job: JOB,
         key: KEY,

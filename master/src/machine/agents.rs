@@ -18,7 +18,8 @@ impl Master {
         match said {
             FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
-            FromAgent::Pong { .. } => {}
+            // What locates faults is beside the master.
+            FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
     }
 

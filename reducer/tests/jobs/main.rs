@@ -33,6 +33,7 @@ mod hosts;
 mod kept;
 mod leftovers;
 mod migrate;
+mod located;
 mod outlive;
 mod process;
 mod progress;
@@ -84,6 +85,7 @@ fn suite() -> Suite {
     hosts::add_to(&mut suite);
     migrate::add_to(&mut suite);
     leftovers::add_to(&mut suite);
+    located::add_to(&mut suite);
     suite
 }
 

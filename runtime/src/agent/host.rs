@@ -18,8 +18,10 @@ use std::{
 };
 
 use everfold_agent::{Action, Agent, Event};
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{
     AgentId, Epoch, JobId, ProcessId, Rank,
+    locating::FromLocator,
     message::{Ending, FromAgent, Header, Lodging, MASTER, Origin, RegionRef, ToAgent},
     spec::Limits,
 };
@@ -37,6 +39,7 @@ use super::{
 };
 use crate::{
     descriptors::{self, patiently},
+    locating::{self, Faults, Locator, NodeConfig},
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
     replica::holding::{self, Replicas},
@@ -74,6 +77,8 @@ pub struct AgentConfig {
     pub is_spare: bool,
     /// Label of what this host shares with others that may fail together.
     pub domain: Option<String>,
+    /// How faults are located.
+    pub rules: RuleBase,
 }
 
 /// An agent and the thread on which it lives.
@@ -82,6 +87,7 @@ pub struct AgentThread {
     input: mpsc::UnboundedSender<Input>,
     /// Whether it may ask for processes to be started.
     may_ask: Arc<AtomicBool>,
+    faults: Faults,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,23 +102,29 @@ impl AgentThread {
         let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
         let (input, inputs) = mpsc::unbounded_channel();
         let (from_others, may_ask) = (input.clone(), Arc::new(AtomicBool::new(false)));
-        let asks = may_ask.clone();
+        let (asks, faults) = (may_ask.clone(), Faults::default());
+        let located = faults.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
             runtime.block_on(async {
-                let host = Host::new(id, config, from_others, asks);
+                let host = Host::new(id, config, from_others, (asks, located));
                 match UnixListener::from_std(listener) {
                     Ok(listener) => host.run(listener, inputs).await,
                     Err(error) => tracing::error!(%error, "the agent cannot listen"),
                 }
             });
         })?;
-        Ok(Self { input, may_ask, thread: Some(thread) })
+        Ok(Self { input, may_ask, faults, thread: Some(thread) })
     }
 
     /// Where to say how processes end.
     pub fn ends(&self) -> Ends {
         Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
+    }
+
+    /// The faults that were located in the job, also once the agent has ended.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
     }
 
     /// Whether it may ask for processes to be started: where ranks come back.
@@ -196,6 +208,7 @@ enum Input {
     Serve(IpAddr, oneshot::Sender<Serving>),
     /// This host has that address on the way to it, if it may be on another one.
     MasterFound(Outlet<FromAgent>, Option<IpAddr>),
+    Locating(FromLocator),
     Event(Event),
     Finish,
 }
@@ -205,7 +218,8 @@ struct Caller {
     process: ProcessId,
     hail: Hail,
     region: Option<(OwnedFd, RegionRef)>,
-    /// Tells when it has ended.
+    /// Its process id, and what tells when it has ended.
+    pid: Option<i32>,
     end: Option<OwnedFd>,
     answer: oneshot::Sender<(Answer, Handed)>,
 }
@@ -244,6 +258,7 @@ struct Host {
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    locator: Locator,
 }
 
 impl Host {
@@ -251,13 +266,25 @@ impl Host {
         id: AgentId,
         config: AgentConfig,
         input: mpsc::UnboundedSender<Input>,
-        may_ask: Arc<AtomicBool>,
+        (may_ask, faults): (Arc<AtomicBool>, Faults),
     ) -> Self {
+        let config = Arc::new(config);
+        let locator = locating::start(NodeConfig {
+            agent: config.clone(),
+            id,
+            began: std::time::Instant::now(),
+            faults,
+            tell: {
+                let input = input.clone();
+                Box::new(move |said| drop(input.send(Input::Locating(said))))
+            },
+        });
         Self {
             id,
             may_ask,
             machine: Agent::new(config.starts.is_some()),
-            config: Arc::new(config),
+            config,
+            locator,
             remains: Arc::default(),
             vaults: BTreeMap::new(),
             origins: BTreeMap::new(),
@@ -295,6 +322,7 @@ impl Host {
             }
         }
         accepting.abort();
+        self.locator.conclude().await;
         // Those who were refused are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
         // Ranks of other hosts may need it yet, though nobody does here.
@@ -332,12 +360,20 @@ impl Host {
                 let domain = self.config.domain.clone();
                 self.handle(Event::MasterFound(Lodging { address, domain }));
             }
+            Input::Locating(said) => self.tell(FromAgent::Locating(said)),
             Input::Event(event) => self.handle(event),
             Input::Finish => {}
         }
     }
 
     fn handle(&mut self, event: Event) {
+        match &event {
+            Event::Ended(process, ending) => self.locator.tell(locating::Input::Ended(*process, *ending)),
+            Event::Master(ToAgent::Locating(said)) => {
+                return self.locator.tell(locating::Input::Master(said.clone()));
+            }
+            _ => {}
+        }
         self.machine.handle(event);
         while let Some(action) = self.machine.poll_action() {
             self.act(action);
@@ -383,8 +419,16 @@ impl Host {
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
         let AgentConfig { job, key, rendezvous, .. } = &*self.config;
         let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
-        let config =
-            MasterConfig { job, key, size: *size, rendezvous, policy: *policy, board: board.clone() };
+        let locator = self.locator.clone();
+        let config = MasterConfig {
+            job,
+            key,
+            size: *size,
+            rendezvous,
+            policy: *policy,
+            board: board.clone(),
+            locator,
+        };
         match MasterThread::start(config) {
             Ok(master) => {
                 self.master = Some((master, board));
@@ -401,7 +445,8 @@ impl Host {
 
     fn welcome(&mut self, process: ProcessId) {
         let Some(caller) = self.caller.take() else { return };
-        let Caller { region, end, answer, hail, .. } = *caller;
+        let Caller { region, pid, end, answer, hail, .. } = *caller;
+        self.locator.tell(locating::Input::Came(process, pid));
         let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
@@ -463,8 +508,13 @@ impl Host {
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let shown = Shown { id: self.id, remains: self.remains.clone(), replicas: self.replicas.clone() };
-        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, shown));
+        let server = Server {
+            id: self.id,
+            config: self.config.clone(),
+            remains: self.remains.clone(),
+            replicas: self.replicas.clone(),
+        };
+        tokio::spawn(serve(listener, server, self.silence_max, self.locator.clone()));
         if self.ports.is_empty() && !self.config.is_spare {
             self.seek_master();
         }
@@ -551,6 +601,7 @@ async fn attend(
     if hello.purpose != Purpose::Hail {
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
@@ -559,7 +610,7 @@ async fn attend(
         None => None,
     };
     let (answer, answered) = oneshot::channel();
-    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
+    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, pid, end, answer })));
     let Ok((answer, handed)) = answered.await else { return Ok(()) };
     if answer.is_err() {
         return line.tell(&answer).await;
@@ -595,18 +646,20 @@ async fn serve_rank(
 
 /// What an agent serves to other hosts.
 #[derive(Clone)]
-struct Shown {
+struct Server {
     id: AgentId,
+    config: Arc<AgentConfig>,
     remains: Arc<Remains>,
     replicas: Arc<Replicas>,
 }
 
-/// Serves what processes of this host have left, and replicas of ranks of other hosts.
-async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, shown: Shown) {
+/// Serves what processes of this host have left, and replicas of ranks of other hosts, and lets other nodes talk
+/// to the one here.
+async fn serve(listener: Listener, server: Server, silence_max: Duration, locator: Locator) {
     let lobby = Lobby::for_job(RANKS_EXPECTED);
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
-        let (config, shown) = (config.clone(), shown.clone());
+        let (Server { id, config, remains, replicas }, locator) = (server.clone(), locator.clone());
         tokio::spawn(async move {
             let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
                 Ok(proved) => proved,
@@ -615,14 +668,13 @@ async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Durati
             let served = async {
                 stream.bound_silence(silence_max)?;
                 match hello.purpose {
-                    Purpose::Remains(process) => tcp::serve(stream, seals, shown.remains.of(process)).await,
-                    Purpose::Replica(agent) if agent == shown.id => {
-                        holding::serve(&shown.replicas, hello.process, stream, seals).await
+                    Purpose::Remains(process) => tcp::serve(stream, seals, remains.of(process)).await,
+                    Purpose::Replica(to) if to == id => {
+                        holding::serve(&replicas, hello.process, stream, seals).await
                     }
-                    purpose => {
-                        tracing::warn!(process = %hello.process, ?purpose, "a connection was led astray");
-                        Ok(())
-                    }
+                    Purpose::Locate(to) if to == id => locating::listen(stream, seals, locator).await,
+                    Purpose::Link(to) if to == id => locating::show_link(stream).await,
+                    purpose => Err(io::Error::other(format!("it was led astray: {purpose:?}")).into()),
                 }
             };
             if let Err(error) = served.await {

@@ -30,6 +30,7 @@ use tokio::{net::UnixStream, time::Instant};
 use super::host::{AgentConfig, AgentThread};
 use crate::{
     launch::{Environment, environment},
+    locating,
     transport::{
         control::{Address, Stranger, connect_own},
         handshake::Key,
@@ -215,6 +216,7 @@ fn run() -> io::Result<()> {
         starts: None,
         is_spare: false,
         domain: None,
+        rules: locating::rules(None)?,
     };
     let agent = AgentThread::start(config)?;
     say_ready()?;

@@ -40,11 +40,14 @@ use std::{
 use crate::{
     agent::{AgentConfig, AgentThread, Ends},
     descriptors,
+    locating::{self, Told},
+    logs,
     transport::{
         control::{Address, AddressError},
         handshake::Key,
     },
 };
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank, message::Ending};
 use everfold_storage::job_directory;
 use nix::{
@@ -81,6 +84,8 @@ pub const RANKS_MAX: u32 = 4096;
 pub const OUTPUT_LOST: u8 = 74;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How many located faults are told when the job has ended.
+const SUMMARY_MAX: usize = 10;
 /// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much
 /// later.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
@@ -108,6 +113,9 @@ pub struct Local {
     pub survive_deaths: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,
+    /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
+    /// everfold comes with.
+    pub rules: Option<PathBuf>,
     /// Where checkpoints are saved that outlive the job.
     pub checkpoints: Option<Checkpoints>,
     /// Whether all processes are started again from there when one has failed.
@@ -179,6 +187,7 @@ impl Local {
             quiet: false,
             survive_deaths: false,
             recovery: None,
+            rules: None,
             checkpoints: None,
             rollback: None,
             hosts: None,
@@ -204,6 +213,8 @@ impl Local {
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err(LocalError::InsideRuntime);
         }
+        // Those of the agent and, on one host, of the master.
+        logs::show();
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let code = runtime.block_on(self.supervise());
@@ -272,7 +283,7 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, starts) = start_agent(&job, self.is_spare())?;
+        let (agent, starts) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
     }
@@ -323,8 +334,12 @@ impl Local {
             }
         }
         // Other hosts may need what its processes have left.
-        if self.hosts.is_some() {
-            tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
+        let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
+        let end = move || if outlasts { agent.outlast() } else { drop(agent) };
+        tokio::task::spawn_blocking(end).await.ok();
+        let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
+        if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
+            notices.send(summary(&faults.list())).await;
         }
         *is_over.borrow()
     }
@@ -507,18 +522,32 @@ impl Failures {
 fn start_agent(
     job: &Environment,
     is_spare: bool,
+    rules: RuleBase,
 ) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config =
-        AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts), is_spare, domain: domain() };
+    let starts = Some(starts);
+    let config = AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
     Ok((AgentThread::start(config)?, to_start))
 }
 
 /// The label of what this host shares with others.
 fn domain() -> Option<String> {
     std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
+}
+
+/// What was located while the job ran, a line each.
+fn summary(faults: &[Told]) -> String {
+    let line = |told: &Told| match told.located.harmless {
+        true => format!("everfold: no fault, but {}\n", told.located),
+        false => format!("everfold: located: {}\n", told.located),
+    };
+    let mut lines: String = faults.iter().take(SUMMARY_MAX).map(line).collect();
+    if faults.len() > SUMMARY_MAX {
+        lines += &format!("everfold: and {} more\n", faults.len() - SUMMARY_MAX);
+    }
+    lines
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.

@@ -61,6 +61,10 @@ pub enum Purpose {
     Remains(ProcessId),
     /// A process keeps a replica with this agent, or takes one.
     Replica(AgentId),
+    /// Messages to the node of this agent's host that locates faults.
+    Locate(AgentId),
+    /// Bytes from this agent, to measure the way from it.
+    Link(AgentId),
 }
 
 /// Who connects, to what job, and why.

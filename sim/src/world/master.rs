@@ -49,7 +49,7 @@ impl World {
                 match &said {
                     FromAgent::Join(_) => self.facts.take_in_agent(host),
                     FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
-                    FromAgent::Pong { .. } => {}
+                    FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
                 self.run_coordinator();
