@@ -1,24 +1,27 @@
-//! How long segments between hosts should be, learnt from what reductions took.
+//! How long segments between hosts should be, and whether bodies should come inlined, learnt from what
+//! reductions took.
 //!
 //! Short segments keep slow links busy and balance well; long ones cost fewer messages, which is what counts
-//! on fast links. Which links there are, nobody tells. So reductions of about the same size are cut in
-//! different ways, *rungs* of a ladder: the first has the length that suits slow links
-//! ([`Policy::segment_len`]), each of the next is four times as long, and on the last the body is one piece
-//! that one task folds. A class climbs: its rung and a neighbour take turns, and it goes to the neighbour if
-//! that is quicker. So it never tries what is far from the best. Once both neighbours have lost it rests, for
-//! longer each time, and then tries them again, as links may change. Turns matter: both see the same load, and
-//! a link that lets more pass after a pause does so for both.
+//! on fast links. There it is quicker still to send a body of some ten kilobytes with the message, through
+//! the master's hands, than to have it read. Which links there are, nobody tells. So reductions of about the
+//! same size are cut in different ways, *rungs* of a ladder: the first has the length that suits slow links
+//! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
+//! task folds, and on the last it comes inlined. A class climbs: its rung and a neighbour take turns, and it
+//! goes to the neighbour if that is quicker. So it never tries what is far from the best. Once both
+//! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
+//! matter: both see the same load, and a link that lets more pass after a pause does so for both.
 //!
 //! Only reductions tell that had the master to themselves, whose ranks came at about the same time, and in
 //! which nobody died. Times come in; there is no clock and no chance here.
+//!
+//! Ranks have to know before they call whether their bodies are to come inlined. They hear it with the
+//! outcome of the reduction before, so what comes next is decided when one ends ([`Lengths::go_on`]). A rank
+//! that has not heard it does as it did before; such a mixture is correct, and tells nothing.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use everfold_protocol::{
-    ReductionSpec,
-    spec::{BodyKind, Delivery},
-};
+use everfold_protocol::{ReductionSpec, class::Class, spec::Delivery};
 use smallvec::SmallVec;
 
 use crate::policy::Policy;
@@ -40,23 +43,36 @@ pub(crate) struct Cut {
     pub segment_bytes: u64,
     /// Whether one task folds all partials of a segment.
     pub in_one_go: bool,
+    /// Whether bodies are to come inlined although they are long.
+    pub inlined: bool,
     /// What its time tells of, if it tells anything.
-    lesson: Option<(Class, usize)>,
+    lesson: Option<Lesson>,
+}
+
+/// One rung of the ladder of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lesson {
+    class: Class,
+    rung: usize,
+    rungs: Rungs,
+}
+
+/// The rungs that there are for a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rungs {
+    /// On which it is cut into segments; at least one.
+    cut: usize,
+    /// On which it is one piece that one task folds.
+    piece: bool,
+    /// On which it comes inlined.
+    inlined: bool,
 }
 
 impl Cut {
     /// Segments of a given length, from which nothing is learnt.
     pub fn fixed(segment_bytes: u64) -> Self {
-        Self { segment_bytes, in_one_go: false, lesson: None }
+        Self { segment_bytes, in_one_go: false, inlined: false, lesson: None }
     }
-}
-
-/// Reductions of about the same size: as powers of two, the length of a body and the number of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Class {
-    body: u32,
-    ranks: u32,
-    for_all: bool,
 }
 
 /// What is known of each class.
@@ -90,51 +106,81 @@ impl Lengths {
     pub fn cut(&mut self, spec: &ReductionSpec, policy: &Policy, share_memory: bool) -> Cut {
         let ranks = spec.group.len();
         let first = policy.segment_len(&spec.kind, ranks, share_memory);
-        let rungs = if share_memory { 1 } else { rungs(&spec.kind, first, ranks, policy) };
-        if rungs < 2 {
-            return Cut::fixed(first);
-        }
-        let class = Class::of(spec);
-        let rung = self.0.entry(class).or_default().choose(rungs);
+        let rungs = if share_memory { Rungs::ONE } else { Rungs::of(spec, first, policy) };
+        let Some(class) = Class::of(spec).filter(|_| rungs.count() > 1) else { return Cut::fixed(first) };
+        let ladder = self.0.entry(class).or_insert_with(|| {
+            let mut ladder = Ladder::default();
+            ladder.go_on(rungs.count());
+            ladder
+        });
+        let rung = ladder.rung(rungs.count());
+        let (inlined, in_one_go) = (rungs.is_inlined(rung), rung >= rungs.cut);
         let body = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let in_one_go = rung + 1 == rungs && is_piece(body, ranks, policy);
         let segment_bytes = if in_one_go { body } else { length(first, rung) };
-        Cut { segment_bytes, in_one_go, lesson: Some((class, rung)) }
+        Cut { segment_bytes, in_one_go, inlined, lesson: Some(Lesson { class, rung, rungs }) }
     }
 
     /// Learns how long a reduction took that was cut in this way.
     pub fn observe(&mut self, cut: &Cut, body_bytes: u64, took: Duration) {
-        let Some((class, rung)) = cut.lesson else { return };
+        let Some(Lesson { class, rung, .. }) = cut.lesson else { return };
         let ns = took.as_nanos() * 1024 / u128::from(body_bytes.max(1));
         let ladder = self.0.entry(class).or_default();
         ladder.observe(rung, u64::try_from(ns).unwrap_or(u64::MAX));
     }
+
+    /// Takes the next turn when a reduction ends that was cut in this way. Returns whether the bodies of the
+    /// next are to come inlined.
+    pub fn go_on(&mut self, cut: &Cut) -> bool {
+        let Some(Lesson { class, rungs, .. }) = cut.lesson else { return false };
+        let ladder = self.0.entry(class).or_default();
+        ladder.go_on(rungs.count());
+        rungs.is_inlined(ladder.rung(rungs.count()))
+    }
 }
 
-impl Class {
-    fn of(spec: &ReductionSpec) -> Self {
+impl Rungs {
+    const ONE: Self = Self { cut: 1, piece: false, inlined: false };
+
+    /// Those for a body whose first one has segments of that length.
+    fn of(spec: &ReductionSpec, first: u64, policy: &Policy) -> Self {
         let body = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-        let for_all = matches!(spec.delivery, Delivery::All);
-        Self { body: body.max(1).ilog2(), ranks: spec.group.len().max(1).ilog2(), for_all }
+        if first == 0 || !spec.kind.folds_surely() {
+            return Self::ONE;
+        }
+        let longest = policy.segment_bytes.min(body.saturating_sub(1));
+        let longer = (1..).take_while(|rung| length(first, *rung) <= longest).count();
+        let piece = body > first && is_piece(body, spec.group.len(), policy);
+        Self { cut: 1 + longer, piece, inlined: may_come_inlined(body, spec, policy) }
+    }
+
+    fn count(self) -> usize {
+        self.cut + usize::from(self.piece) + usize::from(self.inlined)
+    }
+
+    fn is_inlined(self, rung: usize) -> bool {
+        self.inlined && rung + 1 == self.count()
     }
 }
 
 impl Ladder {
     /// The rung for the next reduction, of `rungs` that there are.
-    fn choose(&mut self, rungs: usize) -> usize {
-        let best = self.best.min(rungs - 1);
-        if self.trial.is_none() && self.rest == 0 {
-            self.trial = self.neighbour(rungs).map(|rung| Trial { rung, times: Default::default() });
-        }
-        self.rest = self.rest.saturating_sub(1);
+    fn rung(&self, rungs: usize) -> usize {
         match &self.trial {
             Some(Trial { rung, times: [of_best, of_other] })
                 if *rung < rungs && of_other.len() < of_best.len() =>
             {
                 *rung
             }
-            _ => best,
+            _ => self.best.min(rungs - 1),
         }
+    }
+
+    /// Takes in that the next reduction is about to come.
+    fn go_on(&mut self, rungs: usize) {
+        if self.trial.is_none() && self.rest == 0 {
+            self.trial = self.neighbour(rungs).map(|rung| Trial { rung, times: Default::default() });
+        }
+        self.rest = self.rest.saturating_sub(1);
     }
 
     /// The rung that is tried next: the other neighbour if there is none there.
@@ -202,27 +248,33 @@ fn length(first: u64, rung: usize) -> u64 {
     first.saturating_mul(STEP.saturating_pow(rung as u32))
 }
 
-/// How many rungs there are for a body whose first one has segments of that length.
-fn rungs(kind: &BodyKind, first: u64, ranks: usize, policy: &Policy) -> usize {
-    let body = kind.array_bytes().map_or(0, |(bytes, _)| bytes);
-    if first == 0 || body <= first || !kind.folds_surely() {
-        return 1;
-    }
-    let longest = policy.segment_bytes.min(body - 1);
-    let cut = 1 + (1..).take_while(|rung| length(first, *rung) <= longest).count();
-    cut + usize::from(is_piece(body, ranks, policy))
-}
-
 /// Whether a body may be folded in one piece, by one task.
 fn is_piece(body: u64, ranks: usize, policy: &Policy) -> bool {
     body <= policy.segment_bytes && ranks <= policy.fan_in_max
+}
+
+/// Whether a body may come inlined although it is long: what the master has to send on of such bodies is
+/// bounded, and what it holds of them.
+fn may_come_inlined(body: u64, spec: &ReductionSpec, policy: &Policy) -> bool {
+    let ranks = spec.group.len() as u64;
+    let receivers = match spec.delivery {
+        Delivery::Root(_) => 1,
+        Delivery::All => ranks,
+        Delivery::FirstOf(_) => return false,
+    };
+    let limits = &policy.limits;
+    let sent_on = body.saturating_mul(ranks.saturating_sub(1)).saturating_mul(receivers);
+    body > limits.inline_bytes_max
+        && !limits.ranks_return
+        && spec.group.len() <= policy.fan_in_max
+        && sent_on <= policy.relay_bytes
 }
 
 #[cfg(test)]
 mod tests {
     use everfold_protocol::{
         Path, Rank,
-        spec::{ElementType, Operation, Order, Protection},
+        spec::{BodyKind, ElementType, Limits, Operation, Order, Protection},
     };
     use proptest::prelude::*;
 
@@ -248,6 +300,7 @@ mod tests {
         for _ in 0..count {
             let cut = lengths.cut(spec, &policy, false);
             lengths.observe(&cut, body, Duration::from_nanos(time(cut.segment_bytes)));
+            lengths.go_on(&cut);
             cuts.push(cut.segment_bytes);
         }
         cuts
@@ -301,8 +354,59 @@ mod tests {
     fn where_nothing_is_learnt_nothing_is_tried() {
         let mut lengths = Lengths::default();
         let policy = Policy::default();
-        let cut = || lengths.cut(&spec(256 * K, 4), &policy, false).segment_bytes;
+        let cut = || {
+            let cut = lengths.cut(&spec(256 * K, 4), &policy, false);
+            lengths.go_on(&cut);
+            cut.segment_bytes
+        };
         assert!(core::iter::repeat_with(cut).take(100).all(|length| length == 16 * K));
+    }
+
+    /// Runs reductions of 64 KiB, whose bodies come inlined as ranks were told. Returns whether the last did.
+    fn comes_inlined(lengths: &mut Lengths, spec: &ReductionSpec, time: impl Fn(&Cut) -> u64) -> bool {
+        let mut told = false;
+        for _ in 0..60 {
+            let cut = lengths.cut(spec, &Policy::default(), false);
+            assert_eq!(cut.inlined, told, "ranks hear it beforehand");
+            assert!(!cut.inlined || cut.in_one_go);
+            lengths.observe(&cut, 64 * K, Duration::from_nanos(time(&cut)));
+            told = lengths.go_on(&cut);
+        }
+        told
+    }
+
+    #[test]
+    fn bodies_come_inlined_where_that_is_quicker_and_not_where_it_is_slower() {
+        let mut lengths = Lengths::default();
+        let spec = spec(16 * K, 4);
+        let fast = |cut: &Cut| if cut.inlined { 300 } else { 1_000_000_000 / cut.segment_bytes };
+        assert!(comes_inlined(&mut lengths, &spec, fast));
+        assert!(comes_inlined(&mut lengths, &spec, fast), "and stay so");
+        // The links become slow.
+        let slow = |cut: &Cut| if cut.inlined { 3000 } else { 1000 };
+        for _ in 0..20 {
+            comes_inlined(&mut lengths, &spec, slow);
+        }
+        assert!(!comes_inlined(&mut lengths, &spec, slow));
+    }
+
+    #[test]
+    fn what_the_master_sends_on_is_bounded() {
+        let may = |elements, ranks, for_all: bool| {
+            let mut spec = spec(elements, ranks);
+            spec.delivery = if for_all { Delivery::All } else { spec.delivery };
+            let (body, _) = spec.kind.array_bytes().expect("it is an array");
+            may_come_inlined(body, &spec, &Policy::default())
+        };
+        assert!(may(64 * K, 4, false), "three of 256 KiB");
+        assert!(!may(128 * K, 4, false));
+        assert!(may(16 * K, 4, true), "to four each three of 64 KiB");
+        assert!(!may(32 * K, 4, true));
+        assert!(!may(4 * K, 4, false), "so short a body comes inlined anyway");
+        assert!(!may(5 * K, 17, false), "no one task folds as many");
+        let returning = Limits { ranks_return: true, ..Limits::default() };
+        let policy = Policy { limits: returning, ..Policy::default() };
+        assert!(!may_come_inlined(64 * K, &spec(16 * K, 4), &policy));
     }
 
     #[test]
@@ -337,6 +441,7 @@ mod tests {
             let (body, element) = spec.kind.array_bytes().expect("it is an array");
             let first = policy.segment_len(&spec.kind, ranks as usize, false);
             let [mut lengths, mut twin] = [Lengths::default(), Lengths::default()];
+            let mut told = false;
             for ns in times {
                 let cut = lengths.cut(&spec, &policy, false);
                 prop_assert_eq!(cut, twin.cut(&spec, &policy, false));
@@ -344,8 +449,12 @@ mod tests {
                 prop_assert!(cut.segment_bytes <= policy.segment_bytes.max(first));
                 prop_assert!(cut.segment_bytes == body || cut.segment_bytes % element == 0);
                 prop_assert!(!cut.in_one_go || cut.segment_bytes == body);
+                prop_assert_eq!(cut.inlined, told, "ranks hear it beforehand");
+                prop_assert!(!cut.inlined || cut.in_one_go);
                 lengths.observe(&cut, body, Duration::from_nanos(ns.into()));
                 twin.observe(&cut, body, Duration::from_nanos(ns.into()));
+                told = lengths.go_on(&cut);
+                prop_assert_eq!(told, twin.go_on(&cut));
             }
         }
     }

@@ -689,6 +689,8 @@ pub struct Finished {
     /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are
     /// lost before, the contributions of those who live can be folded once more, without what is lost.
     pub beside: bool,
+    /// Whether the bodies of the next reductions like this one are to come inlined, however long they are.
+    pub inlines: bool,
     /// What happened.
     pub report: Report,
 }

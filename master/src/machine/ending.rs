@@ -31,8 +31,10 @@ impl Master {
         if let Some(end) = reduction.gathers_until(&desk.policy) {
             desk.timers.call_off(end, Timer::Gathered(id));
         }
+        let cut = reduction.cut();
         if let Delivery::FirstOf(candidates) = &reduction.spec().delivery {
             let candidates = candidates.clone();
+            self.lengths.go_on(&cut);
             return self.deliver(id, &candidates);
         }
         let root = reduction.spec().delivery.root();
@@ -55,6 +57,7 @@ impl Master {
             self.learn(id);
             self.end(id);
         }
+        let inlines = self.lengths.go_on(&cut);
         let desk = &mut self.desk;
         desk.outbox.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
@@ -70,7 +73,7 @@ impl Master {
                 report.tasks_per_worker = Vec::new();
             }
             let finished =
-                Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
+                Finished { reduction: id, result: result.clone(), last, lend, beside, inlines, report: told };
             desk.outbox.send(peer, ToWorker::Finished(Box::new(finished)));
         }
         if !in_windows {
@@ -255,7 +258,15 @@ impl Master {
             self.desk.outbox.notice(Notice::Finished(id));
             let report = reduction.report_of_result(reduction.last_progress()).brief();
             let result = Vec::new();
-            let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
+            let finished = Finished {
+                reduction: id,
+                result,
+                last: None,
+                lend: false,
+                beside: false,
+                inlines: false,
+                report,
+            };
             if self.desk.policy.limits.ranks_return {
                 let (name, spec) = (reduction.name().to_owned(), reduction.spec().clone());
                 let completed = Completed { name, spec, report: finished.report.clone() };

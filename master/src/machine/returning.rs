@@ -206,6 +206,7 @@ impl Master {
                 last: None,
                 lend: false,
                 beside: false,
+                inlines: false,
                 report: completed.report,
             })),
             Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },

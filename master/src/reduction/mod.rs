@@ -243,11 +243,18 @@ impl Reduction {
     }
 
     /// How it was cut, how long its bodies are, and how long it took until `now`, if that tells how long it
-    /// takes: its ranks came at about the same time, and nobody died.
+    /// takes: its ranks came at about the same time, and as they were to, and nobody died.
     pub(crate) fn lesson(&self, now: Timestamp) -> Option<(&Cut, u64, Duration)> {
         let took = now.since(self.started);
         let is_quiet = self.missing.is_empty() && self.account.is_quiet(self.started, took);
-        is_quiet.then_some((&self.cut, self.body_bytes, took))
+        let some_came_inlined = || self.originals.values().any(|original| original.is_inline());
+        let came_as_told = if self.cut.inlined { self.inline } else { !some_came_inlined() };
+        (is_quiet && came_as_told).then_some((&self.cut, self.body_bytes, took))
+    }
+
+    /// How its bodies are cut.
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut
     }
 
     /// When it was started.

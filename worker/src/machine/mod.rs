@@ -14,6 +14,7 @@ use alloc::{
 
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
+    class::Class,
     message::{
         Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Task, TaskCounters,
         TaskFailed, ToMaster, ToWorker,
@@ -104,6 +105,8 @@ pub struct Worker {
     failed: Path,
     /// Which processes were.
     dead: BTreeSet<ProcessId>,
+    /// Whose bodies are to come inlined, however long they are.
+    inlined: BTreeSet<Class>,
     /// Attempts in teams that were dissolved before this rank has called them.
     dissolved: VecDeque<ReductionId>,
     /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears
@@ -138,6 +141,7 @@ impl Worker {
             peers: None,
             failed: Path::empty(),
             dead: BTreeSet::new(),
+            inlined: BTreeSet::new(),
             dissolved: VecDeque::new(),
             reductions: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -265,6 +269,17 @@ impl Worker {
     /// one that is refused does not count, or else the others would wait for its number.
     pub fn is_full(&self) -> bool {
         self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
+    }
+
+    /// Up to how many bytes the body of a call comes inlined. What the master has learnt holds for calls that
+    /// have it to themselves, so the master holds one long body of each rank at most.
+    pub fn inline_bytes_max(&self, spec: &ReductionSpec) -> u64 {
+        let is_told = || Class::of(spec).is_some_and(|class| self.inlined.contains(&class));
+        let is_open = |local: &Local| !matches!(local.state, State::Serving);
+        match !self.inlined.is_empty() && is_told() && !self.reductions.values().any(is_open) {
+            true => u64::MAX,
+            false => self.limits.inline_bytes_max,
+        }
     }
 
     /// Whether a call may be put on the board instead: the master hears those of one name in order.
@@ -432,7 +447,7 @@ impl Worker {
             local.awaited = Some(Box::new(finished));
             return;
         }
-        let Finished { reduction, result, last, lend, beside, report } = finished;
+        let Finished { reduction, result, last, lend, beside, inlines, report } = finished;
         if reduction.is_in_teams() {
             self.actions.push_back(Action::Over(reduction));
         }
@@ -442,6 +457,12 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&reduction).filter(is_open) else {
             return;
         };
+        if let Some(class) = Class::of(&local.spec) {
+            match inlines {
+                true => self.inlined.insert(class),
+                false => self.inlined.remove(&class),
+            };
+        }
         if !report.survived.is_empty() && matches!(local.state, State::Running) {
             let (ranks, redone) = (report.survived.clone(), report.folds_redone);
             self.actions.push_back(Action::News(News::Recovered { name: local.name.clone(), ranks, redone }));
