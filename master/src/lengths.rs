@@ -11,17 +11,21 @@
 //! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
 //! matter: both see the same load, and a link that lets more pass after a pause does so for both.
 //!
-//! Only reductions tell that had the master to themselves, whose ranks came at about the same time, and in
-//! which nobody died. Times come in; there is no clock and no chance here.
+//! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
+//! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What
+//! counts is the time from the latest call on, so that it does not matter how long the others had waited
+//! for it. Times come in; there is no clock and no chance here.
 //!
 //! Ranks have to know before they call whether their bodies are to come inlined. They hear it with the
-//! outcome of the reduction before, so what comes next is decided when one ends ([`Lengths::go_on`]). A rank
+//! outcome of the reduction before, so what comes next is decided when one ends ([`Lengths::end`]). A rank
 //! that has not heard it does as it did before; such a mixture is correct, and tells nothing.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use everfold_protocol::{ReductionSpec, class::Class, spec::Delivery};
+use everfold_protocol::{
+    Path, Rank, ReductionId, ReductionSpec, class::Class, message::Learning, spec::Delivery,
+};
 use smallvec::SmallVec;
 
 use crate::policy::Policy;
@@ -77,7 +81,34 @@ impl Cut {
 
 /// What is known of each class.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lengths(BTreeMap<Class, Ladder>);
+pub(crate) struct Lengths {
+    ladders: BTreeMap<Class, Ladder>,
+    /// The latest reduction of each class of which ranks have yet to tell how long it took.
+    untold: BTreeMap<Class, Untold>,
+}
+
+/// A reduction that is over and tells something, as far as the master knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    /// Which.
+    pub id: ReductionId,
+    /// Length of a body.
+    pub body_bytes: u64,
+    /// Who took part.
+    pub group: Path,
+    /// Who alone receives the result, and how long ago the master heard its call.
+    pub root: Option<(Rank, Duration)>,
+}
+
+/// What ranks have told of a reduction.
+#[derive(Clone, Debug)]
+struct Untold {
+    ended: Ended,
+    rung: usize,
+    /// What the root has told, and the shortest that another rank has.
+    of_root: Option<Duration>,
+    shortest: Option<Duration>,
+}
 
 /// The rungs of a class.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +139,7 @@ impl Lengths {
         let first = policy.segment_len(&spec.kind, ranks, share_memory);
         let rungs = if share_memory { Rungs::ONE } else { Rungs::of(spec, first, policy) };
         let Some(class) = Class::of(spec).filter(|_| rungs.count() > 1) else { return Cut::fixed(first) };
-        let ladder = self.0.entry(class).or_insert_with(|| {
+        let ladder = self.ladders.entry(class).or_insert_with(|| {
             let mut ladder = Ladder::default();
             ladder.go_on(rungs.count());
             ladder
@@ -120,21 +151,59 @@ impl Lengths {
         Cut { segment_bytes, in_one_go, inlined, lesson: Some(Lesson { class, rung, rungs }) }
     }
 
-    /// Learns how long a reduction took that was cut in this way.
-    pub fn observe(&mut self, cut: &Cut, body_bytes: u64, took: Duration) {
-        let Some(Lesson { class, rung, .. }) = cut.lesson else { return };
-        let ns = took.as_nanos() * 1024 / u128::from(body_bytes.max(1));
-        let ladder = self.0.entry(class).or_default();
-        ladder.observe(rung, u64::try_from(ns).unwrap_or(u64::MAX));
+    /// Takes the next turn when a reduction ends that was cut in this way, and perhaps tells something.
+    pub fn end(&mut self, cut: &Cut, ended: Option<Ended>) -> Learning {
+        let Some(Lesson { class, rung, rungs }) = cut.lesson else { return Learning::default() };
+        let ladder = self.ladders.entry(class).or_default();
+        ladder.go_on(rungs.count());
+        let ended = ended.filter(|_| ladder.awaits(rung));
+        let asks = ended.is_some();
+        match ended {
+            Some(ended) => self.untold.insert(class, Untold { ended, rung, of_root: None, shortest: None }),
+            None => self.untold.remove(&class),
+        };
+        Learning { inlines: rungs.is_inlined(ladder.rung(rungs.count())), asks }
     }
 
-    /// Takes the next turn when a reduction ends that was cut in this way. Returns whether the bodies of the
-    /// next are to come inlined.
-    pub fn go_on(&mut self, cut: &Cut) -> bool {
-        let Some(Lesson { class, rungs, .. }) = cut.lesson else { return false };
-        let ladder = self.0.entry(class).or_default();
-        ladder.go_on(rungs.count());
-        rungs.is_inlined(ladder.rung(rungs.count()))
+    /// Takes in how long a reduction took at one of its ranks. Returns whether somebody wants to know it.
+    pub fn hear(&mut self, id: ReductionId, rank: Rank, took: Duration) -> bool {
+        let Some((&class, untold)) = self.untold.iter_mut().find(|(_, untold)| untold.ended.id == id) else {
+            return false;
+        };
+        let is_news = untold.hear(rank, took);
+        if let Some(took) = untold.took() {
+            let ns = took.as_nanos() * 1024 / u128::from(untold.ended.body_bytes.max(1));
+            let ladder = self.ladders.entry(class).or_default();
+            ladder.observe(untold.rung, u64::try_from(ns).unwrap_or(u64::MAX));
+            self.untold.remove(&class);
+        }
+        is_news
+    }
+}
+
+impl Untold {
+    fn hear(&mut self, rank: Rank, took: Duration) -> bool {
+        let is_news = self.ended.group.remove(rank);
+        match self.ended.root {
+            _ if !is_news => {}
+            Some((root, _)) if root == rank => self.of_root = Some(took),
+            _ => self.shortest = Some(self.shortest.map_or(took, |shortest| shortest.min(took))),
+        }
+        is_news
+    }
+
+    /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs:
+    /// the shortest of all, as who calls last waits for nobody. Where one rank receives the result, the others
+    /// hear that it is over before it is there.
+    fn took(&self) -> Option<Duration> {
+        if !self.ended.group.is_empty() {
+            return None;
+        }
+        let (Some((_, until_over)), Some(of_root)) = (self.ended.root, self.of_root) else {
+            return self.shortest;
+        };
+        let after_that = of_root.saturating_sub(until_over);
+        Some(self.shortest.map_or(of_root, |shortest| of_root.min(shortest + after_that)))
     }
 }
 
@@ -173,6 +242,12 @@ impl Ladder {
             }
             _ => self.best.min(rungs - 1),
         }
+    }
+
+    /// Whether it matters how long a reduction on that rung took.
+    fn awaits(&self, rung: usize) -> bool {
+        let is_compared = |trial: &Trial| rung == self.best || rung == trial.rung;
+        self.trial.as_ref().is_some_and(is_compared)
     }
 
     /// Takes in that the next reduction is about to come.
@@ -293,25 +368,46 @@ mod tests {
         }
     }
 
-    /// What comes of `count` reductions that take as long as `time` says.
-    fn run(lengths: &mut Lengths, spec: &ReductionSpec, count: u32, time: impl Fn(u64) -> u64) -> Vec<u64> {
-        let (policy, (body, _)) = (Policy::default(), spec.kind.array_bytes().expect("it is an array"));
-        let mut cuts = Vec::new();
-        for _ in 0..count {
-            let cut = lengths.cut(spec, &policy, false);
-            lengths.observe(&cut, body, Duration::from_nanos(time(cut.segment_bytes)));
-            lengths.go_on(&cut);
-            cuts.push(cut.segment_bytes);
+    /// Ranks that reduce again and again, and do as they are told.
+    #[derive(Default)]
+    struct Job {
+        lengths: Lengths,
+        learning: Learning,
+        took: Duration,
+    }
+
+    impl Job {
+        /// A reduction that takes so long; with its calls ranks tell how long the one before took.
+        fn reduce(&mut self, spec: &ReductionSpec, time: impl Fn(&Cut) -> Duration) -> Cut {
+            let Self { lengths, learning, took } = self;
+            let cut = lengths.cut(spec, &Policy::default(), false);
+            assert_eq!(cut.inlined, learning.inlines, "ranks hear it beforehand");
+            assert!(!cut.inlined || cut.in_one_go);
+            let id = ReductionId::new("x", 0);
+            for rank in spec.group.iter() {
+                assert_eq!(lengths.hear(id, rank, *took), learning.asks);
+            }
+            *took = time(&cut);
+            let body_bytes = spec.kind.array_bytes().expect("it is an array").0;
+            *learning =
+                lengths.end(&cut, Some(Ended { id, body_bytes, group: spec.group.clone(), root: None }));
+            cut
         }
-        cuts
+
+        /// The lengths of segments in `count` reductions that take as long as `time` says for a kilobyte.
+        fn run(&mut self, spec: &ReductionSpec, count: u32, time: impl Fn(u64) -> u64) -> Vec<u64> {
+            let body = spec.kind.array_bytes().expect("it is an array").0;
+            let took = |cut: &Cut| Duration::from_nanos(time(cut.segment_bytes).saturating_mul(body / K));
+            (0..count).map(|_| self.reduce(spec, took).segment_bytes).collect()
+        }
     }
 
     const K: u64 = 1 << 10;
 
     #[test]
     fn bodies_climb_where_messages_cost_most() {
-        let mut lengths = Lengths::default();
-        let cuts = run(&mut lengths, &spec(256 * K, 4), 100, |segment| 1_000_000_000 / segment);
+        let mut job = Job::default();
+        let cuts = job.run(&spec(256 * K, 4), 100, |segment| 1_000_000_000 / segment);
         let tries = |length| cuts.iter().filter(|cut| **cut == length * K).count();
         assert_eq!([tries(16), tries(64)], [5, 10], "a trial against the next, one against the one before");
         assert!(cuts[40..].iter().filter(|cut| **cut == 1024 * K).count() > 40, "the last is best");
@@ -319,8 +415,8 @@ mod tests {
 
     #[test]
     fn what_is_far_from_the_best_is_never_tried() {
-        let mut lengths = Lengths::default();
-        let cuts = run(&mut lengths, &spec(2048 * K, 4), 1000, |segment| segment);
+        let mut job = Job::default();
+        let cuts = job.run(&spec(2048 * K, 4), 1000, |segment| segment);
         assert_eq!(cuts.iter().max(), Some(&(64 * K)), "the neighbour of the first");
         let tries = cuts.iter().filter(|length| **length == 64 * K).count();
         assert!((10..60).contains(&tries), "fewer and fewer: {tries}");
@@ -328,24 +424,24 @@ mod tests {
 
     #[test]
     fn links_that_change_are_noticed() {
-        let mut lengths = Lengths::default();
+        let mut job = Job::default();
         let spec = spec(256 * K, 4);
-        run(&mut lengths, &spec, 40, |segment| 1_000_000_000 / segment);
-        let cuts = run(&mut lengths, &spec, 1000, |segment| segment);
+        job.run(&spec, 40, |segment| 1_000_000_000 / segment);
+        let cuts = job.run(&spec, 1000, |segment| segment);
         let shortest = cuts[900..].iter().filter(|length| **length == 16 * K).count();
         assert!(shortest > 90, "{shortest}");
     }
 
     #[test]
     fn one_odd_time_changes_nothing() {
-        let mut lengths = Lengths::default();
+        let mut job = Job::default();
         let spec = spec(2048 * K, 4);
         let odd = core::cell::Cell::new(0);
         let time = |segment| {
             odd.set(odd.get() + 1);
             if odd.get() % 5 == 1 { 100 * segment } else { segment }
         };
-        let cuts = run(&mut lengths, &spec, 200, time);
+        let cuts = job.run(&spec, 200, time);
         assert!(cuts[20..].iter().filter(|length| **length > 16 * K).count() < 40);
         assert_eq!(cuts.iter().max(), Some(&(64 * K)));
     }
@@ -356,38 +452,48 @@ mod tests {
         let policy = Policy::default();
         let cut = || {
             let cut = lengths.cut(&spec(256 * K, 4), &policy, false);
-            lengths.go_on(&cut);
+            lengths.end(&cut, None);
             cut.segment_bytes
         };
         assert!(core::iter::repeat_with(cut).take(100).all(|length| length == 16 * K));
     }
 
-    /// Runs reductions of 64 KiB, whose bodies come inlined as ranks were told. Returns whether the last did.
-    fn comes_inlined(lengths: &mut Lengths, spec: &ReductionSpec, time: impl Fn(&Cut) -> u64) -> bool {
-        let mut told = false;
-        for _ in 0..60 {
-            let cut = lengths.cut(spec, &Policy::default(), false);
-            assert_eq!(cut.inlined, told, "ranks hear it beforehand");
-            assert!(!cut.inlined || cut.in_one_go);
-            lengths.observe(&cut, 64 * K, Duration::from_nanos(time(&cut)));
-            told = lengths.go_on(&cut);
-        }
-        told
+    #[test]
+    fn bodies_come_inlined_where_that_is_quicker_and_not_where_it_is_slower() {
+        let mut job = Job::default();
+        let spec = spec(16 * K, 4);
+        let mut inlined = |count: u32, inlined_us, piece_us, cut_us| {
+            let took = |cut: &Cut| match cut {
+                Cut { inlined: true, .. } => inlined_us,
+                Cut { in_one_go: true, .. } => piece_us,
+                _ => cut_us,
+            };
+            let times = (0..count).map(|_| job.reduce(&spec, |cut| Duration::from_micros(took(cut))));
+            times.filter(|cut| cut.inlined).count()
+        };
+        assert!(inlined(200, 300, 600, 900) > 150, "on fast links");
+        assert!(inlined(2000, 3000, 1000, 900) < 300, "links become slow");
+        assert_eq!(inlined(2000, 3000, 1000, 900), 0, "what is far from the best is not tried");
     }
 
     #[test]
-    fn bodies_come_inlined_where_that_is_quicker_and_not_where_it_is_slower() {
-        let mut lengths = Lengths::default();
-        let spec = spec(16 * K, 4);
-        let fast = |cut: &Cut| if cut.inlined { 300 } else { 1_000_000_000 / cut.segment_bytes };
-        assert!(comes_inlined(&mut lengths, &spec, fast));
-        assert!(comes_inlined(&mut lengths, &spec, fast), "and stay so");
-        // The links become slow.
-        let slow = |cut: &Cut| if cut.inlined { 3000 } else { 1000 };
-        for _ in 0..20 {
-            comes_inlined(&mut lengths, &spec, slow);
-        }
-        assert!(!comes_inlined(&mut lengths, &spec, slow));
+    fn the_time_counts_from_the_latest_call_to_the_last_outcome() {
+        let us = Duration::from_micros;
+        let told = |root, times: [u64; 3]| {
+            let ended = Ended { id: ReductionId::new("x", 0), body_bytes: K, group: Path::range(0, 3), root };
+            let mut untold = Untold { ended, rung: 0, of_root: None, shortest: None };
+            for (rank, took) in (0..).map(Rank).zip(times) {
+                assert_eq!(untold.took(), None, "somebody has yet to tell");
+                assert!(untold.hear(rank, us(took)));
+                assert!(!untold.hear(rank, us(1)), "it was told before");
+            }
+            untold.took()
+        };
+        assert_eq!(told(None, [900, 300, 500]), Some(us(300)), "rank 1 called last");
+        // The root called 800 µs before it was over, and had the result 150 µs later.
+        let root = Some((Rank(0), us(800)));
+        assert_eq!(told(root, [950, 300, 500]), Some(us(450)), "rank 1 called last");
+        assert_eq!(told(Some((Rank(0), us(50))), [200, 300, 500]), Some(us(200)), "the root called last");
     }
 
     #[test]
@@ -411,10 +517,10 @@ mod tests {
 
     #[test]
     fn classes_learn_for_themselves() {
-        let mut lengths = Lengths::default();
-        run(&mut lengths, &spec(256 * K, 4), 40, |segment| 1_000_000_000 / segment);
-        assert_eq!(lengths.cut(&spec(256 * K, 8), &Policy::default(), false).segment_bytes, 16 * K);
-        assert_eq!(lengths.cut(&spec(1024 * K, 4), &Policy::default(), false).segment_bytes, 16 * K);
+        let mut job = Job::default();
+        job.run(&spec(256 * K, 4), 40, |segment| 1_000_000_000 / segment);
+        let mut cut = |spec| job.lengths.cut(&spec, &Policy::default(), false).segment_bytes;
+        assert_eq!([cut(spec(256 * K, 8)), cut(spec(1024 * K, 4))], [16 * K; 2]);
     }
 
     #[test]
@@ -429,8 +535,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is observed: segments are whole elements, no longer than the policy allows nor shorter
-        /// than the first, and the same observations lead to the same cuts.
+        /// Whatever is told: segments are whole elements, no longer than the policy allows nor shorter than the
+        /// first, and the same times lead to the same cuts.
         #[test]
         fn cuts_are_sound(
             length in 1u64..1 << 24,
@@ -440,21 +546,15 @@ mod tests {
             let (spec, policy) = (spec(length, ranks), Policy::default());
             let (body, element) = spec.kind.array_bytes().expect("it is an array");
             let first = policy.segment_len(&spec.kind, ranks as usize, false);
-            let [mut lengths, mut twin] = [Lengths::default(), Lengths::default()];
-            let mut told = false;
+            let [mut job, mut twin] = [Job::default(), Job::default()];
             for ns in times {
-                let cut = lengths.cut(&spec, &policy, false);
-                prop_assert_eq!(cut, twin.cut(&spec, &policy, false));
+                let took = |_: &Cut| Duration::from_nanos(ns.into());
+                let cut = job.reduce(&spec, took);
+                prop_assert_eq!(cut, twin.reduce(&spec, took));
                 prop_assert!(cut.segment_bytes >= first);
                 prop_assert!(cut.segment_bytes <= policy.segment_bytes.max(first));
                 prop_assert!(cut.segment_bytes == body || cut.segment_bytes % element == 0);
                 prop_assert!(!cut.in_one_go || cut.segment_bytes == body);
-                prop_assert_eq!(cut.inlined, told, "ranks hear it beforehand");
-                prop_assert!(!cut.inlined || cut.in_one_go);
-                lengths.observe(&cut, body, Duration::from_nanos(ns.into()));
-                twin.observe(&cut, body, Duration::from_nanos(ns.into()));
-                told = lengths.go_on(&cut);
-                prop_assert_eq!(told, twin.go_on(&cut));
             }
         }
     }

@@ -1,9 +1,6 @@
 //! Which reductions are about the same: what one of them has taken tells what the next will.
 
-use crate::{
-    ReductionSpec,
-    spec::Delivery,
-};
+use crate::{ReductionSpec, spec::Delivery};
 
 /// Reductions of about the same size, whose results go to as many. Lengths of bodies and numbers of ranks
 /// count as powers of two.

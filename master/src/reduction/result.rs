@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Data, Fault, Finished, HalfBody, NotCollected, Piece, ToWorker},
+    message::{Data, Fault, Finished, HalfBody, Learning, NotCollected, Piece, ToWorker},
     report::{Refusal, Report},
     spec::Delivery,
 };
@@ -124,7 +124,7 @@ impl Reduction {
     fn finished(&mut self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
         let (lend, beside) = (self.lends(&result), self.copies_beside());
-        Finished { reduction: id, lend, beside, inlines: false, result, last: None, report }
+        Finished { reduction: id, lend, beside, learning: Learning::default(), result, last: None, report }
     }
 
     /// Tells those who could not copy the whole result where it lies now, as far as they can reach that.
@@ -161,9 +161,7 @@ impl Reduction {
             let range = self.range(index);
             match pieces.last_mut() {
                 Some(last)
-                    if last.process == result.process
-                        && !result.is_inline()
-                        && last.data == result.data =>
+                    if last.process == result.process && !result.is_inline() && last.data == result.data =>
                 {
                     last.range.len += range.len;
                 }
