@@ -49,7 +49,7 @@ fn answer_inlined(job: &mut Job, rank: u32, task: &Task) -> Vec<(u32, ToWorker)>
 /// Who hears that a reduction is over, whether with a last task, and whether bodies are to come inlined.
 fn finished(said: &[(u32, ToWorker)]) -> Vec<(u32, bool, bool)> {
     let finished = said.iter().filter_map(|(rank, message)| match message {
-        ToWorker::Finished(finished) => Some((*rank, finished.last.is_some(), finished.inlines)),
+        ToWorker::Finished(finished) => Some((*rank, finished.last.is_some(), finished.learning.inlines)),
         _ => None,
     });
     finished.collect()

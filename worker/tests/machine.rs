@@ -64,7 +64,15 @@ fn finished(reduction: ReductionId, data: Data, lend: bool) -> ToWorker {
     let result = vec![Piece { range, process: ProcessId::first(Rank(2)), data }];
     let report = Report::default();
     let learning = Learning::default();
-    ToWorker::Finished(Box::new(Finished { reduction, result, last: None, lend, beside: true, learning, report }))
+    ToWorker::Finished(Box::new(Finished {
+        reduction,
+        result,
+        last: None,
+        lend,
+        beside: true,
+        learning,
+        report,
+    }))
 }
 
 /// A worker that has copied a result, and lends it.
