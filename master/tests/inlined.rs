@@ -4,13 +4,13 @@
 
 mod common;
 
-use core::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use common::{Job, tasks};
 use everfold_master::Policy;
 use everfold_protocol::{
     Path, Rank, ReductionId, ReductionSpec,
-    message::{Contribution, Data, PartialReady, Task, TaskCounters, ToMaster, ToWorker},
+    message::{Contribution, Data, Learning, PartialReady, Task, TaskCounters, ToMaster, ToWorker},
     spec::{BodyKind, Delivery, ElementType, Operation},
 };
 
@@ -46,10 +46,10 @@ fn answer_inlined(job: &mut Job, rank: u32, task: &Task) -> Vec<(u32, ToWorker)>
     job.tell(rank, ToMaster::PartialReady(PartialReady { task, segment, path, data, counters }))
 }
 
-/// Who hears that a reduction is over, whether with a last task, and whether bodies are to come inlined.
-fn finished(said: &[(u32, ToWorker)]) -> Vec<(u32, bool, bool)> {
+/// Who hears that a reduction is over, and what of the next one.
+fn finished(said: &[(u32, ToWorker)]) -> Vec<(u32, Learning)> {
     let finished = said.iter().filter_map(|(rank, message)| match message {
-        ToWorker::Finished(finished) => Some((*rank, finished.last.is_some(), finished.learning.inlines)),
+        ToWorker::Finished(finished) => Some((*rank, finished.learning)),
         _ => None,
     });
     finished.collect()
@@ -71,44 +71,58 @@ fn inlined_bodies_of_a_reduction_that_is_cut_are_folded_segment_by_segment() {
     assert_eq!(finished(&said).len(), RANKS as usize);
 }
 
-/// Does reductions whose ranks do as they were told, as quickly as `time` says. Returns which of them came
-/// inlined.
-fn run(job: &mut Job, delivery: &Delivery, time: impl Fn(bool, usize) -> u64) -> Vec<bool> {
-    let (mut inlines, mut all) = (false, Vec::new());
-    for number in 0..80 {
-        all.push(inlines);
-        let mut said: Vec<_> =
-            (0..RANKS).flat_map(|rank| call(job, rank, number, delivery, inlines)).collect();
-        let segments: std::collections::BTreeSet<_> =
-            tasks(&said).iter().map(|(_, task)| task.segment.index).collect();
-        job.now = job.now + Duration::from_micros(time(inlines, segments.len()));
-        if inlines && finished(&said).is_empty() {
-            // Ranks came as they were told: the time passes between them.
-            unreachable!("all that is left is up to those who are to have the result");
+/// A job that reduces to rank 0, and does as it is told.
+struct Ranks {
+    job: Job,
+    number: u64,
+    learning: Learning,
+    took: Duration,
+}
+
+impl Ranks {
+    /// Reduces once. `inline`: which ranks send their bodies along. `time`: how long it takes, inlined or in so
+    /// many segments.
+    fn reduce(&mut self, inline: impl Fn(u32) -> bool, time: impl Fn(bool, usize) -> u64) {
+        let Self { job, number, learning, took } = self;
+        let root = Delivery::Root(Rank(0));
+        let mut said = Vec::new();
+        for rank in 0..RANKS {
+            if learning.asks {
+                let reduction = ReductionId::new("x", *number - 1);
+                job.tell(rank, ToMaster::Took { reduction, took: *took });
+            }
+            said.extend(call(job, rank, *number, &root, inline(rank)));
         }
+        let segments: BTreeSet<_> = tasks(&said).iter().map(|(_, task)| task.segment.index).collect();
         while finished(&said).is_empty() {
             said = tasks(&said).iter().flat_map(|(rank, task)| job.answer(*rank, task)).collect();
         }
         let told = finished(&said);
-        inlines = told[0].2;
-        assert!(told.iter().all(|(_, _, to)| *to == inlines), "all hear the same");
+        assert_eq!(told.len(), RANKS as usize);
+        assert!(told.iter().all(|(_, other)| *other == told[0].1), "all hear the same");
+        *took = Duration::from_micros(time(inline(1), segments.len()));
+        (*number, *learning) = (*number + 1, told[0].1);
     }
-    all
 }
 
 #[test]
-fn a_rank_that_has_not_heard_it_does_as_before_and_nothing_is_learnt() {
-    let mut job = Job::new(RANKS, Policy::default());
-    let root = Delivery::Root(Rank(0));
-    // One piece is quicker than four segments, and so is tried what comes next: bodies come inlined.
-    let come = run(&mut job, &root, |_, segments| 100 * segments as u64);
-    assert!(come.iter().any(|inlined| *inlined), "it is tried");
-    let mut said = Vec::new();
-    for rank in 0..RANKS {
-        said.extend(call(&mut job, rank, 80, &root, rank % 2 == 0));
+fn bodies_come_inlined_where_that_is_quicker_and_a_mixture_teaches_nothing() {
+    let job = Job::new(RANKS, Policy::default());
+    let mut ranks = Ranks { job, number: 0, learning: Learning::default(), took: Duration::ZERO };
+    let time = |inlined, segments: usize| if inlined { 100 } else { 200 * segments as u64 };
+    let mut inlined = 0;
+    for _ in 0..60 {
+        let inlines = ranks.learning.inlines;
+        inlined += u32::from(inlines);
+        ranks.reduce(|_| inlines, time);
     }
-    while finished(&said).is_empty() {
-        said = tasks(&said).iter().flat_map(|(rank, task)| job.answer(*rank, task)).collect();
+    assert!(ranks.learning.inlines && inlined > 20, "{inlined} of 60");
+    while !ranks.learning.asks {
+        let inlines = ranks.learning.inlines;
+        ranks.reduce(|_| inlines, time);
     }
-    assert_eq!(finished(&said).len(), RANKS as usize);
+    for odd in [0, 1] {
+        ranks.reduce(|rank| rank % 2 == odd, time);
+        assert!(!ranks.learning.asks, "nobody is asked how long a mixture took");
+    }
 }
