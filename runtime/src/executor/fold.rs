@@ -69,7 +69,7 @@ impl Share {
         };
         let fetched: Vec<Fetched> = match &self.kind {
             Kind::Array(array) => fetched.into_iter().map(|it| it.part(task.range, array.bytes)).collect(),
-            Kind::Object(_) => fetched,
+            Kind::Object(_) | Kind::Pieces(_) => fetched,
         };
         let fetch_ns = started.elapsed().as_nanos() as u64;
         let (last, others_ns) = last_and_others_ns(&task.sources, &times);
@@ -119,6 +119,7 @@ impl Share {
     fn fold(&self, task: &Task, fetched: &[Fetched], progress: &Progress) -> Result<Data, ExecutionError> {
         match &self.kind {
             Kind::Array(array) => self.fold_array(array, task, fetched, progress),
+            Kind::Pieces(_) => Err(ExecutionError::blame(self.me, "pieces are not folded")),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
                 self.check_open()?;
@@ -279,7 +280,7 @@ impl Share {
 }
 
 /// Memory for a partial: shared if possible, so that peers can map it.
-fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
+pub(super) fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
     match region.and_then(|region| region.allocate(len)) {
         Some(block) => Box::new(block),
         None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),
