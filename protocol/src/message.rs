@@ -179,6 +179,14 @@ pub enum ToMaster {
     },
     /// The sender could not copy the whole result.
     NotCollected(NotCollected),
+    /// How long a reduction took at the sender, from its call to its outcome. It is said before the next call
+    /// of that class.
+    Took {
+        /// Which.
+        reduction: ReductionId,
+        /// How long.
+        took: Duration,
+    },
     /// How a reduction has ended is in the sender's result log, which outlives its process. A process that has
     /// come in place of another one says so of all that it finds there.
     Noted {
@@ -801,8 +809,19 @@ pub struct Finished {
     /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are
     /// lost before, the contributions of those who live can be folded once more, without what is lost.
     pub beside: bool,
+    /// What the master has learnt from such reductions, and wants to learn.
+    pub learning: Learning,
     /// What happened.
     pub report: Report,
+}
+
+/// How the next reduction of a [class](crate::class::Class) is to be called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learning {
+    /// Whether bodies are to come inlined, however long they are.
+    pub inlines: bool,
+    /// Whether the caller is to tell how long this reduction took.
+    pub asks: bool,
 }
 
 /// A finished segment of a result.

@@ -260,6 +260,7 @@ impl Teller {
                 }
             ),
             ToMaster::Pong { number } => format!("pong {number}"),
+            ToMaster::Took { reduction, took } => format!("{} took {took:?}", self.name(*reduction)),
             ToMaster::Kept(kept) => {
                 let name = self.name(kept.reduction);
                 let result = if kept.result.is_ok() { "has" } else { "has no" };

@@ -199,6 +199,7 @@ pub fn to_master() -> Vec<(Header, Vec<ToMaster>)> {
             reason: "why".to_owned(),
         }),
         ToMaster::Pong { number: 300 },
+        ToMaster::Took { reduction: REDUCTION, took: Duration::from_micros(300) },
         ToMaster::Kept(Kept {
             reduction: REDUCTION,
             owner: process(1),
@@ -288,6 +289,7 @@ pub fn to_worker() -> Vec<(Header, Vec<ToWorker>)> {
             last: Some(task()),
             lend: true,
             beside: false,
+            learning: Learning { inlines: true, asks: false },
             report: report(),
         })),
         ToWorker::Refused { reduction: REDUCTION, refusal: refusals().remove(0) },

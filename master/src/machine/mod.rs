@@ -245,6 +245,11 @@ impl Master {
                 self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
             }
             ToMaster::Pong { .. } => {}
+            ToMaster::Took { reduction, took } => {
+                if !self.lengths.hear(reduction, sender.rank, took) {
+                    self.desk.outbox.stale(sender, "time that nobody wants to know");
+                }
+            }
             ToMaster::Opened(opened) => self.open(sender, *opened),
             ToMaster::Parts { reduction, parts, effort } => {
                 self.take_parts(sender, reduction, parts, effort);

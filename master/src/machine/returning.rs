@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
-    message::{Contribution, Evidence, Finished, News, NoReturn, Peer, ToAgent, ToWorker},
+    message::{Contribution, Evidence, Finished, Learning, News, NoReturn, Peer, ToAgent, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -246,6 +246,7 @@ impl Master {
                 last: None,
                 lend: false,
                 beside: false,
+                learning: Learning::default(),
                 report: completed.report,
             })),
             Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },

@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Data, Fault, Finished, HalfBody, NotCollected, Piece, ToWorker},
+    message::{Data, Fault, Finished, HalfBody, Learning, NotCollected, Piece, ToWorker},
     report::{Refusal, Report},
     spec::Delivery,
 };
@@ -126,7 +126,7 @@ impl Reduction {
     fn finished(&mut self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
         let (lend, beside) = (self.lends(&result), self.copies_beside());
-        Finished { reduction: id, lend, beside, result, last: None, report }
+        Finished { reduction: id, lend, beside, learning: Learning::default(), result, last: None, report }
     }
 
     /// Tells those who could not copy the whole result where it lies now, as far as they can reach that.
@@ -165,7 +165,9 @@ impl Reduction {
             let result = place(index, result);
             let range = self.range(index);
             match pieces.last_mut() {
-                Some(last) if last.process == result.process && last.data == result.data => {
+                Some(last)
+                    if last.process == result.process && !result.is_inline() && last.data == result.data =>
+                {
                     last.range.len += range.len;
                 }
                 _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),

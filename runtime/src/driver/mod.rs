@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
     message::{Contribution, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -322,6 +322,11 @@ impl Driver {
         let _listening = self.hearing.begin();
         while self.attend(&ears).await? {}
         Ok(())
+    }
+
+    /// Up to how many bytes the body of a call comes inlined.
+    pub(crate) fn inline_bytes_max(&self, spec: &ReductionSpec) -> u64 {
+        self.lock().part.machine().inline_bytes_max(spec)
     }
 
     /// Makes a call.

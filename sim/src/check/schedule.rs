@@ -196,7 +196,8 @@ pub struct Planned {
     pub order: Order,
     /// Whether bodies travel in messages.
     pub inline: bool,
-    /// Ranks whose bodies are too long for that all the same: objects differ in length.
+    /// Ranks whose bodies do not, all the same: objects differ in length, and not all ranks have heard that
+    /// arrays are to.
     #[serde(default, skip_serializing_if = "is_default")]
     pub long: Vec<u32>,
     /// What of an original outlives its owner.
