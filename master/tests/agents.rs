@@ -136,7 +136,7 @@ fn tasks(actions: Vec<Action>) -> Vec<(u32, Task)> {
 
 fn to_agents(actions: &[Action]) -> Vec<(AgentId, ToAgent)> {
     let said = actions.iter().filter_map(|action| match action {
-        Action::SendAgent { to, message } => Some((*to, *message)),
+        Action::SendAgent { to, message } => Some((*to, message.clone())),
         _ => None,
     });
     said.collect()

@@ -392,7 +392,8 @@ impl RecoveryFile {
         let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
         file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
         if file.rolls_back && file.recoveries.ranks_migrate() {
-            let key = if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
+            let key =
+                if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
             let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
             let line = line(text, offset.unwrap_or(0));
             return Err(format!("{line}, key `{key}`: where all ranks go back, none migrates"));
@@ -441,7 +442,14 @@ impl RecoveryFile {
             Process::Rollback => (Chain::of(Recovery::Ignore), true),
         };
         Ok(Self {
-            recoveries: Recoveries { process, repeated, physical: *physical, network, restart, replica_bytes_max },
+            recoveries: Recoveries {
+                process,
+                repeated,
+                physical: *physical,
+                network,
+                restart,
+                replica_bytes_max,
+            },
             rolls_back,
             interval,
             directory,
