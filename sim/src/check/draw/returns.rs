@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Weather, death, pick};
+use super::{Weather, faults::death, pick};
 use crate::check::schedule::{Body, Fault, Receiver, Returning, Schedule, Trouble};
 
 /// Lets ranks come back, and more of them die: once or several times, also while they are coming back.
