@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use everfold::{
-    launch::{Hosts, Local, hosts},
+    launch::{Hosts, Local, hosts, use_checkpoints},
     recovery::RecoveryFile,
 };
 use everfold_lab::{Failure, Transport};
@@ -50,6 +50,13 @@ pub struct Run {
     /// one [env: EVERFOLD_RECOVERY].
     #[arg(long, value_name = "FILE")]
     recovery: Option<PathBuf>,
+    /// The directory in which checkpoints outlive the job; all hosts share it, or each has its own [env:
+    /// EVERFOLD_CHECKPOINTS].
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
+    checkpoints: Option<PathBuf>,
+    /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
+    resume: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -64,6 +71,10 @@ Examples:
       Four processes on this machine.
   everfold run -n 4 --recovery recovery.toml -- ./simulate
       The file says whether ranks come back whose processes have died.
+  everfold run -n 4 --checkpoints /scratch/simulate -- ./simulate
+      Checkpoints outlive the job, also if the machine is switched off.
+  everfold run -n 4 --resume /scratch/simulate -- ./simulate
+      Goes on from there. `everfold checkpoint list /scratch/simulate` shows what there is.
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
@@ -82,10 +93,13 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
-        local.recovery = self.recovery.or_else(named).map(usable).transpose()?;
+        local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
+        let resume = self.resume.or_else(|| named("EVERFOLD_RESUME"));
+        let checkpoints = self.checkpoints.or_else(|| named("EVERFOLD_CHECKPOINTS"));
+        use_checkpoints(&mut local, checkpoints, resume).map_err(|error| Failure::new(error.to_string()))?;
         let code = local
             .run()
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
@@ -93,9 +107,9 @@ impl Run {
     }
 }
 
-/// The recovery file that the environment names. An empty variable names none.
-fn named() -> Option<PathBuf> {
-    std::env::var_os("EVERFOLD_RECOVERY").filter(|name| !name.is_empty()).map(PathBuf::from)
+/// The path in a variable. An empty one names none.
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 /// The path from everywhere of a recovery file that makes sense.

@@ -285,6 +285,11 @@ impl Handout {
         self.keep(process, HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
     }
 
+    /// Whether that is where `process` lends the whole result.
+    pub fn is_lent(&self, process: ProcessId, data: &Data) -> bool {
+        self.bodies.get(&process.rank).is_some_and(|(owner, half)| *owner == process && half.data == *data)
+    }
+
     /// Forgets what the body of `rank` holds.
     pub fn drop_body(&mut self, rank: Rank) {
         self.bodies.remove(&rank);

@@ -17,8 +17,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
     array::Array,
-    checkpoint::{Interval, Keeping},
+    checkpoint::{Interval, Keeping, Together},
     group::Group,
+    kept::States,
 };
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
@@ -40,18 +41,29 @@ struct Inner {
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     keeping: Keeping,
+    /// Where checkpoints are saved for a later job.
+    together: Option<Together>,
+    states: States,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, interval: Interval) -> Self {
+    pub(crate) fn new(handle: Handle, interval: Interval, together: Option<Together>) -> Self {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
         let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
-        Self { inner: Arc::new(Inner { handle, sequences, keeping }) }
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
+    }
+
+    pub(crate) fn together(&self) -> Option<&Together> {
+        self.inner.together.as_ref()
     }
 
     pub(crate) fn keeping(&self) -> &Keeping {
         &self.inner.keeping
+    }
+
+    pub(crate) fn states(&self) -> &States {
+        &self.inner.states
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -115,6 +127,9 @@ impl Session {
     /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls are
     /// refused.
     pub async fn close(&self) {
+        if let Some(together) = self.together() {
+            together.written().await;
+        }
         self.handle().close().await;
     }
 
@@ -136,6 +151,12 @@ impl Session {
         let mut calls: Calls = sequences.iter().map(|(name, next)| (*name, *next)).collect();
         calls.sort_unstable();
         act(calls)
+    }
+
+    /// The number that the next call of `name` has.
+    pub(crate) fn next_number(&self, name: &str) -> u64 {
+        let sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&ReductionId::new(name, 0).name).copied().unwrap_or_default()
     }
 
     /// Makes the next call of `name`. A call that fails does not count.

@@ -142,6 +142,16 @@ impl Keeping {
         inner.last.elapsed() >= self.interval.after(inner.cost)
     }
 
+    /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since the last
+    /// one was saved.
+    pub(super) fn calls_until_due(&self, calls: u64) -> u64 {
+        let inner = lock(&self.inner);
+        let elapsed = inner.last.elapsed();
+        let left = self.interval.after(inner.cost).saturating_sub(elapsed);
+        let each = elapsed.as_secs_f64() / calls.max(1) as f64;
+        if left.is_zero() { 0 } else { (left.as_secs_f64() / each.max(1e-9)).ceil() as u64 }
+    }
+
     /// Takes in that a checkpoint was saved, which took so long.
     pub fn saved(&self, cost: Duration) {
         let mut inner = lock(&self.inner);

@@ -1,11 +1,11 @@
 //! Saving a checkpoint.
 
-use std::{any::type_name, fmt, future::IntoFuture, time::Instant};
+use std::{any::type_name, collections::BTreeSet, fmt, future::IntoFuture, time::Instant};
 
-use everfold_protocol::codec;
+use everfold_protocol::{ReductionId, codec};
 use everfold_runtime::{
     kernel::Element,
-    result_log::{Calls, LogError, Saving},
+    result_log::{Agreed, Calls, LogError, Saving},
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
@@ -14,6 +14,7 @@ use super::{
     contents::{Contents, Shape},
     error::CheckpointError,
     hook::CheckpointHook,
+    together,
 };
 use crate::{encoding, session::Session};
 
@@ -24,6 +25,7 @@ pub struct Checkpoint<'a, T> {
     state: &'a T,
     arrays: Vec<(Shape, &'a [u8])>,
     now: bool,
+    durable: bool,
 }
 
 /// What came of a checkpoint.
@@ -36,13 +38,18 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// The interval is not over.
+    /// The interval is not over, or the last one is still on its way to the directory of checkpoints.
     NotDue,
     /// This process has come back, and has yet to make calls that an earlier one has made. The checkpoint that
     /// it has gone on from stays in force until then.
     CatchingUp,
-    /// Ranks do not come back in this job: see [`Config::restart_ranks`](crate::Config::restart_ranks).
+    /// Ranks do not come back in this job, and it has no directory of checkpoints: see
+    /// [`Config::restart_ranks`](crate::Config::restart_ranks) and
+    /// [`Config::checkpoint_directory`](crate::Config::checkpoint_directory).
     NotConfigured,
+    /// Checkpoints are saved by all ranks together, and a rank has died that does not come back. Those that were
+    /// complete before stay in the directory.
+    RanksLost,
 }
 
 impl Session {
@@ -56,20 +63,22 @@ impl Session {
     /// # Errors
     /// [`CheckpointError::StillHeld`] if the outcome of a reduction is yet to be taken,
     /// [`CheckpointError::CalledMeanwhile`] if another task or thread calls while it waits,
+    /// [`CheckpointError::NotTogether`] where all ranks save together and are not at the same call,
     /// [`CheckpointError::NotResumed`], and what else [`CheckpointError`] lists. The checkpoint before stays in
     /// force.
     pub fn checkpoint<'a, T>(&self, state: &'a T) -> Checkpoint<'a, T>
     where
         T: Serialize + DeserializeOwned + 'static,
     {
-        Checkpoint { session: self.clone(), state, arrays: Vec::new(), now: false }
+        Checkpoint { session: self.clone(), state, arrays: Vec::new(), now: false, durable: false }
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
-    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken.
+    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken. Where all
+    /// ranks save together, whether this one would: one is enough for all.
     pub fn checkpoint_due(&self) -> bool {
         let handle = self.handle();
-        handle.may_return() && (self.keeping().is_due() || handle.is_log_half_full())
+        handle.saves() && (self.keeping().is_due() || handle.is_log_half_full())
     }
 
     /// Lets `hook` save state beside that of the application, and restore it when this rank comes back. Hooks
@@ -100,21 +109,34 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         self
     }
 
-    /// What can be done before calls have ended. Gives an outcome if there is nothing to save.
-    fn prepare(self) -> Result<Result<Prepared<'a>, Checkpointed>, CheckpointError> {
-        let Self { session, state, arrays, now } = self;
+    /// Waits until it is complete in the [directory](crate::Config::checkpoint_directory) that outlives the job, on
+    /// all ranks. They all say so at this call. It is saved in any case.
+    ///
+    /// Without it, the checkpoint goes there while the ranks compute on.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Whether there is something to do at this call.
+    fn begin(&self) -> Result<Option<Checkpointed>, CheckpointError> {
+        let Self { session, now, durable, .. } = self;
+        session.keeping().check_resumed()?;
+        match session.together() {
+            Some(together) if together.votes(*now || *durable) => Ok(None),
+            Some(_) => Ok(Some(Checkpointed::NotDue)),
+            None if *durable => Err(CheckpointError::NoDirectory),
+            None if !session.handle().saves() => Ok(Some(Checkpointed::NotConfigured)),
+            None if !now && !session.checkpoint_due() => Ok(Some(Checkpointed::NotDue)),
+            None if session.handle().calls_to_catch_up() > 0 => Ok(Some(Checkpointed::CatchingUp)),
+            None => Ok(None),
+        }
+    }
+
+    /// What can be done before calls have ended.
+    fn prepare(self) -> Result<Prepared<'a>, CheckpointError> {
+        let Self { session, state, arrays, .. } = self;
         let keeping = session.keeping();
-        keeping.check_resumed()?;
-        if !session.handle().may_return() {
-            return Ok(Err(Checkpointed::NotConfigured));
-        }
-        if !now && !session.checkpoint_due() {
-            return Ok(Err(Checkpointed::NotDue));
-        }
-        if session.handle().calls_to_catch_up() > 0 {
-            return Ok(Err(Checkpointed::CatchingUp));
-        }
-        keeping.each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
         keeping.check_held()?;
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
         let contents =
@@ -122,14 +144,14 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         contents.check()?;
         keeping.check_asked(&contents)?;
         // Before the state is read: it has the values of these calls, and of no others.
-        let calls = session.between_calls(|calls| calls);
+        let calls = session.between_calls(of_application);
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;
-        Ok(Ok(Prepared { session, calls, contents, state, arrays }))
+        Ok(Prepared { session, calls, contents, state, arrays })
     }
 }
 
 /// A checkpoint that waits for calls to end.
-struct Prepared<'a> {
+pub(super) struct Prepared<'a> {
     session: Session,
     /// How often each name had been called when the state was read.
     calls: Calls,
@@ -139,9 +161,11 @@ struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    async fn save(self) -> Result<Checkpointed, CheckpointError> {
+    /// Saves it, with the number that all ranks have `agreed` on if they have.
+    pub(super) async fn save(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
         let Self { session, calls: before, contents, state, arrays } = self;
         let contents = codec::encode(&contents).map_err(LogError::from)?;
+        session.keeping().each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
         loop {
             session.handle().all_ended().await?;
             let begun = Instant::now();
@@ -157,10 +181,10 @@ impl Prepared<'_> {
                     return Ok(None);
                 }
                 keeping.check_held()?;
-                if calls != before {
+                if of_application(calls.clone()) != before {
                     return Err(CheckpointError::CalledMeanwhile);
                 }
-                Ok(Some(session.handle().save(calls, contents.clone(), &parts)?))
+                Ok(Some(session.handle().save(agreed, calls, contents.clone(), &parts)?))
             });
             match saving {
                 Err(error) => return Err(error),
@@ -180,15 +204,27 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let prepared = self.prepare();
+        let (session, how) = (self.session.clone(), (self.now, self.durable));
+        let begun = self.begin();
+        let prepared = matches!(begun, Ok(None)).then(|| self.prepare());
         async move {
-            match prepared? {
-                Ok(prepared) => prepared.save().await,
-                Err(nothing) => Ok(nothing),
+            let Some(prepared) = prepared else {
+                return begun.map(|done| done.unwrap_or(Checkpointed::NotDue));
+            };
+            match session.together() {
+                Some(together) => together.save(&session, prepared, how).await,
+                None => prepared?.save(None).await,
             }
         }
         .boxed()
     }
+}
+
+/// Calls without those by which ranks agree on checkpoints.
+fn of_application(mut calls: Calls) -> Calls {
+    let own: BTreeSet<u64> = together::NAMES.iter().map(|name| ReductionId::new(name, 0).name).collect();
+    calls.retain(|(name, _)| !own.contains(name));
+    calls
 }
 
 impl<T> fmt::Debug for Checkpoint<'_, T> {

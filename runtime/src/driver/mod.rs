@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Contribution, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -41,11 +41,12 @@ use crate::{
     hearing::Hearing,
     keeper::Keeper,
     memory::{board::Bell, window::Windows},
-    peers::Peers,
+    peers::{Found, Peers},
     placing::{Calls, Placed, Placing},
     result_log::{ResultLog, digest},
     serving::Server,
     transport::{
+        ReadError,
         control::{BoxStream, LoopbackName},
         handshake::Seals,
         line::{Inlet, Outlet},
@@ -260,6 +261,13 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// What `rank` keeps under `name`.
+    pub(crate) async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
+        let (peers, silence_max) = (self.peers.clone(), self.lock().limits.silence_max());
+        let read = self.runtime.spawn(async move { peers.kept(rank, name, silence_max).await });
+        read.await.map_err(io::Error::other)?
     }
 
     /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master

@@ -12,6 +12,9 @@
 //! | `EVERFOLD_AGENT` | name of the Unix socket, in the abstract namespace, of the agent of this host | the first rank on a host starts one |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
+//! | `EVERFOLD_CHECKPOINTS` | directory of checkpoints | what the file or the program says |
+//! | `EVERFOLD_RESUME` | the same, to go on from what an earlier job has saved there | the job begins anew |
+//! | `EVERFOLD_ROLLBACKS` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
@@ -44,6 +47,12 @@ const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 /// Names the file that chooses recoveries.
 pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
+/// Names the directory of checkpoints.
+pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
+/// Names the directory of checkpoints that the job goes on from.
+pub const RESUME: &str = "EVERFOLD_RESUME";
+/// How often all ranks have gone back to a checkpoint.
+pub const ROLLBACKS: &str = "EVERFOLD_ROLLBACKS";
 
 /// How a launcher tells a process its place.
 struct Launcher {

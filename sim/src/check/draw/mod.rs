@@ -9,6 +9,7 @@
 //! | `results` | worlds in which something happens while results are copied |
 //! | `hosts` | where ranks live, and what holds their memory |
 //! | `work` | who folds, and for how long |
+//! | `pieces` | contributions that are not folded |
 //! | `returns` | worlds whose ranks come back after they have died |
 //! | `sizes` | worlds whose sizes are unusual |
 
@@ -18,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 mod copies;
 mod faults;
 mod hosts;
+mod pieces;
 mod reads;
 mod reductions;
 mod results;
@@ -200,6 +202,11 @@ pub fn draw(seed: u64) -> Schedule {
         && apart.random_bool(0.15)
     {
         returns::bring_back(&mut schedule, &mut apart, weather);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(13);
+    if !schedule.board && apart.random_bool(0.2) {
+        pieces::bring(&mut schedule, &mut apart);
     }
     schedule
 }

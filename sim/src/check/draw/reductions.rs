@@ -28,7 +28,7 @@ pub(super) fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, na
     };
     let inline = match body {
         Body::Array(length) => length * 8 <= 16 << 10,
-        Body::Object => random.random_bool(0.5),
+        Body::Object | Body::Pieces(_) => random.random_bool(0.5),
     };
     let levels = [Protection::None, Protection::Memory, Protection::Disk, Protection::CommitFirst];
     let first = Planned {
