@@ -14,6 +14,7 @@
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
 //! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
 //! | `recovery` | what a failure does to it, and how what was lost is put together again |
+//! | `failed` | what becomes of a task that came to nothing |
 //! | `returning` | what a rank has in it that comes back |
 //! | `copying` | when an original gets its replica |
 //! | `teams` | what is different about an attempt in teams |
@@ -23,6 +24,7 @@
 mod account;
 mod agreement;
 mod copying;
+mod failed;
 mod pieces;
 mod reach;
 mod recovery;

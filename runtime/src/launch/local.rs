@@ -528,7 +528,8 @@ fn start_agent(
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
     let starts = Some(starts);
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
+    let config =
+        AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
     Ok((AgentThread::start(config)?, to_start))
 }
 

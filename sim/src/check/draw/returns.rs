@@ -3,7 +3,7 @@
 use rand::{Rng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Weather, death, pick};
+use super::{Weather, faults::death, pick};
 use crate::{
     check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Trouble},
     settings::FIRST_SPARE,
