@@ -186,14 +186,13 @@ impl Reduction {
 #[cfg(test)]
 mod tests {
     use everfold_protocol::{
-        Generation, Incarnation, JobId, ReductionId, ReductionSpec, TaskId, WindowId,
+        Generation, Incarnation, JobId, Rank, ReductionId, ReductionSpec, TaskId, Timestamp, WindowId,
         message::{Contribution, Data, Peer, Place, WindowRef},
         spec::{BodyKind, Delivery, Order, Protection},
     };
 
     use super::*;
-    use crate::lengths::Cut;
-    use crate::{lane::Load, policy::Policy};
+    use crate::{lane::Load, lengths::Cut, policy::Policy};
 
     const SEGMENT: SegmentIndex = SegmentIndex(0);
     /// Whose data arrives damaged.

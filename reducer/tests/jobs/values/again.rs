@@ -38,5 +38,5 @@ pub(super) async fn and_again(session: Session) -> everfold::Result<()> {
 }
 
 fn beside(session: &Session) -> everfold::Result<everfold::ReduceFuture<Sum<Vec<u8>>>> {
-    session.allreduce("beside", Sum(vec![1u8])).start()
+    Ok(session.allreduce("beside", Sum(vec![1u8])).start()?)
 }
