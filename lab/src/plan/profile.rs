@@ -218,7 +218,7 @@ impl File {
             ProfileError::NoTime { section: name } => section(name),
             ProfileError::Unsorted { point: name, section: of }
             | ProfileError::AfterEnd { point: name, section: of } => point(name).or(section(of)),
-            ProfileError::Twice { point: name } | ProfileError::TooManyBytes { point: name } => point(name),
+            ProfileError::TooManyBytes { point: name } => point(name),
             ProfileError::NoPoints | ProfileError::TooLong => None,
         };
         name.map(|name| name.span().start)
@@ -307,10 +307,6 @@ mod tests {
             (
                 points("{ name = \"a\", at = \"1 s\" },\n{ name = \"b\", at = \"0 s\" }"),
                 "line 12: section \"loop\": point \"b\" is reached before",
-            ),
-            (
-                points("{ name = \"a\", at = \"1 s\" },\n{ name = \"a\", at = \"1 s\" }"),
-                "line 12: point \"a\" is there twice",
             ),
             (points("{ name = \"a\", at = \"1 s\", hosts = \"1 B\" }"), "unknown field `hosts`"),
             (points("{ name = \"a\", at = \"1 s\", host = \"1\" }"), "line 11"),
