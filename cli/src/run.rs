@@ -1,10 +1,15 @@
 //! `everfold run`: a program as a job of several processes.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use everfold::{
     launch::{Hosts, Local, hosts},
+    plan::PlanFile,
     recovery::RecoveryFile,
 };
 use everfold_lab::{Failure, Transport};
@@ -50,6 +55,13 @@ pub struct Run {
     /// one [env: EVERFOLD_RECOVERY].
     #[arg(long, value_name = "FILE")]
     recovery: Option<PathBuf>,
+    /// The plan of checkpoints that ranks follow, made by `everfold plan` [env: EVERFOLD_PLAN].
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Where rank 0 writes a profile of the program, from which `everfold plan` makes a plan [env:
+    /// EVERFOLD_RECORD].
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -64,6 +76,10 @@ Examples:
       Four processes on this machine.
   everfold run -n 4 --recovery recovery.toml -- ./simulate
       The file says whether ranks come back whose processes have died.
+  everfold run -n 4 --record profile.toml -- ./simulate
+  everfold plan profile.toml
+  everfold run -n 4 --plan plan.toml -- ./simulate
+      Records where the program may save checkpoints, plans where it best does, and has it do so.
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
@@ -82,7 +98,9 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
-        local.recovery = self.recovery.or_else(named).map(usable).transpose()?;
+        local.recovery = self.recovery.or_else(|| named_by("EVERFOLD_RECOVERY")).map(usable).transpose()?;
+        local.plan = self.plan.or_else(|| named_by("EVERFOLD_PLAN")).map(followable).transpose()?;
+        local.record = self.record.map(|file| absolute(&file)).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
@@ -93,13 +111,23 @@ impl Run {
     }
 }
 
-/// The recovery file that the environment names. An empty variable names none.
-fn named() -> Option<PathBuf> {
-    std::env::var_os("EVERFOLD_RECOVERY").filter(|name| !name.is_empty()).map(PathBuf::from)
+/// The file that the environment names. An empty variable names none.
+fn named_by(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 /// The path from everywhere of a recovery file that makes sense.
 fn usable(file: PathBuf) -> Result<PathBuf, Failure> {
     RecoveryFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
-    std::path::absolute(&file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+    absolute(&file)
+}
+
+/// The path from everywhere of a plan that programs can follow.
+fn followable(file: PathBuf) -> Result<PathBuf, Failure> {
+    PlanFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+    absolute(&file)
+}
+
+fn absolute(file: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
 }

@@ -11,7 +11,7 @@ use everfold_runtime::{
 };
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, recovery::RecoveryError, segment::SegmentError,
+    checkpoint::CheckpointError, config::ConfigError, plan::PlanError, recovery::RecoveryError, segment::SegmentError,
 };
 
 /// Result with [`Error`].
@@ -136,6 +136,17 @@ pub enum LaunchError {
     /// The file that chooses recoveries cannot be used.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The plan of checkpoints cannot be followed.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The profile that is recorded cannot be written.
+    #[error("cannot write the profile {}: {source}", path.display())]
+    Record {
+        /// Its path.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),

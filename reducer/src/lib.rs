@@ -33,6 +33,7 @@
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
+//! | save checkpoints at the points of a plan, and record what plans are made from | [`Checkpoint::at`], [`plan`] |
 //! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
@@ -47,6 +48,7 @@ mod group;
 pub mod launch;
 mod operations;
 mod pieces;
+pub mod plan;
 pub mod recovery;
 mod reduction;
 mod segment;
@@ -55,7 +57,7 @@ mod session;
 pub use array::Array;
 pub use body::{Body, ReducerBody};
 pub use checkpoint::{
-    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Resume,
+    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};

@@ -79,6 +79,11 @@ impl Handle {
         self.driver.news()
     }
 
+    /// Tells those who listen to what happens in the job. Nobody else hears it.
+    pub fn tell(&self, news: News) {
+        self.driver.tell(news);
+    }
+
     /// Contributes to a reduction. Returns at once.
     ///
     /// # Errors

@@ -264,6 +264,8 @@ fn bandwidth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error
 mod tests {
     use super::*;
 
+    use everfold_planner::text::Text;
+
     const MACHINE: &str = "[machine]\nstorage = \"100 MB/s\"\nbus = \"4 GB/s\"\nmtbf_host = \"400 s\"\nmtbf_device = \"240 s\"\n";
     const SECTION: &str = "[[section]]\nname = \"loop\"\ntimes = 3\nlasts = \"2 s\"\n";
 
@@ -284,6 +286,39 @@ mod tests {
         let last = read.profile.visit(6);
         assert_eq!((last.at_ns, last.point.host_bytes), (6_500_000_000, 1_000_000));
         assert_eq!((read.machine.reread, read.machine.restart_s), (1.0, 0.0));
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_again() {
+        let point = |name: &str, at_ns, host_bytes, device_bytes| Point {
+            name: name.to_owned(),
+            at_ns,
+            host_bytes,
+            device_bytes,
+        };
+        let sections = vec![
+            Section { name: "quiet".to_owned(), times: 1, lasts_ns: 1_234_567_891, points: vec![] },
+            Section {
+                name: "a \"loop\" \\ of\ttabs\u{7f}".to_owned(),
+                times: 12,
+                lasts_ns: 999_999_999,
+                points: vec![point("a\n", 1, 3, 0), point("b", 1, 0, 1 << 40), point("b", 999_999_999, 7, 7)],
+            },
+        ];
+        let machine = Machine {
+            storage_bytes_per_s: 1.2345e8,
+            bus_bytes_per_s: 4e9,
+            mtbf_host_s: 86400.0,
+            mtbf_device_s: f64::INFINITY,
+            restart_s: 0.25,
+            reread: 1.0,
+        };
+        let notes = [("storage", "measured".to_owned())];
+        let (title, source) = ("title", "a \u{1} source");
+        let text = Text { title, source, machine: &machine, notes: &notes, sections: &sections }.to_string();
+        let read = told(&text).unwrap();
+        assert_eq!(read.profile.sections(), sections, "{text}");
+        assert_eq!((read.machine, read.source.as_deref()), (machine, Some(source)));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `hook` | what libraries save beside the application |
 //! | `interval` | when a checkpoint is due |
 //! | `keeping` | what a session remembers between them |
+//! | `points` | what a session does with the points of its program |
 //! | `error` | why a checkpoint cannot be saved, or gone on from |
 //!
 //! # Invariants
@@ -21,13 +22,14 @@ mod error;
 mod hook;
 mod interval;
 mod keeping;
+mod points;
 mod resume;
 mod save;
 
 pub(crate) use self::keeping::{Held, Keeping};
 pub use self::{
     error::CheckpointError,
-    hook::{CheckpointHook, HookError},
+    hook::{CheckpointHook, HookError, Live},
     interval::Interval,
     resume::Resume,
     save::{Checkpoint, Checkpointed},

@@ -1,6 +1,6 @@
 //! Saving a checkpoint.
 
-use std::{any::type_name, fmt, future::IntoFuture, time::Instant};
+use std::{any::type_name, borrow::Cow, fmt, future::IntoFuture, time::Instant};
 
 use everfold_protocol::codec;
 use everfold_runtime::{
@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     contents::{Contents, Shape},
     error::CheckpointError,
-    hook::CheckpointHook,
+    hook::{CheckpointHook, Live},
 };
 use crate::{encoding, session::Session};
 
@@ -23,6 +23,7 @@ pub struct Checkpoint<'a, T> {
     session: Session,
     state: &'a T,
     arrays: Vec<(Shape, &'a [u8])>,
+    point: Option<String>,
     now: bool,
 }
 
@@ -36,7 +37,7 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// The interval is not over.
+    /// The interval is not over, or the [plan](crate::plan) saves none here.
     NotDue,
     /// This process has come back, and has yet to make calls that an earlier one has made. The checkpoint that
     /// it has gone on from stays in force until then.
@@ -62,14 +63,16 @@ impl Session {
     where
         T: Serialize + DeserializeOwned + 'static,
     {
-        Checkpoint { session: self.clone(), state, arrays: Vec::new(), now: false }
+        Checkpoint { session: self.clone(), state, arrays: Vec::new(), point: None, now: false }
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
     /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken.
+    /// While this rank follows a [plan](crate::plan), no interval counts.
     pub fn checkpoint_due(&self) -> bool {
         let handle = self.handle();
-        handle.may_return() && (self.keeping().is_due() || handle.is_log_half_full())
+        let is_over = || !self.keeping().placing.follows_plan() && self.keeping().is_due();
+        handle.may_return() && (is_over() || handle.is_log_half_full())
     }
 
     /// Lets `hook` save state beside that of the application, and restore it when this rank comes back. Hooks
@@ -100,56 +103,145 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         self
     }
 
+    /// Says which point of the program this is. Where a rank follows a [plan](crate::plan), the plan says at
+    /// which passes of which points a checkpoint is saved; a profile that is recorded has these points.
+    ///
+    /// A point has one name, whoever passes it and how often. Where a loop passes several places, each has a
+    /// name of its own.
+    pub fn at(mut self, point: impl Into<String>) -> Self {
+        self.point = Some(point.into());
+        self
+    }
+
+    /// Takes a copy of everything that is to be saved, now, and writes it when the future is awaited: on
+    /// another thread, while this one and a device go on. It costs memory for the copy. A plain `await` copies no
+    /// arrays.
+    ///
+    /// The checkpoint is in force once the future has ended, and holds what was there when it was started. Call no
+    /// reduction in between: the checkpoint would end in [`CheckpointError::CalledMeanwhile`]. If a later one is
+    /// in force already, nothing is saved, and the outcome is [`Checkpointed::NotDue`].
+    #[must_use = "nothing is saved before it is awaited"]
+    pub fn start(self) -> BoxFuture<'static, Result<Checkpointed, CheckpointError>> {
+        let prepared = self.prepare().and_then(|prepared| match prepared {
+            Ok(prepared) => prepared.into_owned().map(Ok),
+            Err(nothing) => Ok(Err(nothing)),
+        });
+        finish(prepared).boxed()
+    }
+
     /// What can be done before calls have ended. Gives an outcome if there is nothing to save.
     fn prepare(self) -> Result<Result<Prepared<'a>, Checkpointed>, CheckpointError> {
-        let Self { session, state, arrays, now } = self;
+        let (begun, session) = (Instant::now(), self.session.clone());
+        session.keeping().check_resumed()?;
+        self.record(begun)?;
+        let prepared = self.prepare_if_due();
+        session.away_since(begun);
+        prepared
+    }
+
+    /// Records that the program is at this point.
+    fn record(&self, reached: Instant) -> Result<(), CheckpointError> {
+        let keeping = self.session.keeping();
+        let (Some(recorder), Some(point)) = (keeping.placing.recorder(), &self.point) else { return Ok(()) };
+        let state = encoding::encode(self.state).map_err(CheckpointError::Unfit)?;
+        let arrays: usize = self.arrays.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut live = Live { host_bytes: (state.len() + arrays) as u64, device_bytes: 0 };
+        for of_hook in keeping.each_hook("tell how much is live", |_, hook| hook.live())? {
+            live.host_bytes += of_hook.host_bytes;
+            live.device_bytes += of_hook.device_bytes;
+        }
+        recorder.reach(point, reached, live);
+        Ok(())
+    }
+
+    fn prepare_if_due(self) -> Result<Result<Prepared<'a>, Checkpointed>, CheckpointError> {
+        let Self { session, state, arrays, point, now } = self;
         let keeping = session.keeping();
-        keeping.check_resumed()?;
+        let is_planned = session.reach_in_plan(point.as_deref());
         if !session.handle().may_return() {
             return Ok(Err(Checkpointed::NotConfigured));
         }
-        if !now && !session.checkpoint_due() {
+        if !now && !is_planned && !session.checkpoint_due() {
             return Ok(Err(Checkpointed::NotDue));
         }
         if session.handle().calls_to_catch_up() > 0 {
             return Ok(Err(Checkpointed::CatchingUp));
         }
+        let begun = Instant::now();
         keeping.each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
+        if let Some(recorder) = keeping.placing.recorder().filter(|_| point.is_some()) {
+            recorder.fetched(begun.elapsed());
+        }
         keeping.check_held()?;
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
-        let contents =
-            Contents { type_name: type_name::<T>().to_owned(), arrays: shapes, hooks: keeping.hook_names() };
+        let contents = Contents {
+            type_name: type_name::<T>().to_owned(),
+            arrays: shapes,
+            hooks: keeping.hook_names(),
+            passed: keeping.placing.passed(),
+        };
         contents.check()?;
         keeping.check_asked(&contents)?;
         // Before the state is read: it has the values of these calls, and of no others.
         let calls = session.between_calls(|calls| calls);
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;
-        Ok(Ok(Prepared { session, calls, contents, state, arrays }))
+        let arrays = arrays.into_iter().map(Cow::Borrowed).collect();
+        let number = keeping.begin_saving();
+        Ok(Ok(Prepared { session, number, calls, contents, state, arrays, of_hooks: None }))
     }
 }
 
 /// A checkpoint that waits for calls to end.
 struct Prepared<'a> {
     session: Session,
+    /// Counts those of this process.
+    number: u64,
     /// How often each name had been called when the state was read.
     calls: Calls,
     contents: Contents,
     state: Vec<u8>,
-    arrays: Vec<&'a [u8]>,
+    arrays: Vec<Cow<'a, [u8]>>,
+    /// What hooks have saved, if they were asked already.
+    of_hooks: Option<Vec<Vec<u8>>>,
+}
+
+/// Writes what was prepared.
+async fn finish(
+    prepared: Result<Result<Prepared<'_>, Checkpointed>, CheckpointError>,
+) -> Result<Checkpointed, CheckpointError> {
+    match prepared? {
+        Ok(prepared) => prepared.save().await,
+        Err(nothing) => Ok(nothing),
+    }
 }
 
 impl Prepared<'_> {
+    /// The same, which depends on no memory of the application.
+    fn into_owned(self) -> Result<Prepared<'static>, CheckpointError> {
+        let of_hooks = save_hooks(&self.session)?;
+        let arrays = self.arrays.into_iter().map(|array| Cow::Owned(array.into_owned())).collect();
+        let Self { session, number, calls, contents, state, .. } = self;
+        Ok(Prepared { session, number, calls, contents, state, arrays, of_hooks: Some(of_hooks) })
+    }
+
     async fn save(self) -> Result<Checkpointed, CheckpointError> {
-        let Self { session, calls: before, contents, state, arrays } = self;
+        let (begun, session) = (Instant::now(), self.session.clone());
+        let saved = self.save_between_calls().await;
+        session.away_since(begun);
+        saved
+    }
+
+    async fn save_between_calls(self) -> Result<Checkpointed, CheckpointError> {
+        let Self { session, number, calls: before, contents, state, arrays, of_hooks } = self;
         let contents = codec::encode(&contents).map_err(LogError::from)?;
         loop {
             session.handle().all_ended().await?;
             let begun = Instant::now();
             let keeping = session.keeping();
-            let of_hooks = keeping.each_hook("save its state", |_, hook| hook.save())?;
-            let arrays = arrays.iter().copied();
-            let parts: Vec<&[u8]> =
-                std::iter::once(&state[..]).chain(arrays).chain(of_hooks.iter().map(Vec::as_slice)).collect();
+            let asked_now = of_hooks.is_none().then(|| save_hooks(&session)).transpose()?;
+            let of_hooks = of_hooks.iter().chain(&asked_now).flatten().map(Vec::as_slice);
+            let arrays = arrays.iter().map(|array| &**array);
+            let parts: Vec<&[u8]> = std::iter::once(&state[..]).chain(arrays).chain(of_hooks).collect();
             let bytes = parts.iter().map(|part| part.len() as u64).sum();
             // Others may have called meanwhile.
             let saving = session.between_calls(|calls| {
@@ -160,14 +252,21 @@ impl Prepared<'_> {
                 if calls != before {
                     return Err(CheckpointError::CalledMeanwhile);
                 }
-                Ok(Some(session.handle().save(calls, contents.clone(), &parts)?))
+                if keeping.is_overtaken(number) {
+                    return Ok(Some(None));
+                }
+                Ok(Some(Some(session.handle().save(calls, contents.clone(), &parts)?)))
             });
             match saving {
                 Err(error) => return Err(error),
                 Ok(None) => {}
-                Ok(Some(Saving::CatchingUp(_))) => return Ok(Checkpointed::CatchingUp),
-                Ok(Some(Saving::Done(generation))) => {
-                    keeping.saved(begun.elapsed());
+                Ok(Some(None)) => return Ok(Checkpointed::NotDue),
+                Ok(Some(Some(Saving::CatchingUp(_)))) => return Ok(Checkpointed::CatchingUp),
+                Ok(Some(Some(Saving::Done(generation)))) => {
+                    keeping.saved(number, begun.elapsed());
+                    if let Some(recorder) = keeping.placing.recorder() {
+                        recorder.saved(bytes, begun.elapsed());
+                    }
                     return Ok(Checkpointed::Saved { generation: generation.0, bytes });
                 }
             }
@@ -175,19 +274,16 @@ impl Prepared<'_> {
     }
 }
 
+fn save_hooks(session: &Session) -> Result<Vec<Vec<u8>>, CheckpointError> {
+    session.keeping().each_hook("save its state", |_, hook| hook.save())
+}
+
 impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a, T> {
     type Output = Result<Checkpointed, CheckpointError>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let prepared = self.prepare();
-        async move {
-            match prepared? {
-                Ok(prepared) => prepared.save().await,
-                Err(nothing) => Ok(nothing),
-            }
-        }
-        .boxed()
+        finish(self.prepare()).boxed()
     }
 }
 

@@ -30,7 +30,7 @@ pub use everfold_runtime::launch::{
     hosts, is_forwarded_to_terminal, local,
 };
 
-use crate::{config::Config, error::Error, recovery::RecoveryFile, session::Session};
+use crate::{config::Config, error::Error, plan::Placing, recovery::RecoveryFile, session::Session};
 
 pub use crate::error::LaunchError;
 
@@ -41,6 +41,8 @@ pub struct Launch {
     transport: Transport,
     config: Config,
     recovery: Option<PathBuf>,
+    plan: Option<PathBuf>,
+    record: Option<PathBuf>,
     survive_deaths: bool,
     /// The job, if it was found already.
     environment: Option<Environment>,
@@ -51,7 +53,16 @@ impl Launch {
     /// this machine, with the same arguments.
     pub fn from_env_or_local(ranks: u32) -> Self {
         let (transport, config) = (Transport::Auto, Config::default());
-        Self { ranks, transport, config, recovery: None, survive_deaths: false, environment: None }
+        Self {
+            ranks,
+            transport,
+            config,
+            recovery: None,
+            plan: None,
+            record: None,
+            survive_deaths: false,
+            environment: None,
+        }
     }
 
     /// How locally started copies read each other's memory.
@@ -80,6 +91,21 @@ impl Launch {
     /// the variable `EVERFOLD_RECOVERY` names counts before it, and both before the configuration.
     pub fn recovery(mut self, file: impl Into<PathBuf>) -> Self {
         self.recovery = Some(file.into());
+        self
+    }
+
+    /// The [plan](crate::plan) that says at which [points](crate::Checkpoint::at) ranks save checkpoints, instead
+    /// of an interval. One that the variable `EVERFOLD_PLAN` names counts before it.
+    pub fn plan(mut self, file: impl Into<PathBuf>) -> Self {
+        self.plan = Some(file.into());
+        self
+    }
+
+    /// Has rank 0 record a profile of its [points](crate::Checkpoint::at), which `everfold plan` reads: when it
+    /// reaches them, and how many bytes are live there. The file is written when the session is closed; a
+    /// process that comes back records none. What the variable `EVERFOLD_RECORD` says counts before it.
+    pub fn record(mut self, file: impl Into<PathBuf>) -> Self {
+        self.record = Some(file.into());
         self
     }
 }
@@ -118,8 +144,10 @@ where
         }
     };
     let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
+    let placing = Placing::chosen(launch.plan.as_deref(), launch.record.as_deref());
+    let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
     match environment {
-        Some(environment) => run(&environment, &config, program),
+        Some(environment) => run(&environment, &config, placing, program),
         None => supervise(&launch).map_err(|error| Error::from(error).into()),
     }
 }
@@ -142,13 +170,13 @@ fn supervise(launch: &Launch) -> Result<(), LaunchError> {
     }
 }
 
-fn run<P, F, E>(environment: &Environment, config: &Config, program: P) -> Result<(), E>
+fn run<P, F, E>(environment: &Environment, config: &Config, placing: Placing, program: P) -> Result<(), E>
 where
     P: FnOnce(Session) -> F,
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::enter(environment, config)?;
+    let session = Session::enter(environment, config, placing)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -156,12 +184,13 @@ where
     let runtime = runtime.enable_all().build().map_err(Error::from)?;
     runtime.spawn(waiting.listen());
     let ended = runtime.block_on(program(session.clone()));
-    if ended.is_ok() {
-        runtime.block_on(session.close());
-    } else {
+    if ended.is_err() {
         session.abandon();
+        return ended;
     }
-    ended
+    let recorded = session.end_points();
+    runtime.block_on(session.close());
+    recorded.map_err(|(path, source)| Error::from(LaunchError::Record { path, source }).into())
 }
 
 impl Session {
@@ -177,10 +206,11 @@ impl Session {
     /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
-        Self::enter(environment, &chosen(None, config)?)
+        let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
+        Self::enter(environment, &chosen(None, config)?, placing)
     }
 
-    fn enter(environment: &Environment, config: &Config) -> Result<Self, Error> {
+    fn enter(environment: &Environment, config: &Config, mut placing: Placing) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {
             return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());
@@ -208,7 +238,14 @@ impl Session {
             log_bytes_max: config.log_bytes(),
         });
         match started {
-            Ok(handle) => Ok(Self::new(handle, config.interval())),
+            Ok(handle) => {
+                // One file for the job, by the process that has seen all of the run.
+                if process == ProcessId::first(0) {
+                    let recording = placing.begin_recording();
+                    recording.map_err(|(path, source)| LaunchError::Record { path, source })?;
+                }
+                Ok(Self::new(handle, config.interval(), placing))
+            }
             Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
                 let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);
                 Err(LaunchError::Listen { address: environment.rendezvous.clone(), source }.into())

@@ -105,10 +105,7 @@ impl Driver {
         let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
         match forbidden {
             Ok(true) => {
-                let news = News::CannotReturn { rank: self.process().rank, reason };
-                tracing::warn!(%news);
-                // The application may not listen.
-                drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+                self.tell(News::CannotReturn { rank: self.process().rank, reason });
                 true
             }
             Ok(false) => true,

@@ -225,6 +225,13 @@ impl Driver {
         news.unwrap_or_else(|| broadcast::Sender::new(1).subscribe())
     }
 
+    /// Tells this process's application something.
+    pub(crate) fn tell(&self, news: News) {
+        tracing::warn!(%news);
+        // The application may not listen.
+        drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+    }
+
     /// Takes in an event and does what follows.
     pub(crate) fn take(self: &Arc<Self>, event: Event) {
         self.work(|part, now, publish| part.hear(now, event, publish));

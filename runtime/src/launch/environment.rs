@@ -12,6 +12,8 @@
 //! | `EVERFOLD_AGENT` | name of the Unix socket, in the abstract namespace, of the agent of this host | the first rank on a host starts one |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
+//! | `EVERFOLD_PLAN` | path of the plan of checkpoints | what the program says |
+//! | `EVERFOLD_RECORD` | path to which a profile for plans is written | what the program says |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
@@ -44,6 +46,10 @@ const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 /// Names the file that chooses recoveries.
 pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
+/// Names the plan of checkpoints.
+pub const PLAN: &str = "EVERFOLD_PLAN";
+/// Names the file to which a profile is written.
+pub const RECORD: &str = "EVERFOLD_RECORD";
 
 /// How a launcher tells a process its place.
 struct Launcher {

@@ -63,7 +63,7 @@ use tokio::{
 };
 
 use super::{
-    environment::{Environment, RECOVERY, SECRET_FILE, Secret, Transport},
+    environment::{Environment, PLAN, RECORD, RECOVERY, SECRET_FILE, Secret, Transport},
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
     terminal,
@@ -102,6 +102,10 @@ pub struct Local {
     pub survive_deaths: bool,
     /// The file that chooses recoveries; without it, the one that our own environment names.
     pub recovery: Option<PathBuf>,
+    /// The plan of checkpoints; without it, the one that our own environment names.
+    pub plan: Option<PathBuf>,
+    /// Where a profile is written to; without it, where our own environment says.
+    pub record: Option<PathBuf>,
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
@@ -160,6 +164,8 @@ impl Local {
             quiet: false,
             survive_deaths: false,
             recovery: None,
+            plan: None,
+            record: None,
             hosts: None,
         }
     }
@@ -328,6 +334,8 @@ impl Local {
             .args(&self.arguments)
             .envs(environment.variables())
             .envs(self.recovery.as_ref().map(|file| (RECOVERY, file)))
+            .envs(self.plan.as_ref().map(|file| (PLAN, file)))
+            .envs(self.record.as_ref().map(|file| (RECORD, file)))
             .env_remove(SECRET_FILE)
             .stdin(stdin)
             .stdout(stdout)
