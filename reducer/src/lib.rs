@@ -57,7 +57,7 @@ mod session;
 pub use array::Array;
 pub use body::{Body, ReducerBody};
 pub use checkpoint::{
-    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume,
+    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume, Saving,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};

@@ -9,7 +9,7 @@ pub trait Plain: Pod + Send + Sync {}
 impl<T: Pod + Send + Sync> Plain for T {}
 
 /// Which buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id(pub(super) usize);
 
 /// A buffer of a device.
@@ -73,19 +73,20 @@ impl Memory {
         self.vec(buffer)
     }
 
-    /// Takes a buffer out, so that a kernel writes it while it reads others. [`put`](Self::put) it back.
-    pub fn take<T: Plain>(&mut self, buffer: Buffer<T>) -> Vec<T> {
-        std::mem::take(self.vec(buffer))
-    }
-
-    /// Puts back what was taken.
-    pub fn put<T: Plain>(&mut self, buffer: Buffer<T>, values: Vec<T>) {
-        *self.vec(buffer) = values;
+    /// Lets a kernel write some buffers while it reads others.
+    pub fn write<T: Plain, const N: usize>(
+        &mut self,
+        buffers: [Buffer<T>; N],
+        act: impl FnOnce(&Self, &mut [Vec<T>; N]),
+    ) {
+        let mut values = buffers.map(|buffer| std::mem::take(self.vec(buffer)));
+        act(self, &mut values);
+        buffers.into_iter().zip(values).for_each(|(buffer, values)| *self.vec(buffer) = values);
     }
 
     /// Exchanges what is in two buffers, without moving it.
     pub fn swap<T: Plain>(&mut self, a: Buffer<T>, b: Buffer<T>) {
-        self.0.swap(a.0.0, b.0.0);
+        self.0.swap(a.id().0, b.id().0);
     }
 
     fn vec<T: Plain>(&mut self, buffer: Buffer<T>) -> &mut Vec<T> {

@@ -141,22 +141,24 @@ fn take_time(begun: Instant, bytes: u64, bytes_per_s: f64) {
     thread::sleep(takes.saturating_sub(begun.elapsed()));
 }
 
-/// The rows of an array, each computed by its own call, on as many threads as there are cores.
-pub fn rows<T: Plain>(array: &mut [T], width: usize, row: impl Fn(usize, &mut [T]) + Sync) {
+/// Does something with each item, on as many threads as there are cores.
+pub fn each<T: Send>(items: &mut [T], act: impl Fn(usize, &mut T) + Sync) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let rows = array.len() / width;
-    if rows * width < 1 << 14 {
-        return array.chunks_mut(width).enumerate().for_each(|(index, values)| row(index, values));
-    }
-    let each = rows.div_ceil(threads);
+    let length = items.len().div_ceil(threads).max(1);
     thread::scope(|scope| {
-        for (number, part) in array.chunks_mut(each * width).enumerate() {
-            let row = &row;
+        for (number, part) in items.chunks_mut(length).enumerate() {
+            let act = &act;
             scope.spawn(move || {
-                part.chunks_mut(width).enumerate().for_each(|(index, values)| row(number * each + index, values));
+                part.iter_mut().enumerate().for_each(|(index, item)| act(number * length + index, item));
             });
         }
     });
+}
+
+/// Does something with each row of an array, on as many threads as there are cores.
+pub fn rows<T: Plain>(array: &mut [T], width: usize, act: impl Fn(usize, &mut [T]) + Sync) {
+    let mut rows: Vec<&mut [T]> = array.chunks_mut(width).collect();
+    each(&mut rows, |index, row| act(index, row));
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -179,9 +181,7 @@ mod tests {
         let (a, b) = (device.upload(vec![1u64, 2, 3]), device.zeros::<u64>(3));
         for _ in 0..100 {
             device.launch(0, move |memory| {
-                let mut out = memory.take(b);
-                rows(&mut out, 1, |index, cell| cell[0] += memory.of(a)[index]);
-                memory.put(b, out);
+                memory.write([b], |memory, [out]| rows(out, 1, |index, cell| cell[0] += memory.of(a)[index]));
             });
             device.launch(0, move |memory| memory.of_mut(a)[0] += 1);
         }

@@ -32,5 +32,5 @@ pub use self::{
     hook::{CheckpointHook, HookError, Live},
     interval::Interval,
     resume::Resume,
-    save::{Checkpoint, Checkpointed},
+    save::{Checkpoint, Checkpointed, Saving},
 };

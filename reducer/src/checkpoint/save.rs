@@ -1,11 +1,19 @@
 //! Saving a checkpoint.
 
-use std::{any::type_name, borrow::Cow, fmt, future::IntoFuture, time::Instant};
+use std::{
+    any::type_name,
+    borrow::Cow,
+    fmt,
+    future::IntoFuture,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 use everfold_protocol::codec;
 use everfold_runtime::{
     kernel::Element,
-    result_log::{Calls, LogError, Saving},
+    result_log::{self, Calls, LogError},
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
@@ -120,13 +128,16 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
     /// The checkpoint is in force once the future has ended, and holds what was there when it was started. Call no
     /// reduction in between: the checkpoint would end in [`CheckpointError::CalledMeanwhile`]. If a later one is
     /// in force already, nothing is saved, and the outcome is [`Checkpointed::NotDue`].
-    #[must_use = "nothing is saved before it is awaited"]
-    pub fn start(self) -> BoxFuture<'static, Result<Checkpointed, CheckpointError>> {
-        let prepared = self.prepare().and_then(|prepared| match prepared {
-            Ok(prepared) => prepared.into_owned().map(Ok),
-            Err(nothing) => Ok(Err(nothing)),
-        });
-        finish(prepared).boxed()
+    ///
+    /// # Errors
+    /// Those of [`Session::checkpoint`].
+    pub fn start(self) -> Result<Saving, CheckpointError> {
+        let prepared = match self.prepare()? {
+            Ok(prepared) => Ok(prepared.into_owned()?),
+            Err(nothing) => Err(nothing),
+        };
+        let writes = prepared.is_ok();
+        Ok(Saving { writes, written: finish(Ok(prepared)).boxed() })
     }
 
     /// What can be done before calls have ended. Gives an outcome if there is nothing to save.
@@ -188,6 +199,34 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         let arrays = arrays.into_iter().map(Cow::Borrowed).collect();
         let number = keeping.begin_saving();
         Ok(Ok(Prepared { session, number, calls, contents, state, arrays, of_hooks: None }))
+    }
+}
+
+/// A checkpoint whose content was taken already: made by [`Checkpoint::start`]. Await it.
+#[must_use = "nothing is saved before it is awaited"]
+pub struct Saving {
+    writes: bool,
+    written: BoxFuture<'static, Result<Checkpointed, CheckpointError>>,
+}
+
+impl Saving {
+    /// Whether there is anything to write. Otherwise it ends at once, with an outcome that says why not.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+}
+
+impl Future for Saving {
+    type Output = Result<Checkpointed, CheckpointError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.written.poll_unpin(context)
+    }
+}
+
+impl fmt::Debug for Saving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saving").field("writes", &self.writes).finish_non_exhaustive()
     }
 }
 
@@ -261,8 +300,8 @@ impl Prepared<'_> {
                 Err(error) => return Err(error),
                 Ok(None) => {}
                 Ok(Some(None)) => return Ok(Checkpointed::NotDue),
-                Ok(Some(Some(Saving::CatchingUp(_)))) => return Ok(Checkpointed::CatchingUp),
-                Ok(Some(Some(Saving::Done(generation)))) => {
+                Ok(Some(Some(result_log::Saving::CatchingUp(_)))) => return Ok(Checkpointed::CatchingUp),
+                Ok(Some(Some(result_log::Saving::Done(generation)))) => {
                     keeping.saved(number, begun.elapsed());
                     if let Some(recorder) = keeping.placing.recorder() {
                         recorder.saved(bytes, begun.elapsed());

@@ -30,6 +30,7 @@ mod fixed;
 mod given_up;
 mod hosts;
 mod leftovers;
+mod plans;
 mod process;
 mod recovery;
 mod refusals;
@@ -58,6 +59,7 @@ fn suite() -> Suite {
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
+    plans::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
