@@ -62,10 +62,10 @@ struct Output {
 impl Program for BackProp {
     type State = State;
     const NAME: &'static str = "backprop";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
-        let inputs = size.size.unwrap_or(1 << 16).next_multiple_of(BLOCK);
+        let inputs = size.size.unwrap_or(1 << 15).next_multiple_of(BLOCK);
         let steps = size.steps.unwrap_or(60);
         let (input, state) = begin(inputs);
         let many = inputs * HIDDEN;
@@ -159,9 +159,8 @@ impl Program for BackProp {
 /// Inputs and small weights, drawn from a seed.
 fn begin(inputs: usize) -> (Vec<f32>, State) {
     let mut random = Generator::new(314_159_265);
-    let mut draw = |count: usize, most: f64| -> Vec<f32> {
-        (0..count).map(|_| (random.draw() * most) as f32).collect()
-    };
+    let mut draw =
+        |count: usize, most: f64| -> Vec<f32> { (0..count).map(|_| (random.draw() * most) as f32).collect() };
     let input = draw(inputs, 1.0);
     let weights = draw(inputs * HIDDEN, 2.0 / inputs as f64);
     let output = Output { weights: draw(HIDDEN + 1, 0.5), changes: vec![0.0; HIDDEN + 1], value: 0.0 };

@@ -42,10 +42,10 @@ struct State {
 impl Program for Bfs {
     type State = State;
     const NAME: &'static str = "bfs";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 2.5e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
-        let nodes = size.size.unwrap_or(1 << 20);
+        let nodes = size.size.unwrap_or(1 << 19);
         let only_first = |yes, no| {
             let mut values = vec![no; nodes];
             values[0] = yes;

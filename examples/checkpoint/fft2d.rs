@@ -17,8 +17,7 @@ type Complex = [f32; 2];
 
 /// Frequencies that are compared in the end.
 const SAMPLES: usize = 16;
-const KERNELS: [&str; 4] =
-    ["before rows", "before transpose", "before rows again", "before transpose again"];
+const KERNELS: [&str; 4] = ["before rows", "before transpose", "before rows again", "before transpose again"];
 
 fn main() -> everfold::Result<()> {
     checkpoints::main::<Fft2d>()
@@ -40,11 +39,11 @@ struct State {
 impl Program for Fft2d {
     type State = State;
     const NAME: &'static str = "fft2d";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 7.5e8, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 2e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
-        let transforms = size.steps.unwrap_or(45) | 1;
-        let size = size.size.unwrap_or(1024).next_power_of_two();
+        let transforms = size.steps.unwrap_or(35) | 1;
+        let size = size.size.unwrap_or(512).next_power_of_two();
         let from = device.upload(field(size));
         (Self { size, transforms, from, to: device.zeros(size * size) }, State { kernel: 0 })
     }

@@ -32,12 +32,13 @@ struct State {
 impl Program for Gaussian {
     type State = State;
     const NAME: &'static str = "gaussian";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let size = size.size.unwrap_or(768);
         let row = |i: usize| {
-            let value = move |j: usize| if j < size { 10.0 * (-DECAY * i.abs_diff(j) as f64).exp() } else { 1.0 };
+            let value =
+                move |j: usize| if j < size { 10.0 * (-DECAY * i.abs_diff(j) as f64).exp() } else { 1.0 };
             (0..=size).map(move |j| value(j) as f32)
         };
         let rows = device.upload((0..size).flat_map(row).collect());

@@ -58,7 +58,7 @@ enum Kernel {
 impl Program for Mgrid {
     type State = State;
     const NAME: &'static str = "mgrid";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 3e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let (size, cycles) = (size.size.unwrap_or(64).next_power_of_two().max(4), size.steps.unwrap_or(24));
@@ -199,7 +199,8 @@ impl Mgrid {
 /// The kernels of a cycle: down to the bottom, up again, and what is left then.
 fn cycle(top: usize) -> Vec<Kernel> {
     let down = (1..=top).rev().map(Kernel::Restrict);
-    let up = (1..=top).flat_map(|level| [Kernel::Prolong(level), Kernel::Residual(level), Kernel::Smooth(level)]);
+    let up =
+        (1..=top).flat_map(|level| [Kernel::Prolong(level), Kernel::Residual(level), Kernel::Smooth(level)]);
     down.chain([Kernel::Bottom]).chain(up).chain([Kernel::Residual(top)]).collect()
 }
 
@@ -213,7 +214,13 @@ fn cells(level: usize) -> usize {
 }
 
 /// Changes each point of `to` by the weighted sum of the 27 points around it in `from`.
-fn apply(weights: Weights, from: &[f64], level: usize, to: &mut [f64], change: impl Fn(f64, f64) -> f64 + Sync) {
+fn apply(
+    weights: Weights,
+    from: &[f64],
+    level: usize,
+    to: &mut [f64],
+    change: impl Fn(f64, f64) -> f64 + Sync,
+) {
     let n = points(level);
     rows(to, n, |index, row| {
         let around = Around::new(from, n, index / n, index % n);
@@ -254,7 +261,9 @@ struct Around([Vec<f64>; 3]);
 impl Around {
     fn new(grid: &[f64], n: usize, z: usize, y: usize) -> Self {
         let mut sums = [(); 3].map(|()| vec![0.0; n]);
-        for (dz, dy) in [(0, 0), (0, 1), (0, n - 1), (1, 0), (n - 1, 0), (1, 1), (1, n - 1), (n - 1, 1), (n - 1, n - 1)] {
+        for (dz, dy) in
+            [(0, 0), (0, 1), (0, n - 1), (1, 0), (n - 1, 0), (1, 1), (1, n - 1), (n - 1, 1), (n - 1, n - 1)]
+        {
             let line = ((z + dz) % n * n + (y + dy) % n) * n;
             let sum = &mut sums[usize::from(dz > 0) + usize::from(dy > 0)];
             sum.iter_mut().zip(&grid[line..line + n]).for_each(|(sum, value)| *sum += value);

@@ -51,10 +51,10 @@ enum Kernel {
 impl Program for Swim {
     type State = State;
     const NAME: &'static str = "swim";
-    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 1.5e9, bus_bytes_per_s: 1e9 };
+    const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 3e8, bus_bytes_per_s: 4e8 };
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
-        let (size, steps) = (size.size.unwrap_or(512), size.steps.unwrap_or(80));
+        let (size, steps) = (size.size.unwrap_or(256), size.steps.unwrap_or(60));
         let begin = begin(size);
         let upload = || begin.clone().map(|field| device.upload(field));
         let zeros = || device.zeros(size * size);
@@ -87,7 +87,8 @@ impl Program for Swim {
             }),
             Kernel::Step => device.launch(bytes(10), move |memory| {
                 memory.write(new, |memory, new| {
-                    let (old, fluxes) = (old.map(|field| memory.of(field)), fluxes.map(|field| memory.of(field)));
+                    let (old, fluxes) =
+                        (old.map(|field| memory.of(field)), fluxes.map(|field| memory.of(field)));
                     points(size, new, |at, _| step(old, fluxes, time_step(is_first), at));
                 });
             }),
@@ -163,7 +164,8 @@ fn flux([u, v, p]: [&[f64]; 3], at: At) -> [f64; 4] {
         0.5 * (p[at.here] + p[at.less]) * u[at.here],
         0.5 * (p[at.here] + p[at.below]) * v[at.here],
         4.0 / DX * (v[at.here] - v[at.less] - u[at.here] + u[at.below]) / around,
-        p[at.here] + 0.25 * (square(u[at.more]) + square(u[at.here]) + square(v[at.above]) + square(v[at.here])),
+        p[at.here]
+            + 0.25 * (square(u[at.more]) + square(u[at.here]) + square(v[at.above]) + square(v[at.here])),
     ]
 }
 
@@ -237,7 +239,8 @@ fn published([u, v, p]: &[Vec<f64>; 3]) -> Result<(), String> {
     for (index, (in_u, in_v, in_p)) in DIAGONAL.into_iter().enumerate() {
         let at = index * 64 + index;
         let found = (u[at], v[at], p[at]);
-        let is_near = [(found.0, in_u), (found.1, in_v), (found.2, in_p)].iter().all(|(a, b)| (a - b).abs() < 2e-6);
+        let is_near =
+            [(found.0, in_u), (found.1, in_v), (found.2, in_p)].iter().all(|(a, b)| (a - b).abs() < 2e-6);
         if !is_near {
             return Err(format!("{found:?} instead of {:?} at diagonal {index}", (in_u, in_v, in_p)));
         }
@@ -248,9 +251,8 @@ fn published([u, v, p]: &[Vec<f64>; 3]) -> Result<(), String> {
 /// Velocities from a stream function, and the pressure that goes with it.
 fn begin(size: usize) -> [Vec<f64>; 3] {
     let angle = 2.0 * PI / size as f64;
-    let stream = |i: usize, j: usize| {
-        AMPLITUDE * ((i as f64 + 0.5) * angle).sin() * ((j as f64 + 0.5) * angle).sin()
-    };
+    let stream =
+        |i: usize, j: usize| AMPLITUDE * ((i as f64 + 0.5) * angle).sin() * ((j as f64 + 0.5) * angle).sin();
     let peak = (PI * AMPLITUDE / (size as f64 * DX)).powi(2);
     let field = |value: &dyn Fn(usize, usize) -> f64| {
         (0..size * size).map(|index| value(index / size, index % size)).collect::<Vec<f64>>()

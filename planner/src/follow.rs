@@ -75,7 +75,9 @@ pub enum Misfit {
         met_pass: u64,
     },
     /// The program has ended before.
-    #[error("the program has ended before pass {pass} of point {point:?}; {left} checkpoints of the plan are left")]
+    #[error(
+        "the program has ended before pass {pass} of point {point:?}; {left} checkpoints of the plan are left"
+    )]
     Left {
         /// The point that has not come.
         point: String,

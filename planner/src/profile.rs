@@ -106,9 +106,12 @@ pub enum ProfileError {
     },
     /// Too long, or too many points.
     #[error(
-        "a profile has at most {POINTS_MOST} points with its loops unrolled, and takes at most 100 years"
+        "section {section:?}: a profile has at most {POINTS_MOST} points with its loops unrolled, and takes at most 100 years"
     )]
-    TooLong,
+    TooLong {
+        /// The section with which it becomes too long.
+        section: String,
+    },
 }
 
 impl Section {
@@ -145,7 +148,8 @@ impl Profile {
         for section in &sections {
             section.check()?;
             before.push(sum);
-            sum = sum.and(section).ok_or(ProfileError::TooLong)?;
+            let too_long = || ProfileError::TooLong { section: section.name.clone() };
+            sum = sum.and(section).ok_or_else(too_long)?;
         }
         before.push(sum);
         if sum.points == 0 {
@@ -203,7 +207,8 @@ impl Profile {
     /// There are not so many candidate points.
     pub fn passed_before(&self, number: usize) -> u64 {
         let visit = self.visit(number);
-        let of_name = |points: &[Point]| points.iter().filter(|point| point.name == visit.point.name).count() as u64;
+        let of_name =
+            |points: &[Point]| points.iter().filter(|point| point.name == visit.point.name).count() as u64;
         let earlier = self.sections.iter().take_while(|section| !core::ptr::eq(*section, visit.section));
         let before: u64 = earlier.map(|section| section.times * of_name(&section.points)).sum();
         let body = &visit.section.points;

@@ -200,7 +200,8 @@ impl Written<'_> {
         let point = |index: usize| {
             let passes = || reached.iter().skip(index).step_by(body);
             let begins = reached.iter().step_by(body).map(|first| first.at_ns);
-            let late_ns: u64 = passes().zip(begins).take(whole).map(|(it, begin_ns)| it.at_ns - begin_ns).sum();
+            let late_ns: u64 =
+                passes().zip(begins).take(whole).map(|(it, begin_ns)| it.at_ns - begin_ns).sum();
             Point {
                 name: self.names[reached[index].name as usize].to_string(),
                 at_ns: (late_ns / whole as u64).min(lasts_ns),
@@ -243,12 +244,14 @@ mod tests {
             points.push(("b".to_owned(), 115 + step * 40, 200_000));
             points.push(("b".to_owned(), 125 + step * 40, 300_000));
         }
-        let points: Vec<(&str, u64, u64)> = points.iter().map(|(name, at, bytes)| (&name[..], *at, *bytes)).collect();
+        let points: Vec<(&str, u64, u64)> =
+            points.iter().map(|(name, at, bytes)| (&name[..], *at, *bytes)).collect();
         let sections = trace(&points).sections(41_000);
         let told: Vec<(u64, u64, usize)> =
             sections.iter().map(|it| (it.times, it.lasts_ns, it.points.len())).collect();
         assert_eq!(told, [(1, 50, 0), (1, 50, 1), (1000, 40, 3), (1, 900, 0)]);
-        let body: Vec<_> = sections[2].points.iter().map(|it| (&it.name[..], it.at_ns, it.host_bytes)).collect();
+        let body: Vec<_> =
+            sections[2].points.iter().map(|it| (&it.name[..], it.at_ns, it.host_bytes)).collect();
         assert_eq!(body, [("a", 0, 100_999), ("b", 15, 200_000), ("b", 25, 300_000)]);
         assert_eq!(Profile::new(sections).unwrap().run_ns(), 41_000);
     }
@@ -260,7 +263,9 @@ mod tests {
         assert!(sections.len() > 10, "{sections:?}");
         let profile = Profile::new(sections).unwrap();
         for (visit, (_, _, bytes)) in profile.visits().zip(&points) {
-            assert!(visit.point.host_bytes >= *bytes && visit.point.host_bytes <= bytes + bytes / 10 + 100_000);
+            assert!(
+                visit.point.host_bytes >= *bytes && visit.point.host_bytes <= bytes + bytes / 10 + 100_000
+            );
         }
     }
 

@@ -11,7 +11,8 @@ use everfold_runtime::{
 };
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, plan::PlanError, recovery::RecoveryError, segment::SegmentError,
+    checkpoint::CheckpointError, config::ConfigError, plan::PlanError, recovery::RecoveryError,
+    segment::SegmentError,
 };
 
 /// Result with [`Error`].

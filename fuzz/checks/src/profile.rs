@@ -37,7 +37,8 @@ pub fn check(data: &[u8]) {
 pub fn samples() -> Vec<Vec<u8>> {
     let machine = "[machine]\nstorage = \"100 MB/s\"\nbus = \"4 GB/s\"\nmtbf_host = \"400 s\"\n";
     let section = "[[section]]\nname = \"loop\"\ntimes = 3\nlasts = \"2 s\"\n";
-    let points = "points = [{ name = \"a\", at = \"0 s\", device = \"1 GB\" }, { name = \"a\", at = \"1 s\" }]\n";
+    let points =
+        "points = [{ name = \"a\", at = \"0 s\", device = \"1 GB\" }, { name = \"a\", at = \"1 s\" }]\n";
     let level = "[[level]]\nname = \"disk\"\nlatency = \"1 ms\"\nbandwidth = \"8 GB/s\"\nmtbf = \"2 h\"\n";
     let table = "at_ms,host_mb,name,device_bytes\n1.5,2,first,7\n\n3,0.5,,0\n";
     [

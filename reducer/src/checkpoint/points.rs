@@ -23,7 +23,9 @@ impl Session {
     /// Goes on from a checkpoint that was saved so far in the plan.
     pub(super) fn go_on_in_plan(&self, passed: Option<Passed>) {
         if !self.keeping().placing.go_on(passed) {
-            self.tell_misfit("the checkpoint from which it goes on was saved without following a plan".to_owned());
+            self.tell_misfit(
+                "the checkpoint from which it goes on was saved without following a plan".to_owned(),
+            );
         }
     }
 

@@ -102,7 +102,8 @@ impl PlanFile {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "title = \"t\"\nrule = \"cheapest\"\noffset_ns = 0\nrun_ns = 9\ntaken_ns = 0\nhidden_ns = 0\n";
+    const HEAD: &str =
+        "title = \"t\"\nrule = \"cheapest\"\noffset_ns = 0\nrun_ns = 9\ntaken_ns = 0\nhidden_ns = 0\n";
     const STOP: &str = "[[tracks.stops]]\npoint = \"a\"\npass = 3\nat_ns = 5\nsince_ns = 5\nbytes = 1\nwrite_ns = 1\n\
          hidden_ns = 0\nmoved_ns = 0\namong = 1\n";
 
@@ -124,7 +125,8 @@ mod tests {
         let text = "title = \"t\"\nrun_ns = 5\nexpected_s = 1.0\n[[stops]]\npoint = \"a\"";
         let leveled = PlanFile::parse(text, PathBuf::from("plan.toml")).unwrap_err();
         assert!(leveled.to_string().contains("--levels"), "{leveled}");
-        let profile = PlanFile::parse("[machine]\nstorage = \"1 MB/s\"", PathBuf::from("it.toml")).unwrap_err();
+        let profile =
+            PlanFile::parse("[machine]\nstorage = \"1 MB/s\"", PathBuf::from("it.toml")).unwrap_err();
         assert!(profile.to_string().contains("it.toml: this is no plan"), "{profile}");
         let missing = PlanFile::read("/nowhere/plan.toml").unwrap_err().to_string();
         assert!(missing.contains("/nowhere/plan.toml"), "{missing}");

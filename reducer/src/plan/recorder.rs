@@ -95,7 +95,8 @@ impl Recorder {
         let source = format!("recorded at rank 0 of {ranks}, {points} points{rest}");
         debug_assert!(points as u64 <= POINTS_MOST);
         let sections = inner.trace.sections(end_ns);
-        let text = Text { title: &title(), source: &source, machine: &machine, notes: &notes, sections: &sections };
+        let text =
+            Text { title: &title(), source: &source, machine: &machine, notes: &notes, sections: &sections };
         write(&self.path, &text.to_string())
     }
 

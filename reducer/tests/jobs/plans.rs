@@ -64,6 +64,9 @@ fn plan(stops: &[(&str, u64)], points: &[&str]) -> String {
         "title = \"steps\"\nplacement = \"synchronous\"\nrule = \"cheapest\"\noffset_ns = 0\nrun_ns = 9\n\
          taken_ns = 0\nhidden_ns = 0\npoints = {points:?}\n[[tracks]]\npart = \"whole\"\napart_ns = 5\n"
     );
+    if stops.is_empty() {
+        text += "stops = []\n";
+    }
     for (point, pass) in stops {
         text += &format!(
             "[[tracks.stops]]\npoint = {point:?}\npass = {pass}\nat_ns = 1\nsince_ns = 1\nbytes = 1\nwrite_ns = 1\n\
@@ -143,7 +146,8 @@ fn follow(deaths: &str, variables: &[(&str, &PathBuf)]) {
     assert_eq!(expected.len(), STOPS.len());
     let undisturbed = run("", &[]);
     undisturbed.assert_done(0..RANKS);
-    let file = File::new(&format!("plan-{}.toml", deaths.len()), &plan(&STOPS, &["before", "inside", "after"]));
+    let file =
+        File::new(&format!("plan-{}.toml", deaths.len()), &plan(&STOPS, &["before", "inside", "after"]));
     let end = run(deaths, &[&[("EVERFOLD_PLAN", &file.0)], variables].concat());
     end.assert_done(0..RANKS);
     for rank in 0..RANKS {
@@ -201,7 +205,11 @@ fn refused() {
     assert!(end_with("no-stops", &plan(&[], &[])).contains("no checkpoints"));
     assert!(end_with("no-plan", "[machine]\n").contains("this is no plan"));
     let nowhere = run("", &[("EVERFOLD_RECORD", &PathBuf::from("/nowhere/profile.toml"))]);
-    assert!(nowhere.said.join("\n").contains("cannot write the profile /nowhere/profile.toml"), "{:?}", nowhere.said);
+    assert!(
+        nowhere.said.join("\n").contains("cannot write the profile /nowhere/profile.toml"),
+        "{:?}",
+        nowhere.said
+    );
     assert_ne!(nowhere.code, 0);
 }
 
@@ -216,7 +224,8 @@ fn record() {
     let steps = sections.iter().find(|section| section["times"].as_integer() == Some(20)).expect("a loop");
     let points = steps["points"].as_array().unwrap().iter().map(|point| point["name"].as_str().unwrap());
     assert_eq!(points.collect::<Vec<_>>(), POINTS);
-    let bytes = |point: &toml::Value| point["host"].as_str().unwrap().trim_end_matches(" B").parse::<u64>().unwrap();
+    let bytes =
+        |point: &toml::Value| point["host"].as_str().unwrap().trim_end_matches(" B").parse::<u64>().unwrap();
     assert!(steps["points"].as_array().unwrap().iter().all(|point| (3..40).contains(&bytes(point))));
 }
 
