@@ -1,16 +1,16 @@
 //! Files that choose recoveries, as anybody may write them.
 
-use everfold::{Config, recovery::RecoveryFile};
+use everfold::recovery::RecoveryFile;
 
 use crate::memory::bounded;
 
 /// # Panics
-/// If a file is accepted that makes no configuration.
+/// If a file is accepted that is out of range, or says nothing.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match bounded((256 << 10) + 256 * data.len(), || RecoveryFile::parse(text)) {
         Ok(file) => {
-            assert_eq!(file.apply(Config::default()).validate(), Ok(()));
+            assert!((1 << 10..=1 << 48).contains(&file.result_log_bytes_max()));
             assert!(!file.to_string().is_empty());
         }
         Err(error) => assert!(error.to_string().contains("makes no sense")),
