@@ -36,7 +36,7 @@ impl<T> Buffer<T> {
 pub struct Memory(Vec<Box<dyn Bytes>>);
 
 /// A buffer, whatever it holds.
-pub(super) trait Bytes: Any + Send {
+pub(super) trait Bytes: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
 }
