@@ -9,6 +9,9 @@
 //! 07_come_back                  4 ranks, 1000 steps, slow enough to be killed by hand
 //! 07_come_back --pause-ms 0     as fast as it goes
 //! 07_come_back --generate       prints data/points.csv
+//!
+//! everfold run -n 4 --checkpoints DIR -- 07_come_back    its checkpoints outlive it: kill everything
+//! everfold run -n 4 --resume DIR -- 07_come_back         goes on from there, to the same bits
 //! ```
 //!
 //! What a program does for that:

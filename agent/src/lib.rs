@@ -15,7 +15,7 @@
 extern crate alloc;
 
 use alloc::{
-    collections::{BTreeMap, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     vec::Vec,
 };
 
@@ -65,8 +65,10 @@ pub enum Action {
     Refuse(ProcessId),
     /// Tell the master.
     Tell(FromAgent),
-    /// Hold the memory of this process no longer.
+    /// Hold the memory of this process no longer, but for what it has kept.
     Release(ProcessId),
+    /// It was [released](Self::Release), and has ended: give back to the system what it has not kept.
+    Thin(ProcessId),
     /// Start this process; its [end](Event::Ended) is told in any case, also if it cannot be started.
     Start(ProcessId),
     /// Nothing is left to do.
@@ -77,6 +79,8 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
+    /// Processes whose memory was released while they may have lived.
+    released: BTreeSet<ProcessId>,
     hosts_master: bool,
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
@@ -201,6 +205,9 @@ impl Agent {
     }
 
     fn end(&mut self, process: ProcessId, ending: Ending) {
+        if self.released.remove(&process) {
+            self.actions.push_back(Action::Thin(process));
+        }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
         let is_new = self.running.get(&process.rank) == Some(&process);
         if held.is_none() && !is_new {
@@ -225,11 +232,15 @@ impl Agent {
         match message {
             ToAgent::Ping { number } => self.actions.push_back(Action::Tell(FromAgent::Pong { number })),
             ToAgent::Forget { process } => {
-                match self.processes.get(&process) {
+                let Some(&held) = self.processes.get(&process) else { return };
+                match held {
                     // It was declared failed and lives on: its place stays taken.
-                    Some(Held::Here) => self.actions.push_back(Action::Release(process)),
-                    Some(_) => self.release(process),
-                    None => {}
+                    Held::Here => self.actions.push_back(Action::Release(process)),
+                    Held::Gone | Held::Ended => self.release(process),
+                }
+                match held {
+                    Held::Ended => self.actions.push_back(Action::Thin(process)),
+                    Held::Here | Held::Gone => drop(self.released.insert(process)),
                 }
             }
             ToAgent::Start { process } => self.start(process),
@@ -308,13 +319,25 @@ mod tests {
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "it ends once");
         assert!(agent.holds(ONE));
         let forget = |process| Event::Master(ToAgent::Forget { process });
-        assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE)]);
-        assert_eq!(after(&mut agent, forget(ZERO)), [Action::Release(ZERO)]);
+        assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE), Action::Thin(ONE)]);
+        assert_eq!(after(&mut agent, forget(ZERO)), [Action::Release(ZERO)], "it may use its memory");
         assert!(agent.holds(ZERO), "it was declared failed and lives on");
         assert_eq!(after(&mut agent, forget(ONE)), [], "it is forgotten already");
         assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
         assert_eq!(after(&mut agent, Event::HungUp(ZERO)), [Action::Done]);
         assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Refuse(ONE)]);
+    }
+
+    #[test]
+    fn the_memory_of_one_that_was_forgotten_too_early_is_thinned_when_it_has_ended() {
+        let mut agent = Agent::new(false);
+        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::MasterFound);
+        after(&mut agent, Event::HungUp(ONE));
+        let forget = Event::Master(ToAgent::Forget { process: ONE });
+        assert_eq!(after(&mut agent, forget), [Action::Release(ONE)], "it may live on");
+        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9)))[0], Action::Thin(ONE));
+        assert!(!after(&mut agent, Event::Ended(ONE, Ending::Unknown)).contains(&Action::Thin(ONE)), "once");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The `everfold` command.
 
 mod bench;
+mod checkpoint;
 mod recovery;
 mod rules;
 mod run;
@@ -29,6 +30,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Chaos(Box<Chaos>),
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Checkpoint),
     Plan(Box<Plan>),
     #[command(subcommand)]
     Recovery(recovery::Recovery),
@@ -55,6 +58,7 @@ impl Arguments {
             Command::Run(run) => run.run(),
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
+            Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Plan(plan) => plan.run(),
             Command::Recovery(recovery) => recovery.run(),
             Command::Rules(rules) => rules.run(),

@@ -28,7 +28,8 @@ pub struct Check {
 
 const EXAMPLE: &str = "\
 Every key may be left out. All but [repeated] are shown with what they are then:
-  process = \"restart\"       # a process has ended, and its host is well: \"restart\" or \"ignore\"
+  process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"ignore\",
+                            # or \"rollback\" of all ranks
 
   [repeated]                # processes of one host die again and again
   faults = 5                # after this number of faults ...
@@ -43,9 +44,13 @@ Every key may be left out. All but [repeated] are shown with what they are then:
   join_timeout = \"60 s\"     # how long a started process has to join
 
   [checkpoint]
+  protocol = \"independent\"  # or \"coordinated\", which a directory and a rollback mean anyway
   interval = \"daly\"         # or \"young\", or a time such as \"5 min\"
   mtbf = \"1 d\"              # mean time between failures of a process
   result_log = \"1 GiB\"      # most bytes of outcomes per rank between two checkpoints
+
+Without a default:
+  directory = \"/scratch/me\" # under [checkpoint]: where checkpoints outlive the job
 
 The exit code is 2 if the file cannot be used.";
 

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use everfold::{
-    launch::{Hosts, Local, hosts},
+    launch::{Hosts, Local, hosts, use_checkpoints},
     plan::PlanFile,
     recovery::RecoveryFile,
 };
@@ -62,6 +62,13 @@ pub struct Run {
     /// EVERFOLD_RECORD].
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// The directory in which checkpoints outlive the job; all hosts share it, or each has its own [env:
+    /// EVERFOLD_CHECKPOINTS].
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
+    checkpoints: Option<PathBuf>,
+    /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
+    resume: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -80,6 +87,10 @@ Examples:
   everfold plan profile.toml
   everfold run -n 4 --plan plan.toml -- ./simulate
       Records where the program may save checkpoints, plans where it best does, and has it do so.
+  everfold run -n 4 --checkpoints /scratch/simulate -- ./simulate
+      Checkpoints outlive the job, also if the machine is switched off.
+  everfold run -n 4 --resume /scratch/simulate -- ./simulate
+      Goes on from there. `everfold checkpoint list /scratch/simulate` shows what there is.
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
@@ -98,12 +109,15 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
-        local.recovery = self.recovery.or_else(|| named_by("EVERFOLD_RECOVERY")).map(usable).transpose()?;
-        local.plan = self.plan.or_else(|| named_by("EVERFOLD_PLAN")).map(followable).transpose()?;
+        local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
+        local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
         local.record = self.record.map(|file| absolute(&file)).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
+        let resume = self.resume.or_else(|| named("EVERFOLD_RESUME"));
+        let checkpoints = self.checkpoints.or_else(|| named("EVERFOLD_CHECKPOINTS"));
+        use_checkpoints(&mut local, checkpoints, resume).map_err(|error| Failure::new(error.to_string()))?;
         let code = local
             .run()
             .map_err(|error| Failure { exit_code: error.exit_code(), message: error.to_string() })?;
@@ -111,8 +125,8 @@ impl Run {
     }
 }
 
-/// The file that the environment names. An empty variable names none.
-fn named_by(variable: &str) -> Option<PathBuf> {
+/// The path in a variable. An empty one names none.
+fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 

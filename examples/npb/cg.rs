@@ -12,7 +12,7 @@ use clap::Parser;
 use everfold::{Pieces, prelude::*};
 use everfold_examples::npb::{
     cg::{Class, Matrix, STEPS, TOLERANCE, dot},
-    kill::{Kill, die},
+    kill::{Death, Deaths},
 };
 use everfold_examples::progress::Progress;
 use std::time::{Duration, Instant};
@@ -26,9 +26,8 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills ranks, each in the middle of the product with which this part of the work begins.
-    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    #[command(flatten)]
+    deaths: Deaths,
 }
 
 fn main() -> everfold::Result<()> {
@@ -44,7 +43,7 @@ struct Products<'a> {
     matrix: &'a Matrix,
     /// The ranks that live.
     team: Group,
-    kill: Option<Kill>,
+    death: Option<Death>,
     done: u64,
     all: u64,
     /// Rows that were computed again because a rank died.
@@ -54,15 +53,15 @@ struct Products<'a> {
 impl Products<'_> {
     /// The matrix times `vector`, at all ranks.
     async fn multiply(&mut self, vector: &[f64]) -> everfold::Result<Vec<f64>> {
-        let Self { session, matrix, kill, done, all, .. } = *self;
+        let Self { session, matrix, death, done, all, .. } = *self;
         let order = matrix.order() as u64;
         let grain = order.div_ceil(64);
         let mut grains = 0;
         let segment = session.segment("product", 0..order).grain(grain).among(&mut self.team);
         let product = segment.fold(|rows| {
             grains += 1;
-            if grains > 1 && kill.is_some_and(|kill| kill.is_due(done, all)) {
-                die();
+            if grains > 1 {
+                death.iter().for_each(|death| death.strike(done, all));
             }
             Pieces::at(rows.start, matrix.multiply(rows, vector))
         });
@@ -94,12 +93,12 @@ impl Products<'_> {
     }
 }
 
-async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    let kill = Kill::of(&kill, session.rank().0, session.size())?;
+async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let death = deaths.of(&session)?;
     let matrix = Matrix::of(class);
     let all = u64::from(class.iterations()) * u64::from(STEPS + 1);
     let team = session.world();
-    let mut products = Products { session: &session, matrix: &matrix, team, kill, done: 0, all, again: 0 };
+    let mut products = Products { session: &session, matrix: &matrix, team, death, done: 0, all, again: 0 };
     let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(u64::from(class.iterations())),
         false => Progress::Silent,

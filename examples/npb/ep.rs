@@ -15,7 +15,7 @@ use clap::Parser;
 use everfold::{SegmentReport, prelude::*};
 use everfold_examples::npb::{
     ep::{Class, Tally, batch, batch_start},
-    kill::{Kill, die},
+    kill::{Deaths, Mark},
 };
 use everfold_examples::progress::Progress;
 use std::time::{Duration, Instant};
@@ -29,9 +29,18 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills ranks, each when it has done this part of its share; from 1 on, when it has contributed.
-    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    #[command(flatten)]
+    deaths: Deaths,
+    /// Leaves what a rank has counted in shared memory, anew after this many batches: it counts if the rank
+    /// dies.
+    #[arg(long, value_name = "BATCHES", value_parser = clap::value_parser!(u64).range(1..))]
+    progress: Option<u64>,
+    /// Relieves slow ranks of batches that they have not begun.
+    #[arg(long)]
+    balance: bool,
+    /// Lets a rank pause after each batch, so that it takes this many times as long.
+    #[arg(long, value_name = "RANK@FACTOR")]
+    slow: Option<Mark>,
 }
 
 fn main() -> everfold::Result<()> {
@@ -41,8 +50,11 @@ fn main() -> everfold::Result<()> {
     everfold::launch(launch, move |session| run(session, arguments))
 }
 
-async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    let kill = Kill::of(&kill, session.rank().0, session.size())?;
+async fn run(
+    session: Session,
+    Arguments { class, deaths, progress: every, balance, slow, .. }: Arguments,
+) -> everfold::Result<()> {
+    let death = deaths.of(&session)?;
     let started = Instant::now();
     let share = class.batches() / u64::from(session.size());
     // One rank is as far as the others, for all of them have the same amount of work.
@@ -50,22 +62,27 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
         true => Progress::on_stderr(share),
         false => Progress::Silent,
     };
+    let slow = slow.filter(|slow| slow.rank == session.rank().0);
+    let pause = slow.map(|slow| (slow.number - 1.0).max(0.0));
     let mut done = 0;
     let segment = session.segment("tally", 0..class.batches()).grain(1).order(Order::Fixed);
+    let segment = every.into_iter().fold(segment, |segment, batches| segment.progress(batches));
+    let segment = if balance { segment.balance() } else { segment };
     let mut counting = Box::pin(segment.fold(|batches| {
-        if kill.is_some_and(|kill| kill.is_due(done, share)) {
-            die();
-        }
+        death.iter().for_each(|death| death.strike(done, share));
         done += 1;
         progress.advance();
-        batch(batch_start(batches.start))
+        let begun = Instant::now();
+        let tally = batch(batch_start(batches.start));
+        pause.into_iter().for_each(|part| std::thread::sleep(begun.elapsed().mul_f64(part)));
+        tally
     }));
-    if kill.is_some_and(|kill| kill.fraction >= 1.0) {
+    if let Some(death) = death.filter(|death| death.fraction >= 1.0) {
         // The first look at the segment computes the share and contributes it.
         let _ = futures::poll!(&mut counting);
         // Once this one is over, the master has what this rank has said before.
         session.allreduce("said", Sum(vec![1u8])).group(Group::of([session.rank()])).await?;
-        die();
+        death.die();
     }
     let Folded { value, report } = counting.await?;
     progress.finish();

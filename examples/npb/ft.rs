@@ -13,7 +13,7 @@ use clap::Parser;
 use everfold::{Pieces, prelude::*};
 use everfold_examples::npb::{
     ft::{Checksum, Class, Complex, Field},
-    kill::{Kill, die},
+    kill::{Death, Deaths},
 };
 use everfold_examples::progress::Progress;
 use std::time::{Duration, Instant};
@@ -30,9 +30,8 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills ranks, each in the middle of the half of a transform with which this part of the work begins.
-    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    #[command(flatten)]
+    deaths: Deaths,
 }
 
 fn main() -> everfold::Result<()> {
@@ -49,7 +48,7 @@ struct Halves<'a> {
     numbers: u64,
     /// The ranks that live.
     team: Group,
-    kill: Option<Kill>,
+    death: Option<Death>,
     done: u64,
     /// Planes and columns that were transformed again because a rank died.
     again: u64,
@@ -63,13 +62,13 @@ impl Halves<'_> {
         count: usize,
         mut one: impl FnMut(u64) -> B,
     ) -> everfold::Result<B> {
-        let Self { session, kill, done, .. } = *self;
+        let Self { session, death, done, .. } = *self;
         let mut planes = 0;
         let segment = session.segment(name, 0..count as u64).grain(1).order(Order::Fixed);
         let half = segment.among(&mut self.team).fold(|indices| {
             planes += 1;
-            if planes > 1 && kill.is_some_and(|kill| kill.is_due(done, SEGMENTS)) {
-                die();
+            if planes > 1 {
+                death.iter().for_each(|death| death.strike(done, SEGMENTS));
             }
             one(indices.start)
         });
@@ -98,10 +97,10 @@ impl Halves<'_> {
     }
 }
 
-async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    let kill = Kill::of(&kill, session.rank().0, session.size())?;
+async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let death = deaths.of(&session)?;
     let (team, numbers) = (session.world(), class.size().into_iter().product::<usize>() as u64);
-    let mut halves = Halves { session: &session, numbers, team, kill, done: 0, again: 0 };
+    let mut halves = Halves { session: &session, numbers, team, death, done: 0, again: 0 };
     let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(u64::from(Class::STEPS)),
         false => Progress::Silent,

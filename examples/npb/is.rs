@@ -13,7 +13,7 @@ use clap::Parser;
 use everfold::prelude::*;
 use everfold_examples::npb::{
     is::{Class, Histogram, Keys, TEST_KEYS},
-    kill::{Kill, die},
+    kill::Deaths,
 };
 use everfold_examples::progress::Progress;
 use std::time::{Duration, Instant};
@@ -27,9 +27,8 @@ struct Arguments {
     /// Copies of this program to start when no launcher has started them.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Kills ranks, each in the middle of the iteration with which this part of the work begins.
-    #[arg(long, value_name = "RANK@FRACTION", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    #[command(flatten)]
+    deaths: Deaths,
 }
 
 fn main() -> everfold::Result<()> {
@@ -39,8 +38,8 @@ fn main() -> everfold::Result<()> {
     everfold::launch(launch, move |session| run(session, arguments))
 }
 
-async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> everfold::Result<()> {
-    let kill = Kill::of(&kill, session.rank().0, session.size())?;
+async fn run(session: Session, Arguments { class, deaths, .. }: Arguments) -> everfold::Result<()> {
+    let death = deaths.of(&session)?;
     let mut team = session.world();
     let mut progress = match session.rank() == 0 {
         true => Progress::on_stderr(Class::ITERATIONS),
@@ -57,8 +56,8 @@ async fn run(session: Session, Arguments { class, kill, .. }: Arguments) -> ever
         let Folded { value, report } = segment
             .fold(|indices| {
                 grains += 1;
-                if grains > 1 && kill.is_some_and(|kill| kill.is_due(iteration - 1, Class::ITERATIONS)) {
-                    die();
+                if grains > 1 {
+                    death.iter().for_each(|death| death.strike(iteration - 1, Class::ITERATIONS));
                 }
                 keys.count(indices)
             })

@@ -217,7 +217,11 @@ impl Handout {
 
     /// Whether all who still copy the result have missed something, or are away.
     pub fn is_stuck(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.difference(&self.away) == self.returned)
+        self.waiting.as_ref().is_some_and(|waiting| match self.returned.is_empty() {
+            // Mostly so, and asked whenever a rank has the result: the first rank that copies answers it.
+            true => waiting.is_subset(&self.away),
+            false => waiting.difference(&self.away) == self.returned,
+        })
     }
 
     /// Takes those who have missed something, to be told anew where the result lies.
@@ -279,6 +283,11 @@ impl Handout {
     /// Keeps that `process` lends the whole result, which lies there.
     pub fn lend(&mut self, process: ProcessId, data: Data) {
         self.keep(process, HalfBody { data, collected: u64::MAX, untouched: u64::MAX });
+    }
+
+    /// Whether that is where `process` lends the whole result.
+    pub fn is_lent(&self, process: ProcessId, data: &Data) -> bool {
+        self.bodies.get(&process.rank).is_some_and(|(owner, half)| *owner == process && half.data == *data)
     }
 
     /// Forgets what the body of `rank` holds.

@@ -51,7 +51,7 @@ fn own_operation(kind: &BodyKind) -> Option<&str> {
     match kind {
         BodyKind::Object { type_name } => Some(type_name),
         BodyKind::Array { operation: Operation::Custom(name), .. } => Some(name),
-        BodyKind::Array { .. } => None,
+        BodyKind::Array { .. } | BodyKind::Pieces { .. } => None,
     }
 }
 

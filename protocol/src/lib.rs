@@ -40,6 +40,7 @@ pub mod frame;
 pub mod id;
 pub mod message;
 pub mod path;
+pub mod pieces;
 pub mod report;
 pub mod seal;
 pub mod spec;

@@ -605,6 +605,20 @@ pub enum News {
         /// Why not.
         reason: String,
     },
+    /// A checkpoint of all ranks is complete in the directory of checkpoints.
+    CheckpointComplete {
+        /// Its number.
+        generation: u64,
+    },
+    /// A checkpoint of all ranks is not in the directory of checkpoints. The one before stays there.
+    CheckpointIncomplete {
+        /// Its number.
+        generation: u64,
+        /// Who could not write.
+        rank: Rank,
+        /// Why not, for people.
+        reason: String,
+    },
 }
 
 impl fmt::Display for News {
@@ -623,6 +637,13 @@ impl fmt::Display for News {
             Self::PlanMisfit { rank, reason } => {
                 write!(f, "the plan of checkpoints does not fit the program of rank {rank}: {reason}")
             }
+            Self::CheckpointComplete { generation } => {
+                write!(f, "generation {generation} is complete in the directory of checkpoints")
+            }
+            Self::CheckpointIncomplete { generation, rank, reason } => write!(
+                f,
+                "generation {generation} is not in the directory of checkpoints, as rank {rank} could not write: {reason}"
+            ),
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Recovered { name, ranks, redone } => {
                 write!(f, "reduction {name:?} survived the death of ranks {ranks}; {redone} folds redone")
@@ -707,7 +728,8 @@ pub struct Finished {
 /// A finished segment of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
-    /// Where it belongs in the body.
+    /// Where it belongs in the body, and lies in what can be read; of a contribution that is not folded, only the
+    /// latter.
     pub range: ByteRange,
     /// Who holds it.
     pub process: ProcessId,

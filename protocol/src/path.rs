@@ -139,6 +139,27 @@ impl Path {
         Ok(Self { intervals: merged })
     }
 
+    /// The union of any number of disjoint sets.
+    ///
+    /// # Errors
+    /// As [`union`](Self::union).
+    pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Result<Self, Overlap> {
+        let mut all: SmallVec<[Interval; 16]> = SmallVec::new();
+        sets.into_iter().for_each(|set| all.extend_from_slice(&set.intervals));
+        all.sort_unstable();
+        if let Some(pair) = all.windows(2).find(|pair| pair[1].start < pair[0].end) {
+            return Err(Overlap(Rank(pair[1].start)));
+        }
+        all.dedup_by(|next, last| {
+            let touches = next.start == last.end;
+            if touches {
+                last.end = next.end;
+            }
+            touches
+        });
+        Ok(Self { intervals: SmallVec::from_slice(&all) })
+    }
+
     /// The ranks that are in any of the sets, where each set counts without the rank beside it. Takes as long
     /// as the sets have ranks, however scattered these are, and as the highest rank is high.
     pub fn any_of_others<'a>(sets: impl Iterator<Item = (&'a Self, Rank)>) -> Self {
@@ -367,6 +388,20 @@ mod tests {
                 Some(_) => prop_assert!(matches!(union, Err(Overlap(r)) if a.contains(&r.0) && b.contains(&r.0))),
                 None => prop_assert_eq!(union, Ok(path(&a.union(&b).copied().collect()))),
             }
+        }
+
+        #[test]
+        fn a_union_of_many_is_that_of_two_again_and_again(sets in prop::collection::vec(ranks(), 0..5)) {
+            let paths: Vec<Path> = sets.iter().map(path).collect();
+            let sum: usize = sets.iter().map(BTreeSet::len).sum();
+            let all: BTreeSet<u32> = sets.into_iter().flatten().collect();
+            let union = Path::union_of(&paths);
+            prop_assert_eq!(union.is_ok(), sum == all.len());
+            if let Ok(union) = union {
+                prop_assert_eq!(union, path(&all));
+            }
+            let in_turn = paths.iter().try_fold(Path::empty(), |all, path| all.union(path));
+            prop_assert_eq!(Path::union_of(&paths).is_ok(), in_turn.is_ok());
         }
 
         #[test]

@@ -231,6 +231,45 @@ pub enum Refusal {
     /// Nobody would receive the result.
     #[error("the list of roots is empty: name at least one rank of the group that is to receive the result")]
     NoRoots,
+    /// The root has nothing to broadcast or to scatter.
+    #[error("rank {root} is the root and gives nothing: give the pieces at the root, and none at the others")]
+    NoPiece {
+        /// The root.
+        root: Rank,
+    },
+    /// A rank that is not the root has something to broadcast or to scatter.
+    #[error("rank {rank} gives pieces, but the root is rank {root}: give none at the other ranks")]
+    NotTheRoot {
+        /// The rank.
+        rank: Rank,
+        /// The root.
+        root: Rank,
+    },
+    /// There is not one piece for each rank of the group.
+    #[error(
+        "rank {rank} gives {pieces} pieces to a group of {ranks} ranks: give one for each, in their order"
+    )]
+    WrongPieces {
+        /// Who gives them.
+        rank: Rank,
+        /// How many.
+        pieces: u64,
+        /// Ranks of the group.
+        ranks: u64,
+    },
+    /// An array cannot be cut into pieces of the same length.
+    #[error(
+        "the array of rank {rank} has {length} elements, which cannot be cut evenly for {ranks} ranks: give a multiple, or \
+         a piece for each rank"
+    )]
+    Uneven {
+        /// Whose array.
+        rank: Rank,
+        /// Number of its elements.
+        length: u64,
+        /// Ranks of the group.
+        ranks: u64,
+    },
     /// There is nothing to reduce.
     #[error("the body of rank {rank} has no elements")]
     EmptyBody {

@@ -10,7 +10,7 @@ use core::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{id::Rank, path::Path, watch::INTERVALS_MOST};
+use crate::{id::Rank, path::Path, pieces::Pattern, watch::INTERVALS_MOST};
 
 /// The agreement behind one reduction. Each rank sends its own; the master compares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +192,15 @@ pub enum BodyKind {
         /// The type's name as the compiler gives it.
         type_name: String,
     },
+    /// Bytes that stay as they are: the result is the ranks' [pieces](crate::pieces), side by side.
+    Pieces {
+        /// What they are made of.
+        of: String,
+        /// Whose pieces go to whom.
+        pattern: Pattern,
+        /// Number of elements of each contribution, if that is to be the same on all ranks.
+        length: Option<u64>,
+    },
 }
 
 impl BodyKind {
@@ -208,7 +217,15 @@ impl BodyKind {
                 let element = element.size_bytes();
                 Some((element.saturating_mul(*length), element))
             }
-            Self::Object { .. } => None,
+            Self::Object { .. } | Self::Pieces { .. } => None,
+        }
+    }
+
+    /// Whose pieces go to whom, if contributions are not folded.
+    pub fn pattern(&self) -> Option<Pattern> {
+        match self {
+            Self::Pieces { pattern, .. } => Some(*pattern),
+            Self::Array { .. } | Self::Object { .. } => None,
         }
     }
 }
@@ -328,6 +345,8 @@ pub enum Aspect {
     Protection,
     /// Whether contributions may be missing.
     AllowMissing,
+    /// Whose pieces go to whom.
+    Pattern,
 }
 
 impl fmt::Display for Aspect {
@@ -344,6 +363,7 @@ impl fmt::Display for Aspect {
             Self::Deadline => "the deadline",
             Self::Protection => "the level of protection",
             Self::AllowMissing => "whether contributions may be missing",
+            Self::Pattern => "whose pieces go to whom",
         })
     }
 }
@@ -376,6 +396,25 @@ impl ReductionSpec {
     }
 }
 
+impl ReductionSpec {
+    /// Ranks that are named as receivers of the result, or as its source.
+    pub fn named_roots(&self) -> impl Iterator<Item = Rank> + '_ {
+        let source = self.kind.pattern().and_then(Pattern::source);
+        self.delivery.candidates().iter().copied().chain(source)
+    }
+
+    /// Largest contribution that travels inside messages, in bytes. Of pieces that each rank is told, all
+    /// together are as long as one body may be.
+    pub fn inline_bytes_max(&self, limits: &Limits) -> u64 {
+        match self.kind.pattern() {
+            Some(Pattern::Gather | Pattern::Scatter(..) | Pattern::Exchange(_)) => {
+                limits.inline_bytes_max / (self.group.len() as u64).max(1)
+            }
+            Some(Pattern::Broadcast(_)) | None => limits.inline_bytes_max,
+        }
+    }
+}
+
 impl BodyKind {
     fn disagreement(&self, other: &Self) -> Option<(Aspect, String, String)> {
         if self == other {
@@ -394,6 +433,19 @@ impl BodyKind {
                     (Aspect::Length, l1.to_string(), l2.to_string())
                 }
             }
+            (
+                Self::Pieces { of: o1, pattern: p1, length: l1 },
+                Self::Pieces { of: o2, pattern: p2, length: l2 },
+            ) => {
+                let length = |length: &Option<u64>| length.map_or("any".to_owned(), |it| it.to_string());
+                if o1 != o2 {
+                    (Aspect::Element, o1.clone(), o2.clone())
+                } else if p1 != p2 {
+                    (Aspect::Pattern, p1.to_string(), p2.to_string())
+                } else {
+                    (Aspect::Length, length(l1), length(l2))
+                }
+            }
             _ => (Aspect::BodyType, self.to_string(), other.to_string()),
         })
     }
@@ -404,6 +456,7 @@ impl fmt::Display for BodyKind {
         match self {
             Self::Array { element, operation, length } => write!(f, "{operation} of {length} × {element}"),
             Self::Object { type_name } => f.write_str(type_name),
+            Self::Pieces { of, pattern, .. } => write!(f, "{pattern}, of {of}"),
         }
     }
 }

@@ -7,12 +7,10 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use everfold_runtime::{
-    kernel::Element,
-    memory::{buffer::Memory, region::Block},
-};
+use bytemuck::Pod;
+use everfold_runtime::memory::{buffer::Memory, region::Block};
 
-/// An array in shared memory, made by [`Session::array`](crate::Session::array).
+/// An array in shared memory: made by [`Session::array`](crate::Session::array), or received.
 ///
 /// A reduction of it copies nothing: processes of the same host fold straight from here. A `Vec` works as
 /// well, at the price of one copy by the executor that folds it. It derefs to a slice; its length is fixed.
@@ -21,17 +19,33 @@ pub struct Array<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> Array<T> {
+impl<T: Pod + Send + Sync> Array<T> {
     /// Takes `memory`, whose length is a multiple of the element's size.
     pub(crate) fn new(memory: Box<dyn Memory>) -> Self {
         Self { memory, element: PhantomData }
+    }
+
+    /// Takes memory that others have filled, or copies it if its place does not suit the type. Of a length that
+    /// does not suit, there is none.
+    pub(crate) fn filled(memory: Box<dyn Memory>) -> Option<Self> {
+        match bytemuck::try_cast_slice::<u8, T>(memory.bytes()) {
+            Ok(_) => Some(Self::new(memory)),
+            Err(bytemuck::PodCastError::TargetAlignmentGreaterAndInputNotAligned) => {
+                let len = memory.bytes().len() / size_of::<T>().max(1);
+                let mut elements = vec![T::zeroed(); len];
+                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
+                (bytes.len() == memory.bytes().len()).then(|| bytes.copy_from_slice(memory.bytes()))?;
+                Some(Self::new(Box::new(elements)))
+            }
+            Err(_) => None,
+        }
     }
 
     /// In shared memory if there is some, else in private memory.
     pub(crate) fn allocate(block: Option<Block>, len: usize) -> Self {
         match block {
             Some(block) => Self::new(Box::new(block)),
-            None => Self::new(Box::new(vec![<T as bytemuck::Zeroable>::zeroed(); len])),
+            None => Self::new(Box::new(vec![T::zeroed(); len])),
         }
     }
 
@@ -40,7 +54,7 @@ impl<T: Element> Array<T> {
     }
 }
 
-impl<T: Element> Deref for Array<T> {
+impl<T: Pod> Deref for Array<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -48,13 +62,13 @@ impl<T: Element> Deref for Array<T> {
     }
 }
 
-impl<T: Element> DerefMut for Array<T> {
+impl<T: Pod> DerefMut for Array<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.memory.bytes_mut())
     }
 }
 
-impl<T: Element + fmt::Debug> fmt::Debug for Array<T> {
+impl<T: Pod + fmt::Debug> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }

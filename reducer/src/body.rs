@@ -112,7 +112,7 @@ impl<T: ReducerBody> Body for T {
     fn value(returned: Returned) -> Option<Self> {
         match returned {
             Returned::Object(object) => object.into_any().downcast::<Boxed<T>>().ok().map(|boxed| boxed.0),
-            Returned::Array(_) => None,
+            Returned::Array(_) | Returned::Pieces { .. } => None,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Limits and timeouts of a job.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use everfold_master::Policy;
 use everfold_protocol::spec::Limits;
 
 use crate::{
     checkpoint::Interval,
-    recovery::{Recoveries, Repeated},
+    recovery::{Recoveries, Recovery, Repeated, Restart},
 };
 
 /// What a job may use and how long it waits. All processes of a job run the same program and so have the
@@ -43,6 +47,8 @@ pub struct Config {
     storage: Option<PathBuf>,
     domain: Option<String>,
     checkpoint_interval: Interval,
+    checkpoint_directory: Option<PathBuf>,
+    rolls_back: bool,
     result_log_bytes_max: u64,
 }
 
@@ -55,6 +61,8 @@ impl Default for Config {
             storage: None,
             domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
             checkpoint_interval: Interval::default(),
+            checkpoint_directory: None,
+            rolls_back: false,
             result_log_bytes_max: 1 << 30,
         }
     }
@@ -161,6 +169,7 @@ impl Config {
     /// Which recovery meets which fault: [`restart_ranks`](Self::restart_ranks) with limits of your own. A
     /// [file](crate::recovery::RecoveryFile) takes precedence.
     pub fn recover(mut self, recoveries: Recoveries) -> Self {
+        self.rolls_back = false;
         self.recoveries = recoveries;
         self
     }
@@ -168,6 +177,25 @@ impl Config {
     /// How long a rank computes between two checkpoints, where [ranks come back](Self::restart_ranks).
     pub fn checkpoint_interval(mut self, interval: Interval) -> Self {
         self.checkpoint_interval = interval;
+        self
+    }
+
+    /// Saves checkpoints in a directory that outlives the job, too: [`Launch::resume`](crate::Launch::resume) goes
+    /// on from there. It is on a file system that all hosts share, or each host has one of its own. All ranks save
+    /// at the same call of [`Session::checkpoint`](crate::Session::checkpoint) then, whether ranks come back or not.
+    pub fn checkpoint_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.checkpoint_directory = Some(directory.into());
+        self
+    }
+
+    /// Lets all ranks go back to the last complete checkpoint in the
+    /// [directory](Self::checkpoint_directory) when the process of one has ended: all processes are started again
+    /// and call [`Session::resume`](crate::Session::resume). For programs that do not do the same again between two
+    /// checkpoints, as [`restart_ranks`](Self::restart_ranks) needs. Its limits are those of [`Recoveries::restart`],
+    /// where a new checkpoint is progress.
+    pub fn roll_back(mut self) -> Self {
+        self.rolls_back = true;
+        self.recoveries = Recoveries { process: Recovery::Ignore, repeated: None, ..self.recoveries };
         self
     }
 
@@ -259,6 +287,16 @@ impl Config {
 
     pub(crate) fn storage_directory(&self) -> PathBuf {
         self.storage.clone().unwrap_or_else(everfold_storage::job_directory::base_directory)
+    }
+
+    /// The directory of checkpoints, if there is one.
+    pub(crate) fn checkpoints(&self) -> Option<&Path> {
+        self.checkpoint_directory.as_deref()
+    }
+
+    /// How often all ranks may go back to a checkpoint together, if they do.
+    pub(crate) fn rollback(&self) -> Option<Restart> {
+        self.rolls_back.then_some(self.recoveries.restart)
     }
 
     pub(crate) fn interval(&self) -> Interval {

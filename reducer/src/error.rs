@@ -9,10 +9,11 @@ use everfold_runtime::{
     rank::{CallError, JoinError},
     transport::control::AddressError,
 };
+use everfold_storage::directory::DirectoryError;
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, plan::PlanError, recovery::RecoveryError,
-    segment::SegmentError,
+    checkpoint::CheckpointError, config::ConfigError, kept::StateError, plan::PlanError,
+    recovery::RecoveryError, segment::SegmentError,
 };
 
 /// Result with [`Error`].
@@ -38,6 +39,9 @@ pub enum Error {
     /// A checkpoint could not be saved, or gone on from.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A state was not kept, or could not be read.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Input or output of the application failed.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -148,6 +152,21 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// The directory of checkpoints cannot be used.
+    #[error(transparent)]
+    Checkpoints(#[from] DirectoryError),
+    /// All ranks are to go back to the last checkpoint together, and there is no directory of checkpoints.
+    #[error(
+        "a rollback goes back to checkpoints in a directory: name one by --checkpoints (EVERFOLD_CHECKPOINTS), \
+         `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
+    )]
+    RollbackToNowhere,
+    /// All ranks are to go back to the last checkpoint together, and nobody starts them again.
+    #[error(
+        "a rollback needs somebody who starts the processes again: start the job by `everfold run --recovery FILE`, where \
+         the file chooses it, or start the program alone"
+    )]
+    NobodyRollsBack,
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),

@@ -28,12 +28,16 @@
 //! | have three ranks compute the same, and compare | [`Session::serial`] |
 //! | put a vector together from pieces (allgather) | [`Pieces`] |
 //! | compute a loop that survivors finish, whoever dies | [`Session::segment`], [`RecoverySegment`] |
+//! | bring pieces to ranks without folding them | [`Session::allgather`], [`gather`](Session::gather), [`broadcast`](Session::broadcast), [`scatter`](Session::scatter), [`exchange`](Session::exchange) |
+//! | wait for all ranks | [`Session::barrier`] |
+//! | keep state that survivors can read, whoever dies | [`Session::keep`], [`Session::kept`] |
 //! | choose who takes part | [`Group`] |
 //! | choose who receives the result, what copies there are, whether bits have to be the same | [`Reduction`], [`Protection`], [`Order`] |
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
 //! | save checkpoints at the points of a plan, and record what plans are made from | [`Checkpoint::at`], [`plan`] |
+//! | go on after everything was switched off | [`Config::checkpoint_directory`], [`Launch::resume`] |
 //! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
 //! | start processes by a launcher of your own | [`launch::environment`] |
@@ -41,10 +45,12 @@
 mod array;
 mod body;
 mod checkpoint;
+mod collective;
 mod config;
 mod encoding;
 mod error;
 mod group;
+mod kept;
 pub mod launch;
 mod operations;
 mod pieces;
@@ -59,6 +65,10 @@ pub use body::{Body, ReducerBody};
 pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume, Saving,
 };
+pub use collective::{
+    Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Delivered, Even, Exchange, Gather,
+    Gathered, Object, Operation, Piece, Scatter,
+};
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
 pub use everfold_protocol::{
@@ -72,8 +82,12 @@ pub use everfold_runtime::{
     body::{BodyError, Unfit},
     executor::{NoWindow, ShareError},
     kernel::{Element, Located},
+    memory::catalogue::KeepError,
+    transport::ReadError,
 };
+pub use everfold_storage::directory::DirectoryError;
 pub use group::Group;
+pub use kept::{Keep, Keeping, Kept, StateError};
 pub use launch::{Launch, launch};
 pub use operations::{
     Arithmetic, BitAnd, BitOr, BitXor, ElementWise, Elements, Integer, Locating, LogicalAnd, LogicalOr,
@@ -87,9 +101,9 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, ElementWise, Folded, Group, Launch, Located, Max, MaxLoc, Min,
-        MinLoc, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report,
-        Session, Sum, launch,
+        Array, Body, Checkpointed, Config, Delivered, ElementWise, Even, Folded, Group, Launch, Located, Max,
+        MaxLoc, Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
+        ReducerBody, Report, Session, Sum, launch,
     };
 }
 
@@ -97,6 +111,11 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/coming-back.md")]
 struct ComingBack;
+
+/// Compiles the program in docs/collectives.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/collectives.md")]
+struct Collectives;
 
 /// Compiles the program in docs/segments.md.
 #[cfg(doctest)]

@@ -101,7 +101,7 @@ fn contribute<T: Pod>(
 fn value<A: Elements>(returned: Returned) -> Option<A> {
     match returned {
         Returned::Array(memory) => A::from_memory(memory),
-        Returned::Object(_) => None,
+        Returned::Object(_) | Returned::Pieces { .. } => None,
     }
 }
 

@@ -20,7 +20,13 @@ use everfold_runtime::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
-use crate::{body::Body, checkpoint::Held, error::ReduceError, group::Group, session::Session};
+use crate::{
+    body::Body,
+    checkpoint::{Held, Together},
+    error::ReduceError,
+    group::Group,
+    session::Session,
+};
 
 /// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
 const LARGE: (usize, u64) = (8, 256 << 10);
@@ -42,13 +48,35 @@ pub struct Reduction<B, D> {
     name: String,
     body: B,
     delivery: Delivery,
-    group: Option<Group>,
-    order: Order,
-    deadline: Option<Duration>,
-    protection: Protection,
-    allow_missing: bool,
-    trace: bool,
+    terms: Terms,
     to: PhantomData<D>,
+}
+
+/// What a call asks for besides who receives the result.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub group: Option<Group>,
+    pub order: Order,
+    pub deadline: Option<Duration>,
+    pub protection: Protection,
+    pub allow_missing: bool,
+    pub trace: bool,
+    /// Whether everfold calls it for itself, and not the application.
+    pub is_own: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            group: None,
+            order: Order::default(),
+            deadline: None,
+            protection: DEFAULT_PROTECTION,
+            allow_missing: false,
+            trace: false,
+            is_own: false,
+        }
+    }
 }
 
 impl<B: Body> Reduction<B, ToRoot> {
@@ -87,24 +115,28 @@ impl Session {
 
 impl<B: Body, D> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
-        Self {
-            session,
-            name,
-            body,
-            delivery,
-            group: None,
-            order: Order::default(),
-            deadline: None,
-            protection: DEFAULT_PROTECTION,
-            allow_missing: false,
-            trace: false,
-            to: PhantomData,
-        }
+        Self::on_terms(session, name, body, delivery, Terms::default())
+    }
+
+    pub(crate) fn on_terms(
+        session: Session,
+        name: String,
+        body: B,
+        delivery: Delivery,
+        terms: Terms,
+    ) -> Self {
+        Self { session, name, body, delivery, terms, to: PhantomData }
+    }
+
+    /// Everfold calls it for itself.
+    pub(crate) fn of_everfold(mut self) -> Self {
+        self.terms.is_own = true;
+        self
     }
 
     /// Only these ranks take part; only they may call it.
     pub fn group(mut self, group: Group) -> Self {
-        self.group = Some(group);
+        self.terms.group = Some(group);
         self
     }
 
@@ -122,7 +154,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// # }
     /// ```
     pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
+        self.terms.order = order;
         self
     }
 
@@ -130,14 +162,14 @@ impl<B: Body, D> Reduction<B, D> {
     /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives. If
     /// it passes while the result is copied, ranks that have it receive it, and the others hear the error.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.terms.deadline = Some(deadline);
         self
     }
 
     /// What of each contribution outlives its owner; see [`Protection`] for what the levels survive and cost.
     /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`].
     pub fn protection(mut self, protection: Protection) -> Self {
-        self.protection = protection;
+        self.terms.protection = protection;
         self
     }
 
@@ -151,13 +183,13 @@ impl<B: Body, D> Reduction<B, D> {
     /// that moment, and is given up, the reduction may end in [`Refusal::ContributionLost`] or
     /// [`Refusal::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
-        self.allow_missing = true;
+        self.terms.allow_missing = true;
         self
     }
 
     /// Lists every task in the report of the ranks that receive the result.
     pub fn trace(mut self) -> Self {
-        self.trace = true;
+        self.terms.trace = true;
         self
     }
 
@@ -173,19 +205,8 @@ impl<B: Body, D> Reduction<B, D> {
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
     pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
-        let Self {
-            session,
-            name,
-            body,
-            delivery,
-            group,
-            order,
-            deadline,
-            protection,
-            allow_missing,
-            trace,
-            ..
-        } = self;
+        let Self { session, name, body, delivery, terms, .. } = self;
+        let Terms { group, order, deadline, protection, allow_missing, trace, is_own } = terms;
         let contribution = body.contribute();
         let group = group.unwrap_or_else(|| session.world());
         let order = if contribution.commutative { order } else { Order::Fixed };
@@ -213,12 +234,17 @@ impl<B: Body, D> Reduction<B, D> {
         can_protect(protection)?;
         check(&session, &spec)?;
         let (handle, keeping) = (session.handle(), session.keeping());
-        if !keeping.calls() && handle.saved().is_some() {
+        let resumes = || handle.saved().is_some() || session.together().is_some_and(Together::resumes);
+        if !is_own && !keeping.calls() && resumes() {
             return Err(ReduceError::NotResumed { name });
         }
+        let is_of_all = !is_own && spec.group.len() == session.size() as usize;
         let pending = session.numbered(name, |reduction, name| {
-            let held = handle.may_return().then(|| keeping.hold(reduction, &name));
+            let held = (handle.saves() && !is_own).then(|| keeping.hold(reduction, &name));
             let pending = handle.call(Call { reduction, name, spec, body: contribution.body })?;
+            if let Some(together) = session.together().filter(|_| is_of_all) {
+                together.see_call(reduction.name, reduction.sequence);
+            }
             Ok((pending, held, reduction.sequence))
         });
         let (pending, held, number) = pending.map_err(|error| match error {
@@ -270,7 +296,7 @@ fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     if matches!(&spec.delivery, Delivery::FirstOf(roots) if roots.is_empty()) {
         return Err(Refusal::NoRoots);
     }
-    if let Some(&root) = spec.delivery.candidates().iter().find(|root| !spec.group.contains(**root)) {
+    if let Some(root) = spec.named_roots().find(|root| !spec.group.contains(*root)) {
         return Err(Refusal::RootOutsideGroup { root, group: group() });
     }
     if !spec.group.contains(rank) {

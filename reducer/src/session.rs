@@ -17,8 +17,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
     array::Array,
-    checkpoint::{Interval, Keeping},
+    checkpoint::{Interval, Keeping, Together},
     group::Group,
+    kept::States,
     plan::Placing,
 };
 
@@ -41,18 +42,34 @@ struct Inner {
     /// again.
     sequences: Mutex<HashMap<u64, u64, BuildHasherDefault<Hashed>>>,
     keeping: Keeping,
+    /// Where checkpoints are saved for a later job.
+    together: Option<Together>,
+    states: States,
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, interval: Interval, placing: Placing) -> Self {
+    pub(crate) fn new(
+        handle: Handle,
+        interval: Interval,
+        placing: Placing,
+        together: Option<Together>,
+    ) -> Self {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
         let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval, placing));
-        Self { inner: Arc::new(Inner { handle, sequences, keeping }) }
+        Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
+    }
+
+    pub(crate) fn together(&self) -> Option<&Together> {
+        self.inner.together.as_ref()
     }
 
     pub(crate) fn keeping(&self) -> &Keeping {
         &self.inner.keeping
+    }
+
+    pub(crate) fn states(&self) -> &States {
+        &self.inner.states
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -119,6 +136,9 @@ impl Session {
         if let Err((path, error)) = self.end_points() {
             tracing::error!(path = %path.display(), %error, "the profile cannot be written");
         }
+        if let Some(together) = self.together() {
+            together.written().await;
+        }
         self.handle().close().await;
     }
 
@@ -140,6 +160,12 @@ impl Session {
         let mut calls: Calls = sequences.iter().map(|(name, next)| (*name, *next)).collect();
         calls.sort_unstable();
         act(calls)
+    }
+
+    /// The number that the next call of `name` has.
+    pub(crate) fn next_number(&self, name: &str) -> u64 {
+        let sequences = self.inner.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&ReductionId::new(name, 0).name).copied().unwrap_or_default()
     }
 
     /// Makes the next call of `name`. A call that fails does not count.

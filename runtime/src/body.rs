@@ -19,6 +19,8 @@ pub enum Body {
     },
     /// A value of any type.
     Object(Box<dyn Object>),
+    /// Bytes that stay as they are.
+    Pieces(Box<dyn Memory>),
 }
 
 impl Body {
@@ -26,7 +28,7 @@ impl Body {
     pub(crate) fn array(&self) -> &[u8] {
         match self {
             Self::Array { memory, .. } => memory.bytes(),
-            Self::Object(_) => &[],
+            Self::Object(_) | Self::Pieces(_) => &[],
         }
     }
 }
@@ -137,6 +139,7 @@ impl std::fmt::Debug for Body {
         match self {
             Self::Array { memory, .. } => write!(f, "array of {} bytes", memory.bytes().len()),
             Self::Object(_) => f.write_str("object"),
+            Self::Pieces(memory) => write!(f, "piece of {} bytes", memory.bytes().len()),
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct RankConfig {
     pub storage: PathBuf,
     /// Most bytes of outcomes that are noted between two checkpoints, where ranks come back.
     pub log_bytes_max: u64,
+    /// Whether checkpoints are saved although ranks do not come back: for a later job.
+    pub saves: bool,
     /// Label of what this host shares with others that may fail together.
     pub domain: Option<String>,
 }

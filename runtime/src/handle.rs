@@ -3,11 +3,12 @@
 use std::{fmt, sync::Arc, thread::JoinHandle};
 
 use everfold_protocol::{
-    Path, ProcessId,
+    Path, ProcessId, Rank,
     message::{Contribution, News, Peer},
     spec::{Limits, Protection},
     team,
 };
+use everfold_storage::vault::{Generation, StateFile, StateSource};
 use everfold_worker::machine::{Event, Gone};
 use tokio::sync::{broadcast, oneshot, watch};
 
@@ -15,8 +16,10 @@ use crate::{
     call::{Call, CallError, Pending},
     driver::{Driver, Joined},
     executor::{Prospects, Share, ShareError},
-    memory::region::Region,
-    result_log::{Calls, LogError, ResultLog, Saved, Saving},
+    memory::{catalogue::KeepError, region::Region},
+    peers::Found,
+    result_log::{Agreed, Calls, LogError, ResultLog, Saved, Saving},
+    transport::ReadError,
 };
 
 /// A process's place in its job.
@@ -79,11 +82,6 @@ impl Handle {
         self.driver.news()
     }
 
-    /// Tells those who listen to what happens in the job. Nobody else hears it.
-    pub fn tell(&self, news: News) {
-        self.driver.tell(news);
-    }
-
     /// Contributes to a reduction. Returns at once.
     ///
     /// # Errors
@@ -119,10 +117,41 @@ impl Handle {
 
     /// Whether later processes of this rank may come in place of this one.
     pub fn may_return(&self) -> bool {
+        self.saves() && self.limits.ranks_return
+    }
+
+    /// Whether checkpoints are saved: for later processes of this rank, or for a later job.
+    pub fn saves(&self) -> bool {
         self.driver.log().is_some()
     }
 
-    /// The checkpoint that earlier processes of this rank have left.
+    /// Goes on from the checkpoint of an earlier job, after these `calls` of this one.
+    ///
+    /// # Errors
+    /// It is damaged, or the system says why not.
+    pub fn adopt(&self, calls: Calls, state: &StateFile) -> Result<(), LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.adopt(calls, state)
+    }
+
+    /// The generation of the checkpoint in force, 0 if there is none.
+    pub fn generation(&self) -> Generation {
+        self.driver.log().map_or(Generation::BEGINNING, ResultLog::generation)
+    }
+
+    /// The state of that checkpoint, to be copied elsewhere before the second one after it.
+    ///
+    /// # Errors
+    /// There is none, or the system says why not.
+    pub fn state(&self) -> Result<StateSource, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.state()
+    }
+
+    /// Tells those who listen at this process.
+    pub fn publish(&self, news: News) {
+        self.driver.publish(news);
+    }
+
+    /// The checkpoint that earlier processes of this rank have left, or that was [adopted](Self::adopt).
     pub fn saved(&self) -> Option<&Saved> {
         self.driver.log().and_then(ResultLog::saved)
     }
@@ -161,12 +190,41 @@ impl Handle {
         self.driver.has_open_calls().map_err(CallError::from)
     }
 
-    /// Saves a checkpoint. All `calls` have ended, and no other call is under way.
+    /// Saves a checkpoint. All `calls` have ended, and no other call is under way. Its number is the one that all
+    /// ranks have `agreed` on, or the next.
     ///
     /// # Errors
     /// The system says why not. The checkpoint before stays in force.
-    pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.save(calls, contents, parts)
+    pub fn save(
+        &self,
+        agreed: Option<Agreed>,
+        calls: Calls,
+        contents: Vec<u8>,
+        parts: &[&[u8]],
+    ) -> Result<Saving, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)
+    }
+
+    /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this
+    /// process has died. `tag` says what they are.
+    ///
+    /// # Errors
+    /// [`KeepError`]. What was kept before stays.
+    pub fn keep(&self, name: u64, tag: u64, bytes: &[u8]) -> Result<(), KeepError> {
+        self.driver.windows.catalogue().ok_or(KeepError::NoRoom)?.keep(name, tag, bytes)
+    }
+
+    /// Keeps nothing under `name` any more. Returns whether anything was.
+    pub fn release_kept(&self, name: u64) -> bool {
+        self.driver.windows.catalogue().is_some_and(|catalogue| catalogue.release(name))
+    }
+
+    /// Reads what `rank` keeps under `name`, or has kept when its process died, if there is anything.
+    ///
+    /// # Errors
+    /// The host of that rank is lost, or its agent does not answer.
+    pub async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
+        self.driver.kept(rank, name).await
     }
 
     /// Lets the thread that waits for the application's futures hear the master by itself.

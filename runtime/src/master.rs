@@ -135,8 +135,8 @@ async fn host(
     };
     let _ = ready.send(Ok(()));
     let config = Arc::new(config);
-    let accepting = tokio::spawn(accept(listener, config.clone(), input.clone()));
-    let connections = MasterDriver::new(&config, input).drive(inputs).await;
+    let accepting = tokio::spawn(accept(listener, config.clone(), input));
+    let connections = MasterDriver::new(&config).drive(inputs).await;
     accepting.abort();
     // Farewells may still be on their way.
     let (ranks, agents) = connections;
@@ -216,9 +216,6 @@ type Connections = BTreeMap<ProcessId, Connection<ToWorker>>;
 
 struct MasterDriver {
     job: JobId,
-    /// Which processes run on the same host as this one.
-    host: Option<u64>,
-    input: mpsc::UnboundedSender<Input>,
     origin: Instant,
     frame_bytes_max: u64,
     coordinator: Coordinator<SharedWords>,
@@ -239,14 +236,12 @@ struct MasterDriver {
 }
 
 impl MasterDriver {
-    fn new(config: &MasterConfig, input: mpsc::UnboundedSender<Input>) -> Self {
+    fn new(config: &MasterConfig) -> Self {
         let origin = Instant::now();
         let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
         let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
         Self {
             job: config.job,
-            host: shm::host_id().ok(),
-            input,
             origin,
             frame_bytes_max: config.policy.limits.frame_bytes_max,
             coordinator: Coordinator::new(config.job, master, clerk),
@@ -353,14 +348,12 @@ impl MasterDriver {
             {
                 tracing::debug!(%process, "dropped what a connection says whose place another has taken");
             }
-            Input::Messages(number, header, messages) => {
+            Input::Messages(_, header, messages) => {
                 for message in messages {
-                    match &message {
-                        ToMaster::Join { peer, .. } => self.watch_life(number, peer),
-                        ToMaster::Contribute(call) if is_short(&call.spec) => {
-                            self.short_call = Some(call.reduction);
-                        }
-                        _ => {}
+                    if let ToMaster::Contribute(call) = &message
+                        && is_short(&call.spec)
+                    {
+                        self.short_call = Some(call.reduction);
                     }
                     self.coordinator.hear(Event::Message { header, message });
                     let now = timestamp(self.origin);
@@ -409,22 +402,6 @@ impl MasterDriver {
     /// Whether another connection speaks for `process` by now.
     fn is_followed(&self, number: ConnectionId, process: ProcessId) -> bool {
         self.connections.get(&process).is_some_and(|connection| connection.number != number)
-    }
-
-    /// Hears of the death of a process on this host before its connection breaks.
-    fn watch_life(&self, number: ConnectionId, peer: &Peer) {
-        let Some(region) = peer.region.filter(|_| self.host == Some(peer.host)) else { return };
-        let (process, pid, input) = (peer.process, peer.pid, self.input.clone());
-        let watch = move || match lifeline::outlive(pid, &region) {
-            Ok(Ending::Death) => drop(input.send(Input::Disconnected(number, process))),
-            Ok(Ending::Good) => {}
-            Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
-        };
-        // It sleeps until that process ends. Without it the broken connection tells the same, later.
-        let thread = std::thread::Builder::new().name("everfold-watch".to_owned()).stack_size(64 << 10);
-        if let Err(error) = thread.spawn(watch) {
-            tracing::debug!(%process, %error, "cannot watch its life");
-        }
     }
 
     /// Does what the machine wants done. Returns true when it wants nothing more, ever.
@@ -546,7 +523,7 @@ async fn connection(
         let _ = input.send(Input::AgentConnected(agent, Outlet::new(socket.clone(), seals.outward)));
         let inlet = Inlet::new(socket, seals.inward);
         let frame = |_, messages| drop(input.send(Input::FromAgent(agent, messages)));
-        let error = hear(inlet, process, &config, frame).await;
+        let error = hear(&inlet, process, &config, frame).await;
         tracing::debug!(%agent, %error, "connection ended");
         return drop(input.send(Input::AgentGone(agent)));
     }
@@ -582,13 +559,66 @@ async fn connection(
         }
         Err(_) => return,
     };
-    let frame = |header: Header, messages| {
-        // A driver that has ended ends this task, too.
-        let _ = input.send(Input::Messages(number, header, messages));
+    let inlet = Arc::new(Inlet::new(socket, seals.inward));
+    let voice =
+        Voice { number, process, frame_bytes_max: config.policy.limits.frame_bytes_max, inlet, input };
+    let frame = |header, messages: Vec<ToMaster>| {
+        for message in &messages {
+            if let ToMaster::Join { peer, .. } = message {
+                voice.watch_life(peer);
+            }
+        }
+        voice.says(header, messages);
     };
-    let error = hear(Inlet::new(socket, seals.inward), process, &config, frame).await;
+    let error = hear(&voice.inlet, process, &config, frame).await;
     tracing::debug!(%process, %error, "connection ended");
-    let _ = input.send(Input::Disconnected(number, process));
+    voice.falls_silent();
+}
+
+/// What a process says over its connection. Any thread may pass it on to the driver.
+#[derive(Clone)]
+struct Voice {
+    number: ConnectionId,
+    process: ProcessId,
+    frame_bytes_max: u64,
+    inlet: Arc<Inlet>,
+    /// A driver that has ended hears nothing; it ends the tasks of its connections, too.
+    input: mpsc::UnboundedSender<Input>,
+}
+
+impl Voice {
+    fn says(&self, header: Header, messages: Vec<ToMaster>) {
+        let _ = self.input.send(Input::Messages(self.number, header, messages));
+    }
+
+    fn falls_silent(&self) {
+        let _ = self.input.send(Input::Disconnected(self.number, self.process));
+    }
+
+    /// Hears of the death of a process on this host before its connection breaks.
+    fn watch_life(&self, peer: &Peer) {
+        let Some(region) = peer.region.filter(|_| shm::host_id().is_ok_and(|host| host == peer.host)) else {
+            return;
+        };
+        let (voice, process, pid) = (self.clone(), self.process, peer.pid);
+        let watch = move || match lifeline::outlive(pid, &region) {
+            Ok(Ending::Death) => voice.ends(),
+            Ok(Ending::Good) => {}
+            Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
+        };
+        // It sleeps until that process ends. Without it the broken connection tells the same, later.
+        let thread = std::thread::Builder::new().name("everfold-watch".to_owned()).stack_size(256 << 10);
+        if let Err(error) = thread.spawn(watch) {
+            tracing::debug!(%process, %error, "cannot watch its life");
+        }
+    }
+
+    /// The process has died. What it has said before is on its connection, and counts.
+    fn ends(&self) {
+        let says = |header, messages| self.says(header, messages);
+        while let Ok(true) = hear_now(&self.inlet, self.process, self.frame_bytes_max, says) {}
+        self.falls_silent();
+    }
 }
 
 /// Says why a process is not taken in, and hangs up.
@@ -603,7 +633,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 
 /// Tells `each` frame of `process` until the connection ends; returns why.
 async fn hear<M: DeserializeOwned>(
-    inlet: Inlet,
+    inlet: &Inlet,
     process: ProcessId,
     config: &MasterConfig,
     mut each: impl FnMut(Header, Vec<M>),
@@ -617,21 +647,32 @@ async fn hear<M: DeserializeOwned>(
             Ok(ready) => ready,
             Err(error) => return error.into(),
         };
-        let mut stranger = None;
-        let heard = inlet.hear(config.policy.limits.frame_bytes_max, |header, messages| {
-            match header.sender == process {
-                true => each(header, messages),
-                false => stranger = Some(header.sender),
-            }
-        });
-        if let Some(stranger) = stranger {
-            return io::Error::other(format!("it speaks for {stranger}")).into();
-        }
-        match heard {
+        match hear_now(inlet, process, config.policy.limits.frame_bytes_max, &mut each) {
             // The others have their turn.
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => ready.clear_ready(),
             Err(error) => return error,
         }
+    }
+}
+
+/// Tells `each` frame of `process` that has come. Returns whether there may be more.
+///
+/// # Errors
+/// The connection broke, or what comes is no frame of that process.
+fn hear_now<M: DeserializeOwned>(
+    inlet: &Inlet,
+    process: ProcessId,
+    frame_bytes_max: u64,
+    mut each: impl FnMut(Header, Vec<M>),
+) -> Result<bool, HandshakeError> {
+    let mut stranger = None;
+    let heard = inlet.hear(frame_bytes_max, |header, messages| match header.sender == process {
+        true => each(header, messages),
+        false => stranger = Some(header.sender),
+    });
+    match stranger {
+        Some(stranger) => Err(io::Error::other(format!("it speaks for {stranger}")).into()),
+        None => heard,
     }
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use everfold_protocol::{
-    AgentId, ProcessId,
+    AgentId, ProcessId, Rank,
     message::{ByteRange, Data, Fault, Peer, Place, Source, WindowRef},
     spec::Limits,
 };
@@ -17,7 +17,10 @@ use everfold_worker::machine::ExecutionError;
 use tokio::sync::watch;
 
 use crate::{
-    memory::window::Windows,
+    memory::{
+        catalogue::{self, Entry},
+        window::Windows,
+    },
     transport::{
         Fetched, OneSidedRead, ReadError,
         shm::{self, Shm},
@@ -35,6 +38,9 @@ pub struct Peers {
     me: ProcessId,
     host: u64,
     known: DashMap<ProcessId, Known>,
+    /// The latest process of each rank, and the agents that are gone: what was kept is read by these.
+    latest: DashMap<Rank, Peer>,
+    lost: DashSet<AgentId>,
     windows: Arc<Windows>,
     shm: Shm,
     tcp: Tcp,
@@ -50,7 +56,16 @@ struct Known {
 impl Peers {
     /// Knows nobody yet.
     pub fn new(me: &Peer, windows: Arc<Windows>, tcp: Tcp) -> Self {
-        Self { me: me.process, host: me.host, known: DashMap::new(), windows, shm: Shm::new(), tcp }
+        Self {
+            me: me.process,
+            host: me.host,
+            known: DashMap::new(),
+            latest: DashMap::new(),
+            lost: DashSet::new(),
+            windows,
+            shm: Shm::new(),
+            tcp,
+        }
     }
 
     /// Lets those of `peers` that are on this host read this process.
@@ -75,6 +90,7 @@ impl Peers {
         if peer.host == self.host && peer.process != self.me {
             self.shm.map(&peer);
         }
+        self.latest.insert(peer.process.rank, peer.clone());
         self.known.insert(peer.process, Known { peer, failed: watch::Sender::new(false) });
     }
 
@@ -106,6 +122,7 @@ impl Peers {
 
     /// Reads nothing more of what failed processes have left with this agent, which is gone.
     pub fn forget_host(&self, agent: AgentId) {
+        self.lost.insert(agent);
         let is_there = |known: &Known| {
             *known.failed.borrow() && known.peer.agent.as_ref().is_some_and(|it| it.id == agent)
         };
@@ -168,6 +185,47 @@ impl Peers {
         fetched.map(Bytes::from_owner).ok_or_else(gone)
     }
 
+    /// Reads what the latest process of `rank` keeps under `name`, from the agent of its host, if it keeps
+    /// anything there. It does not matter whether the process lives.
+    ///
+    /// # Errors
+    /// The agent is gone, or does not answer for `silence_max`. [`ReadError::Checksum`] if it is replaced again and
+    /// again.
+    pub(crate) async fn kept(
+        &self,
+        rank: Rank,
+        name: u64,
+        silence_max: Duration,
+    ) -> Result<Option<Found>, ReadError> {
+        let gone = || ReadError::Unreachable(io::Error::new(io::ErrorKind::NotFound, "its host is lost"));
+        let peer = self.latest.get(&rank).map(|peer| peer.clone()).ok_or_else(gone)?;
+        let agent = peer.agent.as_ref().filter(|agent| !self.lost.contains(&agent.id)).ok_or_else(gone)?;
+        let owner = (peer.process, agent);
+        let late = |_| ReadError::Unreachable(io::ErrorKind::TimedOut.into());
+        // What is replaced meanwhile is looked for once more.
+        for _ in 0..KEPT_TRIES {
+            let (window, at, range) = catalogue::window();
+            let read = self.tcp.read_kept(owner, (&window, at), range);
+            // A connection that is there sees by itself that nothing comes.
+            let catalogue = match tokio::time::timeout(silence_max, read).await.map_err(late)? {
+                Err(ReadError::Released) => return Ok(None),
+                read => read?,
+            };
+            let Some(entry) = Entry::find(&catalogue, name) else { return Ok(None) };
+            let (window, at) = entry.window();
+            let mut bytes = Vec::new();
+            while (bytes.len() as u64) < entry.bytes() {
+                let start = bytes.len() as u64;
+                let range = ByteRange { start, len: KEPT_READ_BYTES.min(entry.bytes() - start) };
+                bytes.extend_from_slice(&self.tcp.read_kept(owner, (&window, at), range).await?);
+            }
+            if entry.is(&bytes) {
+                return Ok(Some(Found { entry, bytes }));
+            }
+        }
+        Err(ReadError::Checksum)
+    }
+
     async fn read(
         &self,
         owner: ProcessId,
@@ -206,6 +264,20 @@ impl Peers {
         }
     }
 }
+
+/// A state that somebody has kept.
+#[derive(Debug)]
+pub struct Found {
+    /// What its process says of it.
+    pub entry: Entry,
+    /// The state.
+    pub bytes: Vec<u8>,
+}
+
+/// How often a state is looked for that is replaced again and again.
+const KEPT_TRIES: usize = 8;
+/// So much of it is read at once.
+const KEPT_READ_BYTES: u64 = 8 << 20;
 
 /// Copies what is mapped, so that it stays as it is; nothing, if it did not stay so meanwhile.
 async fn steady(fetched: Fetched) -> Option<Fetched> {

@@ -18,7 +18,7 @@ use crate::{
     launch::Transport,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
-    result_log::{LogError, ResultLog},
+    result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
         control::{Address, BoxStream, Listener, Stranger, connect_until},
@@ -129,7 +129,11 @@ async fn connect(
         agent: Some(agent.serve(own_ip).await?),
     };
     let bytes_max = config.log_bytes_max;
-    let log = agent.take_vault().map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
+    let files = match agent.take_vault() {
+        None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
+        files => files,
+    };
+    let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());
     }

@@ -18,7 +18,7 @@ use std::{
     fs::File,
     io::{self, IoSlice},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -29,15 +29,18 @@ use everfold_protocol::{
     message::Fault,
     report::{Refusal, Report},
 };
-use everfold_storage::vault::{Checkpoint, Generation, Options, Outcome, Owner, Vault, VaultError};
+use everfold_storage::vault::{
+    Checkpoint, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
+};
 use everfold_worker::machine::{End, ExecutionError};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     body::Body,
     call::{Call, CallError, Completed},
-    executor::Returned,
+    executor::{Returned, recalled},
 };
 
 /// Why nothing can be noted, or what was noted cannot be had.
@@ -72,6 +75,19 @@ pub struct Saved {
     pub contents: Vec<u8>,
     /// Lengths of its parts in bytes.
     pub parts: Vec<u64>,
+    /// Whether it comes from a directory of checkpoints, where an earlier job has saved it.
+    pub is_adopted: bool,
+    /// Whether all ranks waited behind it until it was durable.
+    pub is_durable: bool,
+}
+
+/// What all ranks have agreed on before they save a checkpoint together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Its number.
+    pub generation: Generation,
+    /// Whether all wait behind it until it is durable. A process that comes back waits with them.
+    pub is_durable: bool,
 }
 
 /// What came of a checkpoint that was not refused.
@@ -94,12 +110,35 @@ struct Header {
     contents: Vec<u8>,
     /// The latest calls that have been noted before it: the master may not know that.
     latest: Vec<ReductionId>,
+    /// Whether an earlier job has saved it.
+    is_adopted: bool,
+    /// Whether all ranks wait behind it until it is durable.
+    is_durable: bool,
+}
+
+impl Header {
+    /// What a process goes on from that has found this header.
+    fn saved(self, found: &Checkpoint) -> Saved {
+        let Self { calls, contents, is_adopted, is_durable, .. } = self;
+        let parts = found.parts().iter().map(|part| part.bytes()).collect();
+        Saved { calls, contents, parts, is_adopted, is_durable }
+    }
+}
+
+/// Files of a vault that ends with this process.
+///
+/// # Errors
+/// The system has no memory or descriptors left.
+pub(crate) fn own_files() -> Result<[File; 2], LogError> {
+    let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC).map(File::from);
+    let files = file().and_then(|first| Ok([first, file()?]));
+    files.map_err(|error| LogError::Io(error.into()))
 }
 
 /// The result log of one rank, and its checkpoint.
 pub(crate) struct ResultLog {
     process: ProcessId,
-    saved: Option<Saved>,
+    saved: OnceLock<Saved>,
     bytes_max: u64,
     /// Bytes of the outcomes since the last checkpoint.
     bytes: AtomicU64,
@@ -167,10 +206,9 @@ impl ResultLog {
         }
         inner.found = remembered.checkpoint;
         if let Some(found) = &inner.found {
-            let Header { calls, contents, latest } = codec::decode(found.header())?;
-            inner.latest = latest.into();
-            let parts = found.parts().iter().map(|part| part.bytes()).collect();
-            log.saved = Some(Saved { calls, contents, parts });
+            let header: Header = codec::decode(found.header())?;
+            inner.latest = header.latest.clone().into();
+            log.saved = header.saved(found).into();
         }
         let known: Vec<ReductionId> = inner.known.keys().copied().collect();
         tracing::debug!(%process, outcomes = known.len(), "has come back");
@@ -182,12 +220,46 @@ impl ResultLog {
         let bytes = AtomicU64::new(vault.log_bytes());
         let latest = VecDeque::new();
         let inner = Inner { vault, found: None, known: BTreeMap::new(), latest, lacks_outcomes: false };
-        Self { process, saved: None, bytes_max, bytes, inner: Mutex::new(inner) }
+        Self { process, saved: OnceLock::new(), bytes_max, bytes, inner: Mutex::new(inner) }
     }
 
-    /// The checkpoint that this process has found when it joined.
+    /// The checkpoint that this process has found when it joined, or has adopted.
     pub fn saved(&self) -> Option<&Saved> {
-        self.saved.as_ref()
+        self.saved.get()
+    }
+
+    /// The checkpoint in force is that of an earlier job from now on. Names are counted as in this job, which has
+    /// made these `calls`.
+    ///
+    /// # Errors
+    /// It is damaged, or the system says why not. There is none then.
+    pub fn adopt(&self, calls: Calls, state: &StateFile) -> Result<(), LogError> {
+        let mut inner = self.lock();
+        let mut header: Header = codec::decode(state.header())?;
+        // The master of this job has seen none of those.
+        header.latest = inner.latest.iter().copied().collect();
+        header.calls = calls;
+        header.is_adopted = true;
+        let found = inner.vault.adopt(&codec::encode(&header)?, state)?;
+        // Once: a process asks for its checkpoint once.
+        let _ = self.saved.set(header.saved(&found));
+        inner.found = Some(found);
+        inner.known.clear();
+        self.bytes.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The generation in force.
+    pub fn generation(&self) -> Generation {
+        self.lock().vault.generation()
+    }
+
+    /// The state in force, to be copied elsewhere before the second checkpoint after it.
+    ///
+    /// # Errors
+    /// There is none, or the system says why not.
+    pub fn state(&self) -> Result<StateSource, LogError> {
+        Ok(self.lock().vault.state()?)
     }
 
     /// Fills `buffer` with a part of the checkpoint that this process has found. The buffer is as long as the
@@ -201,18 +273,32 @@ impl ResultLog {
         Ok(inner.vault.read_part(part, buffer)?)
     }
 
-    /// Saves a checkpoint; then the log is empty. All `calls` have ended, and no other call is under way.
+    /// Saves a checkpoint; then the log is empty. All `calls` have ended, and no other call is under way. Its
+    /// number is what all ranks have `agreed` on, or the next.
     ///
     /// # Errors
     /// The system says why not. What was in force before stays so.
-    pub fn save(&self, calls: Calls, contents: Vec<u8>, parts: &[&[u8]]) -> Result<Saving, LogError> {
+    pub fn save(
+        &self,
+        agreed: Option<Agreed>,
+        calls: Calls,
+        contents: Vec<u8>,
+        parts: &[&[u8]],
+    ) -> Result<Saving, LogError> {
         let mut inner = self.lock();
         if !inner.known.is_empty() {
             return Ok(Saving::CatchingUp(inner.known.len()));
         }
         let latest = inner.latest.iter().copied().collect();
-        let header = codec::encode(&Header { calls, contents, latest })?;
-        let generation = inner.vault.checkpoint(&header, parts)?;
+        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
+        let header = Header { calls, contents, latest, is_adopted: false, is_durable };
+        let header = codec::encode(&header)?;
+        let mut writer = match agreed {
+            Some(Agreed { generation, .. }) => inner.vault.begin_as(generation, &header)?,
+            None => inner.vault.begin(&header)?,
+        };
+        parts.iter().try_for_each(|part| writer.part(part))?;
+        let generation = writer.commit()?;
         inner.found = None;
         inner.lacks_outcomes = false;
         self.bytes.store(0, Ordering::Relaxed);
@@ -331,6 +417,11 @@ impl Inner {
                 let mut bytes = vec![0; outcome.value_bytes() as usize];
                 self.vault.read_value(outcome, &mut bytes).map_err(|error| told(&error))?;
                 object.decode(&bytes).map(Returned::Object).map_err(|error| told(&error))
+            }
+            Body::Pieces(_) => {
+                let mut bytes = vec![0; outcome.value_bytes() as usize];
+                self.vault.read_value(outcome, &mut bytes).map_err(|error| told(&error))?;
+                recalled(bytes).ok_or_else(|| "it is damaged".to_owned())
             }
         }
     }

@@ -68,6 +68,7 @@ impl Agent {
                 Action::HostMaster(process) => self.machine.handle(Event::MasterStarted(process)),
                 Action::Welcome(process) => drop(self.held.insert(process)),
                 Action::Release(process) => drop(self.held.remove(&process)),
+                Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),
                 Action::Tell(message) => done.push(Deed::Tell(message)),
                 Action::Start(process) => done.push(Deed::Start(process)),
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),

@@ -6,6 +6,7 @@ use everfold_master::{Action, Coordinator, Event, Master, coordinator::Coming};
 use everfold_protocol::{
     Rank, Timestamp,
     board::{Board, Clerk},
+    message::{FromAgent, ToAgent, ToMaster, ToWorker},
 };
 
 use crate::{
@@ -66,7 +67,7 @@ impl MasterDriver {
 
     /// Lets the master take something in.
     pub fn take_in(&mut self, now: Timestamp, coming: Coming) {
-        self.has_changed = true;
+        self.has_changed |= !is_pong(&coming);
         self.measure(|coordinator| coordinator.take_in(now, coming));
     }
 
@@ -78,7 +79,7 @@ impl MasterDriver {
     /// What the master does next.
     pub fn poll_action(&mut self) -> Option<Action> {
         let action = self.measure(Coordinator::poll_action);
-        self.has_changed |= action.is_some();
+        self.has_changed |= action.as_ref().is_some_and(|action| !is_ping(action));
         action
     }
 
@@ -143,5 +144,23 @@ impl MasterDriver {
             self.time += Duration::from_nanos(read().saturating_sub(started));
         }
         answer
+    }
+}
+
+/// Whether somebody says no more than that it lives. Most of what comes in a quiet world is of that kind, and it
+/// has nothing to do with invariants.
+fn is_pong(coming: &Coming) -> bool {
+    match coming {
+        Coming::Event(Event::Message { message, .. }) => matches!(message, ToMaster::Pong { .. }),
+        Coming::Event(Event::Agent(_, said)) => matches!(said, FromAgent::Pong { .. }),
+        _ => false,
+    }
+}
+
+fn is_ping(action: &Action) -> bool {
+    match action {
+        Action::Send { message, .. } => matches!(message, ToWorker::Ping { .. }),
+        Action::SendAgent { message, .. } => matches!(message, ToAgent::Ping { .. }),
+        _ => false,
     }
 }

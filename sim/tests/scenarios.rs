@@ -37,6 +37,8 @@ scenarios! {
     a_contribution_is_half_overwritten_by_the_result,
     a_contribution_arrives_damaged,
     a_contribution_beside_two_damaged_copies,
+    a_contribution_of_the_dead_completes_a_lost_result,
+    a_contribution_of_the_dead_is_not_lost_with_another,
     a_copy_is_ready_while_the_result_is_handed_out,
     a_damaged_copy_beside_its_keepers_own_contribution,
     a_deadline_passes_while_its_result_is_copied,

@@ -11,6 +11,7 @@
 //! | [`error`] | why a store could not do it, or a job's directory could not be used |
 //! | [`job_directory`] | where a job keeps its files, and how those of crashed jobs are found |
 //! | `own_directory` | directories that no other user can change |
+//! | [`directory`] | checkpoints of a whole job, in a directory that outlives it |
 //! | [`vault`] | the last checkpoint of a rank and the outcomes since, in files that outlive its process |
 //!
 //! Invariants: a record is read exactly as it was put or not at all; an acknowledgement means what
@@ -23,6 +24,7 @@
 //! Deliberately absent: sending replicas to other ranks, and any decision about when to store, to restore or
 //! to do without.
 
+pub mod directory;
 pub mod durability;
 #[cfg(feature = "disk")]
 pub mod ending;

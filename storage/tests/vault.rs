@@ -14,7 +14,7 @@ use std::{
 
 use everfold_protocol::{JobId, Rank};
 use everfold_storage::vault::{
-    Damage, Generation, Half, Options, Owner, Piece, Remembered, Vault, VaultError,
+    Damage, Generation, Half, Options, Owner, Piece, Remembered, StateFile, Vault, VaultError,
 };
 use nix::sys::{
     memfd::{MFdFlags, memfd_create},
@@ -473,21 +473,58 @@ fn a_vault_of_another_version_is_refused_and_left_alone() {
 }
 
 #[test]
-fn halves_of_two_vaults_are_told() {
+fn one_half_twice_is_told() {
     let (files, ..) = small();
-    let (others, ..) = small();
-    let (mut later, _) = open(&others).unwrap();
-    later.checkpoint(b"three", &[]).unwrap();
-    later.checkpoint(b"four", &[]).unwrap();
     let twice = [&files[0], &files[0]].map(|file| file.try_clone().unwrap());
-    let apart = [&others[0], &files[1]].map(|file| file.try_clone().unwrap());
-    for (files, generations) in [(twice, (2, 2)), (apart, (4, 1))] {
-        let generations = (Generation(generations.0), Generation(generations.1));
-        for opened in [open(&files).map(drop), salvage(&files).map(drop)] {
-            let Err(VaultError::Mixed { first, second }) = opened else { panic!("{opened:?}") };
-            assert_eq!((first, second), generations);
-        }
+    for opened in [open(&twice).map(drop), salvage(&twice).map(drop)] {
+        let Err(VaultError::Mixed { first, second }) = opened else { panic!("{opened:?}") };
+        assert_eq!((first, second), (Generation(2), Generation(2)));
     }
+}
+
+#[test]
+fn a_state_leaves_its_vault_and_is_adopted_by_another_rank_of_another_job() {
+    let (files, ..) = small();
+    let (vault, _) = open(&files).unwrap();
+    let source = vault.state().unwrap();
+    let detached = tempfile::tempfile().unwrap();
+    source.copy_to(detached.try_clone().unwrap()).unwrap();
+    let state = StateFile::open(detached.try_clone().unwrap()).unwrap();
+    state.verify().unwrap();
+    assert_eq!((state.generation(), state.fingerprint()), (Generation(2), source.fingerprint()));
+
+    let owner = Owner { job: JobId(77), rank: Rank(9) };
+    let new = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+    let kept = new.each_ref().map(|file| file.try_clone().unwrap());
+    let mut other = Vault::create(new, owner, OPTIONS).unwrap();
+    let checkpoint = other.adopt(state.header(), &state).unwrap();
+    other.append(b"behind", &[]).unwrap();
+    drop(other);
+    let (other, remembered) = Vault::open(kept, owner, OPTIONS).unwrap();
+    assert_eq!((remembered.generation, remembered.outcomes.len()), (Generation(2), 1));
+    other.verify().unwrap();
+    let now = contents(&other, &remembered).unwrap();
+    assert_eq!(now.checkpoint, open(&files).unwrap().1.checkpoint);
+    assert_eq!(checkpoint.header(), b"two");
+
+    // A flipped bit in what comes from elsewhere leaves what was there in force.
+    flip(&detached, (SEAL_AT + 1 + b"two".len()) * 8);
+    let new = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+    let mut third = Vault::create(new, owner, OPTIONS).unwrap();
+    let adopted = StateFile::open(detached).and_then(|state| third.adopt(b"", &state));
+    assert!(matches!(adopted, Err(VaultError::Damaged(_))), "{adopted:?}");
+    assert_eq!(third.generation(), Generation::BEGINNING);
+}
+
+#[test]
+fn a_state_that_was_written_over_is_not_copied() {
+    let (files, ..) = small();
+    let (mut vault, _) = open(&files).unwrap();
+    let source = vault.state().unwrap();
+    vault.checkpoint(b"three", &[b"other"]).unwrap();
+    vault.checkpoint(b"four", &[b"bytes"]).unwrap();
+    let copied = source.copy_to(tempfile::tempfile().unwrap());
+    assert!(copied.is_err(), "{copied:?}");
 }
 
 #[test]

@@ -8,4 +8,5 @@ pub mod ep;
 pub mod ft;
 pub mod is;
 pub mod kill;
+pub mod mg;
 pub mod random;

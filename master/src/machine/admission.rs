@@ -45,9 +45,7 @@ impl Application<'_> {
             Some(Refusal::CallerOutsideGroup { rank, group: group() })
         } else if matches!(&spec.delivery, Delivery::FirstOf(roots) if roots.is_empty()) {
             Some(Refusal::NoRoots)
-        } else if let Some(root) =
-            spec.delivery.candidates().iter().copied().find(|root| !spec.group.contains(*root))
-        {
+        } else if let Some(root) = spec.named_roots().find(|root| !spec.group.contains(*root)) {
             Some(Refusal::RootOutsideGroup { root, group: group() })
         } else if spec.kind.array_bytes().is_some() && bytes == 0 {
             Some(Refusal::EmptyBody { rank })

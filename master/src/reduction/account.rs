@@ -190,7 +190,10 @@ impl Reduction {
             tasks_per_worker: effort.tasks_per_worker.iter().map(|(&rank, &n)| (rank, n)).collect(),
             survived: self.survived.clone(),
             folds_redone: self.account.folds_redone,
-            folds: (self.group.len() as u64).saturating_sub(1) * u64::from(self.segments.count()),
+            folds: match self.has_pieces() {
+                true => 0,
+                false => (self.group.len() as u64).saturating_sub(1) * u64::from(self.segments.count()),
+            },
             missing: self.missing.clone(),
             protected: self.protected(),
             tasks_doubled: self.account.tasks_doubled,

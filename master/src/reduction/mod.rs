@@ -17,11 +17,13 @@
 //! | `returning` | what a rank has in it that comes back |
 //! | `copying` | when an original gets its replica |
 //! | `teams` | what is different about an attempt in teams |
+//! | `pieces` | what is different where contributions are not folded |
 //! | `account` | what is told about it once it is over |
 
 mod account;
 mod agreement;
 mod copying;
+mod pieces;
 mod reach;
 mod recovery;
 mod result;
@@ -93,6 +95,8 @@ pub struct Reduction {
     copying: Copying,
     cut: Cut,
     body_bytes: u64,
+    /// How long the pieces are that have come.
+    piece_bytes: BTreeMap<Rank, u64>,
     started: Timestamp,
     /// When the latest original or partial came.
     last_progress: Timestamp,
@@ -170,6 +174,7 @@ impl Reduction {
             copying: Copying::default(),
             cut,
             body_bytes,
+            piece_bytes: BTreeMap::new(),
             started: now,
             last_progress: now,
             account: Account::default(),
@@ -321,6 +326,9 @@ impl Reduction {
         if self.arrived == self.group {
             self.account.close();
         }
+        if self.has_pieces() {
+            self.piece_bytes.insert(process.rank, data.len());
+        }
         let ready = Arc::new(Ready { process, path, data });
         if self.spec.protection > Protection::None && matches!(ready.data, Data::Window(_)) {
             self.copying.add(now, process.rank, self.segments.count());
@@ -355,15 +363,16 @@ impl Reduction {
         }
     }
 
-    /// Puts a partial where it belongs: it waits for others, or it is the result.
+    /// Puts a partial where it belongs: it waits for others, or it is the result. A piece is a part of that.
     pub(crate) fn put(&mut self, index: SegmentIndex, ready: Arc<Ready>) {
+        let is_piece = self.has_pieces();
         let segment = &mut self.segments[index];
-        if ready.path == self.group {
-            segment.result = Some(ready);
-            self.unfinished -= 1;
-        } else {
-            segment.queue.push(ready, &self.spec.group, &self.group);
+        if !is_piece && ready.path != self.group {
+            return segment.queue.push(ready, &self.spec.group, &self.group);
         }
+        segment.result.push(ready);
+        segment.is_finished = !is_piece || segment.result.len() == self.group.len();
+        self.unfinished -= usize::from(segment.is_finished);
     }
 
     /// The contributions that count in one of a segment's live partials.

@@ -40,7 +40,7 @@ impl Reduction {
     /// Whether a segment has no result, and nobody works on it.
     pub(crate) fn stands_still(&self, index: SegmentIndex) -> bool {
         let segment = &self.segments[index];
-        !self.is_handed_out() && segment.result.is_none() && segment.running.is_empty()
+        !self.is_handed_out() && !segment.is_finished && segment.running.is_empty()
     }
 
     /// Whether somebody did not reach somebody else lately.

@@ -24,6 +24,7 @@ use core::{cmp::Reverse, time::Duration};
 use everfold_protocol::{
     Path, ProcessId, Rank, SegmentId, SegmentIndex, Timestamp,
     message::{Evidence, Fault, TaskFailed},
+    pieces::Pattern,
     report::{FailureRecord, Refusal, Restored},
 };
 
@@ -127,8 +128,11 @@ impl Reduction {
         members: &Membership,
     ) -> Result<bool, Refusal> {
         let group = self.group.difference(ranks);
+        // Of one rank's piece nothing is left without that rank.
+        let has_source =
+            self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|it| group.contains(it));
         let somebody = group.iter().any(|rank| members.takes_part(rank));
-        if !self.spec.allow_missing || !somebody || group == self.group {
+        if !self.spec.allow_missing || !somebody || !has_source || group == self.group {
             return Ok(false);
         }
         let missing = self.group.difference(&group);
@@ -207,8 +211,8 @@ impl Reduction {
         loose += suspended.len();
         segment.suspended = suspended.into_iter().filter(|ready| usable(ready)).collect();
         loose -= segment.suspended.len();
-        self.unfinished += usize::from(segment.result.is_some());
-        let result = segment.result.take();
+        self.unfinished += usize::from(core::mem::take(&mut segment.is_finished));
+        let result = core::mem::take(&mut segment.result);
         for ready in waiting.into_vec().into_iter().chain(result) {
             if usable(&ready) {
                 self.put(index, ready);

@@ -62,15 +62,17 @@ impl Reduction {
             Data::Inline(_) | Data::Private => true,
         };
         let may_change = self.copies_beside();
-        let is_for_all = matches!(self.spec.delivery, Delivery::All);
+        let is_for_all = matches!(self.spec.delivery, Delivery::All) && self.is_one_for_all();
         is_for_all && (may_change || !pieces.iter().all(outlives))
     }
 
     /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays
-    /// have lain so far, change from now on.
+    /// have lain so far, change from now on. What a dead process has left stays as it is: the process in its
+    /// place has a body of its own.
     pub(crate) fn hand_out(&mut self, ranks: Path, members: &Membership) {
         if self.spec.kind.array_bytes().is_some() && !self.copies_beside() {
-            self.originals.retain(|rank, original| original.is_inline() || !ranks.contains(*rank));
+            let changes = |original: &Ready| !original.is_inline() && members.lives(original.process);
+            self.originals.retain(|rank, original| !(ranks.contains(*rank) && changes(original)));
         }
         // A rank that still works on a task that was given up is busy until it answers, should the reduction
         // be taken up again.
@@ -110,7 +112,7 @@ impl Reduction {
 
     /// The half-filled bodies that hold this segment: of the result, or of their owner's contribution.
     pub(super) fn half_filled(&self, index: SegmentIndex) -> impl Iterator<Item = Arc<Ready>> + '_ {
-        self.handout.of_segment(self.range(index), &self.group)
+        self.handout.of_segment(self.range(index), &self.group).flat_map(|whole| self.pieces_of(whole))
     }
 
     /// Hands the result to `receiver` alone.
@@ -148,15 +150,18 @@ impl Reduction {
     }
 
     /// Where the finished segments lie; neighbouring ones in one window are one piece.
-    pub fn pieces(&self) -> Vec<Piece> {
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
         self.pieces_at(|_, result| result.clone())
     }
 
     /// The same, of what `place` names for each segment and its result.
     pub(crate) fn pieces_at(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
+        if self.has_pieces() {
+            return self.side_by_side(place);
+        }
         let mut pieces: Vec<Piece> = Vec::new();
         for (index, segment) in (0..).map(SegmentIndex).zip(&self.segments) {
-            let Some(result) = &segment.result else { continue };
+            let Some(result) = segment.result.first() else { continue };
             let result = place(index, result);
             let range = self.range(index);
             match pieces.last_mut() {
@@ -176,7 +181,7 @@ impl Reduction {
         Some(self.pieces_at(|index, result| {
             let is_reached = |ready: &Arc<Ready>| !misses.contain(ready.process.rank);
             let has_it = |ready: &Arc<Ready>| {
-                ready.path == self.group && ready.process.rank != rank && self.is_readable(ready, members)
+                ready.path == result.path && ready.process.rank != rank && self.is_readable(ready, members)
             };
             if is_reached(result) {
                 return result.clone();
@@ -217,7 +222,8 @@ impl Reduction {
     /// memory is shared, arrays that were folded outlive their processes; encoded objects do not.
     pub(crate) fn copies_beside(&self) -> bool {
         let is_object = self.spec.kind.array_bytes().is_none();
-        self.spec.allow_missing && !self.ranks_return && (is_object || !self.share_memory)
+        let is_wanted = self.spec.allow_missing && !self.ranks_return && self.is_one_for_all();
+        is_wanted && (is_object || !self.share_memory)
     }
 
     /// Notes that `process`, which has copied the result, has all of it, and where it lends it. Returns
@@ -373,13 +379,13 @@ impl Reduction {
 
     /// Whether all of the result that lies at `culprit` is where it can be read after a death.
     fn could_be_read(&self, culprit: ProcessId, members: &Membership) -> bool {
-        let results = self.segments.iter().filter_map(|segment| segment.result.as_ref());
+        let results = self.segments.iter().flat_map(|segment| &segment.result);
         results.filter(|it| it.process == culprit).all(|it| members.readable(it, self.share_memory))
     }
 
     fn is_result_readable(&self, members: &Membership) -> bool {
-        let mut results = self.segments.iter().map(|segment| &segment.result);
-        results.all(|it| it.as_ref().is_some_and(|ready| self.is_readable(ready, members)))
+        let is_there = |ready: &Arc<Ready>| self.is_readable(ready, members);
+        self.segments.iter().all(|segment| segment.is_finished && segment.result.iter().all(is_there))
     }
 
     /// Whether a partial can be read where it lies, as far as is known.

@@ -105,8 +105,10 @@ pub struct Segment {
     pub(super) unbounded: bool,
     /// Tasks that are being worked on, by executor: each has one at most.
     pub(super) running: BTreeMap<Rank, Running>,
-    /// The finished segment.
-    pub(super) result: Option<Arc<Ready>>,
+    /// What it comes to: one partial of all, or the pieces that are here.
+    pub(super) result: SmallVec<[Arc<Ready>; 1]>,
+    /// Whether nothing is missing there.
+    pub(super) is_finished: bool,
     /// Partials of processes that could not be reached and have not been declared failed.
     pub(super) suspended: SmallVec<[Arc<Ready>; 1]>,
     /// The latest partial of each rank that has executed a task, whether it was read since or not. It stays
@@ -134,7 +136,8 @@ impl Segment {
             listing: Listing::default(),
             unbounded: false,
             running: BTreeMap::new(),
-            result: None,
+            result: SmallVec::new(),
+            is_finished: false,
             suspended: SmallVec::new(),
             held: BTreeMap::new(),
             abandoned: SmallVec::new(),
@@ -247,9 +250,7 @@ impl Segment {
             .chain(&self.suspended)
             .map(|ready| &ready.path)
             .chain(self.running.values().map(|running| &running.path));
-        parts.fold(Path::empty(), |all, path| {
-            all.union(path).unwrap_or_else(|overlap| panic!("I1: a contribution counts twice: {overlap}"))
-        })
+        Path::union_of(parts).unwrap_or_else(|overlap| panic!("I1: a contribution counts twice: {overlap}"))
     }
 
     /// Whether `rank` works here.

@@ -25,9 +25,8 @@ impl Reduction {
         sources: &[Arc<Ready>],
     ) {
         let Grant { task, executor, load, late } = grant;
-        let sources_path = union(sources);
+        let path = union(sources.iter().chain(own));
         let own_path = own.map_or_else(Path::empty, |own| own.path.clone());
-        let path = own_path.union(&sources_path).expect("I1: partials of one segment are disjoint");
         let is_steady = self.inline || self.spec.kind.array_bytes().is_none();
         let segment = &mut self.segments[index];
         // From now on an array may change under a task that was given up and reads it: a partial, not its
@@ -136,8 +135,7 @@ impl Reduction {
     }
 }
 
-fn union(partials: &[Arc<Ready>]) -> Path {
-    partials.iter().fold(Path::empty(), |all, ready| {
-        all.union(&ready.path).expect("I1: partials of one segment are disjoint")
-    })
+fn union<'a>(partials: impl Iterator<Item = &'a Arc<Ready>>) -> Path {
+    let paths = partials.map(|ready| &ready.path);
+    Path::union_of(paths).expect("I1: partials of one segment are disjoint")
 }

@@ -113,7 +113,7 @@ impl Reduction {
 
     /// Where a team's finished segment lies.
     fn part(&self, index: SegmentIndex) -> Option<Part> {
-        let result = self.segments[index].result.as_ref()?;
+        let result = self.segments[index].result.first()?;
         Some(Part { index, process: result.process, data: result.data.clone() })
     }
 }

@@ -1,6 +1,7 @@
 //! Why a checkpoint cannot be saved, or gone on from.
 
 use everfold_runtime::{body::BodyError, rank::CallError, result_log::LogError};
+use everfold_storage::directory::DirectoryError;
 
 use super::hook::HookError;
 use crate::error::ReduceError;
@@ -79,6 +80,9 @@ pub enum CheckpointError {
         /// What is asked for.
         asked: String,
     },
+    /// A checkpoint of all ranks together was started, to be written later.
+    #[error("ranks that save together have to agree first: await the checkpoint instead of starting it")]
+    StartedTogether,
     /// A hook was registered after the process had asked for its checkpoint.
     #[error(
         "hook {name:?} is registered after Session::resume: register it before, so that it can restore what it has saved"
@@ -97,12 +101,54 @@ pub enum CheckpointError {
         /// What it said.
         source: HookError,
     },
+    /// All ranks save together, and they do not do it at the same call, or have called different reductions before
+    /// it. All of them hear it.
+    #[error(
+        "ranks do not save at the same call: where a job has a directory of checkpoints, all ranks call          Session::checkpoint as often, with the same `now` and `durable`, and between the same reductions of all ranks"
+    )]
+    NotTogether,
+    /// It is asked to be complete in a directory, and there is none.
+    #[error(
+        "the checkpoint is to be durable, but the job has no directory of checkpoints: name one by --checkpoints          (EVERFOLD_CHECKPOINTS), `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
+    )]
+    NoDirectory,
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The hosts have directories of their own, and that of another one has nothing to go on from.
+    #[error(
+        "generation {generation} is complete here, but the directory of another host holds none to go on from: start the          job on the hosts that it was on, or copy their files"
+    )]
+    NothingElsewhere {
+        /// The newest complete generation here.
+        generation: u64,
+    },
+    /// The hosts have directories of their own, in which different jobs have saved.
+    #[error(
+        "generation {generation} was saved here by another job than on another host: remove it where it is older, by          `everfold checkpoint remove DIRECTORY --generation {generation}`"
+    )]
+    OtherJobElsewhere {
+        /// The newest complete generation here.
+        generation: u64,
+    },
+    /// It was to be complete in the directory, and is not. The checkpoint before stays there.
+    #[error("generation {generation} is not complete in the directory of checkpoints{}", at(*rank))]
+    NotDurable {
+        /// Its number.
+        generation: u64,
+        /// Who could not write, if that was it. It has said why.
+        rank: Option<u32>,
+    },
     /// The system refuses, or what was saved is damaged.
     #[error(transparent)]
     Vault(#[from] LogError),
     /// This process takes part in its job no more.
     #[error(transparent)]
     Gone(ReduceError),
+}
+
+fn at(rank: Option<u32>) -> String {
+    rank.map_or_else(String::new, |rank| format!(": rank {rank} could not write, and says why"))
 }
 
 impl From<CallError> for CheckpointError {

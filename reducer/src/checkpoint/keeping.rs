@@ -31,6 +31,9 @@ pub(crate) struct Keeping {
     held: Arc<HeldCalls>,
 }
 
+/// Where a plan says when to save, ranks ask each other after so many calls whether a log is half full.
+const CALLS_OF_PLAN: u64 = 64;
+
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
 
 /// What was asked for, and the name of the state's type once more.
@@ -159,6 +162,19 @@ impl Keeping {
     pub fn is_due(&self) -> bool {
         let inner = lock(&self.inner);
         inner.last.elapsed() >= self.interval.after(inner.cost)
+    }
+
+    /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since the last
+    /// one was saved.
+    pub(super) fn calls_until_due(&self, calls: u64) -> u64 {
+        if self.placing.follows_plan() {
+            return CALLS_OF_PLAN;
+        }
+        let inner = lock(&self.inner);
+        let elapsed = inner.last.elapsed();
+        let left = self.interval.after(inner.cost).saturating_sub(elapsed);
+        let each = elapsed.as_secs_f64() / calls.max(1) as f64;
+        if left.is_zero() { 0 } else { (left.as_secs_f64() / each.max(1e-9)).ceil() as u64 }
     }
 
     /// The number of a checkpoint that is about to be saved.

@@ -7,6 +7,9 @@
 //! | `resume` | [`Session::resume`](crate::Session::resume) |
 //! | `contents` | what the parts of a checkpoint are |
 //! | `hook` | what libraries save beside the application |
+//! | `together` | checkpoints of all ranks together, in a directory that outlives the job |
+//! | `vote` | how they agree on when |
+//! | `background` | what is written while the application computes on |
 //! | `interval` | when a checkpoint is due |
 //! | `keeping` | what a session remembers between them |
 //! | `points` | what a session does with the points of its program |
@@ -17,6 +20,7 @@
 //!   application's hands.
 //! - It has the numbers that this rank's next calls are given. A process that comes back draws the same.
 
+mod background;
 mod contents;
 mod error;
 mod hook;
@@ -25,12 +29,17 @@ mod keeping;
 mod points;
 mod resume;
 mod save;
+mod together;
+mod vote;
 
-pub(crate) use self::keeping::{Held, Keeping};
 pub use self::{
     error::CheckpointError,
     hook::{CheckpointHook, HookError, Live},
     interval::Interval,
     resume::Resume,
     save::{Checkpoint, Checkpointed, Saving},
+};
+pub(crate) use self::{
+    keeping::{Held, Keeping},
+    together::{Start, Together},
 };

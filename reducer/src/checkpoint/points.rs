@@ -22,6 +22,9 @@ impl Session {
 
     /// Goes on from a checkpoint that was saved so far in the plan.
     pub(super) fn go_on_in_plan(&self, passed: Option<Passed>) {
+        if let Some(recorder) = self.keeping().placing.recorder() {
+            recorder.give_up();
+        }
         if !self.keeping().placing.go_on(passed) {
             self.tell_misfit(
                 "the checkpoint from which it goes on was saved without following a plan".to_owned(),
@@ -51,6 +54,8 @@ impl Session {
     }
 
     fn tell_misfit(&self, reason: String) {
-        self.handle().tell(News::PlanMisfit { rank: self.rank(), reason });
+        let news = News::PlanMisfit { rank: self.rank(), reason };
+        tracing::warn!(%news);
+        self.handle().publish(news);
     }
 }

@@ -26,8 +26,8 @@ pub struct Resume<'a, T> {
 }
 
 impl Session {
-    /// The state that the last checkpoint of this rank has saved; `None` if there is none, and where ranks do
-    /// not come back.
+    /// The state that the last checkpoint of this rank has saved, in this job or in the one that it goes on from;
+    /// `None` if there is none, and where none are saved.
     ///
     /// Every process calls it once, before its first reduction: what was called before the checkpoint is not
     /// called again, and later calls get the numbers that they had.
@@ -75,7 +75,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
         self
     }
 
-    fn read(self) -> Result<Option<T>, CheckpointError> {
+    async fn read(self) -> Result<Option<T>, CheckpointError> {
         let Self { session, arrays, .. } = self;
         let keeping = session.keeping();
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
@@ -87,6 +87,9 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
         };
         asked.check()?;
         keeping.check_new()?;
+        if let Some(together) = session.together() {
+            together.resume(&session).await?;
+        }
         let Some(saved) = session.handle().saved() else {
             keeping.resumed(type_name::<T>(), asked);
             return Ok(None);
@@ -123,7 +126,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Resume<'a, T>
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        async move { self.read() }.boxed()
+        self.read().boxed()
     }
 }
 

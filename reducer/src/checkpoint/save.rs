@@ -3,6 +3,7 @@
 use std::{
     any::type_name,
     borrow::Cow,
+    collections::BTreeSet,
     fmt,
     future::IntoFuture,
     pin::Pin,
@@ -10,10 +11,10 @@ use std::{
     time::Instant,
 };
 
-use everfold_protocol::codec;
+use everfold_protocol::{ReductionId, codec};
 use everfold_runtime::{
     kernel::Element,
-    result_log::{self, Calls, LogError},
+    result_log::{self, Agreed, Calls, LogError},
 };
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,6 +23,7 @@ use super::{
     contents::{Contents, Shape},
     error::CheckpointError,
     hook::{CheckpointHook, Live},
+    together,
 };
 use crate::{encoding, session::Session};
 
@@ -33,6 +35,7 @@ pub struct Checkpoint<'a, T> {
     arrays: Vec<(Shape, &'a [u8])>,
     point: Option<String>,
     now: bool,
+    durable: bool,
 }
 
 /// What came of a checkpoint.
@@ -45,13 +48,19 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
-    /// The interval is not over, or the [plan](crate::plan) saves none here.
+    /// The interval is not over, the [plan](crate::plan) saves none here, or the last one is still on its way to the
+    /// directory of checkpoints.
     NotDue,
     /// This process has come back, and has yet to make calls that an earlier one has made. The checkpoint that
     /// it has gone on from stays in force until then.
     CatchingUp,
-    /// Ranks do not come back in this job: see [`Config::restart_ranks`](crate::Config::restart_ranks).
+    /// Ranks do not come back in this job, and it has no directory of checkpoints: see
+    /// [`Config::restart_ranks`](crate::Config::restart_ranks) and
+    /// [`Config::checkpoint_directory`](crate::Config::checkpoint_directory).
     NotConfigured,
+    /// Checkpoints are saved by all ranks together, and a rank has died that does not come back. Those that were
+    /// complete before stay in the directory.
+    RanksLost,
 }
 
 impl Session {
@@ -65,22 +74,31 @@ impl Session {
     /// # Errors
     /// [`CheckpointError::StillHeld`] if the outcome of a reduction is yet to be taken,
     /// [`CheckpointError::CalledMeanwhile`] if another task or thread calls while it waits,
+    /// [`CheckpointError::NotTogether`] where all ranks save together and are not at the same call,
     /// [`CheckpointError::NotResumed`], and what else [`CheckpointError`] lists. The checkpoint before stays in
     /// force.
     pub fn checkpoint<'a, T>(&self, state: &'a T) -> Checkpoint<'a, T>
     where
         T: Serialize + DeserializeOwned + 'static,
     {
-        Checkpoint { session: self.clone(), state, arrays: Vec::new(), point: None, now: false }
+        Checkpoint {
+            session: self.clone(),
+            state,
+            arrays: Vec::new(),
+            point: None,
+            now: false,
+            durable: false,
+        }
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
-    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken.
-    /// While this rank follows a [plan](crate::plan), no interval counts.
+    /// [interval](crate::Config::checkpoint_interval) is over or half of the room for outcomes is taken. Where all
+    /// ranks save together, whether this one would: one is enough for all. While this rank follows a
+    /// [plan](crate::plan), no interval counts.
     pub fn checkpoint_due(&self) -> bool {
         let handle = self.handle();
         let is_over = || !self.keeping().placing.follows_plan() && self.keeping().is_due();
-        handle.may_return() && (is_over() || handle.is_log_half_full())
+        handle.saves() && (is_over() || handle.is_log_half_full())
     }
 
     /// Lets `hook` save state beside that of the application, and restore it when this rank comes back. Hooks
@@ -130,24 +148,34 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
     /// in force already, nothing is saved, and the outcome is [`Checkpointed::NotDue`].
     ///
     /// # Errors
-    /// Those of [`Session::checkpoint`].
-    pub fn start(self) -> Result<Saving, CheckpointError> {
-        let prepared = match self.prepare()? {
-            Ok(prepared) => Ok(prepared.into_owned()?),
-            Err(nothing) => Err(nothing),
+    /// Those of [`Session::checkpoint`], and [`CheckpointError::StartedTogether`] where all ranks save together.
+    pub fn start(mut self) -> Result<Saving, CheckpointError> {
+        if self.session.together().is_some() {
+            return Err(CheckpointError::StartedTogether);
+        }
+        let (begun, session) = (Instant::now(), self.session.clone());
+        let prepared = match self.begin()? {
+            None => Ok(self.prepare()?.into_owned()?),
+            Some(nothing) => Err(nothing),
         };
+        session.away_since(begun);
         let writes = prepared.is_ok();
-        Ok(Saving { writes, written: finish(Ok(prepared)).boxed() })
+        let written = async move {
+            match prepared {
+                Ok(prepared) => prepared.save(None).await,
+                Err(nothing) => Ok(nothing),
+            }
+        };
+        Ok(Saving { writes, written: written.boxed() })
     }
 
-    /// What can be done before calls have ended. Gives an outcome if there is nothing to save.
-    fn prepare(self) -> Result<Result<Prepared<'a>, Checkpointed>, CheckpointError> {
-        let (begun, session) = (Instant::now(), self.session.clone());
-        session.keeping().check_resumed()?;
-        self.record(begun)?;
-        let prepared = self.prepare_if_due();
-        session.away_since(begun);
-        prepared
+    /// Waits until it is complete in the [directory](crate::Config::checkpoint_directory) that outlives the job, on
+    /// all ranks. They all say so at this call. It is saved in any case.
+    ///
+    /// Without it, the checkpoint goes there while the ranks compute on.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
     }
 
     /// Records that the program is at this point.
@@ -165,24 +193,27 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         Ok(())
     }
 
-    fn prepare_if_due(self) -> Result<Result<Prepared<'a>, Checkpointed>, CheckpointError> {
-        let Self { session, state, arrays, point, now } = self;
+    /// Whether there is something to do at this call.
+    fn begin(&mut self) -> Result<Option<Checkpointed>, CheckpointError> {
+        self.session.keeping().check_resumed()?;
+        self.record(Instant::now())?;
+        self.now |= self.session.reach_in_plan(self.point.as_deref());
+        let Self { session, now, durable, .. } = self;
+        match session.together() {
+            Some(together) if together.votes(*now || *durable) => Ok(None),
+            Some(_) => Ok(Some(Checkpointed::NotDue)),
+            None if *durable => Err(CheckpointError::NoDirectory),
+            None if !session.handle().saves() => Ok(Some(Checkpointed::NotConfigured)),
+            None if !*now && !session.checkpoint_due() => Ok(Some(Checkpointed::NotDue)),
+            None if session.handle().calls_to_catch_up() > 0 => Ok(Some(Checkpointed::CatchingUp)),
+            None => Ok(None),
+        }
+    }
+
+    /// What can be done before calls have ended.
+    fn prepare(self) -> Result<Prepared<'a>, CheckpointError> {
+        let Self { session, state, arrays, point, .. } = self;
         let keeping = session.keeping();
-        let is_planned = session.reach_in_plan(point.as_deref());
-        if !session.handle().may_return() {
-            return Ok(Err(Checkpointed::NotConfigured));
-        }
-        if !now && !is_planned && !session.checkpoint_due() {
-            return Ok(Err(Checkpointed::NotDue));
-        }
-        if session.handle().calls_to_catch_up() > 0 {
-            return Ok(Err(Checkpointed::CatchingUp));
-        }
-        let begun = Instant::now();
-        keeping.each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
-        if let Some(recorder) = keeping.placing.recorder().filter(|_| point.is_some()) {
-            recorder.fetched(begun.elapsed());
-        }
         keeping.check_held()?;
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
         let contents = Contents {
@@ -194,11 +225,11 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         contents.check()?;
         keeping.check_asked(&contents)?;
         // Before the state is read: it has the values of these calls, and of no others.
-        let calls = session.between_calls(|calls| calls);
+        let calls = session.between_calls(of_application);
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;
         let arrays = arrays.into_iter().map(Cow::Borrowed).collect();
-        let number = keeping.begin_saving();
-        Ok(Ok(Prepared { session, number, calls, contents, state, arrays, of_hooks: None }))
+        let (number, is_point) = (keeping.begin_saving(), point.is_some());
+        Ok(Prepared { session, number, is_point, calls, contents, state, arrays, of_hooks: None })
     }
 }
 
@@ -231,10 +262,12 @@ impl fmt::Debug for Saving {
 }
 
 /// A checkpoint that waits for calls to end.
-struct Prepared<'a> {
+pub(super) struct Prepared<'a> {
     session: Session,
     /// Counts those of this process.
     number: u64,
+    /// Whether the program has said at which point it is.
+    is_point: bool,
     /// How often each name had been called when the state was read.
     calls: Calls,
     contents: Contents,
@@ -244,35 +277,30 @@ struct Prepared<'a> {
     of_hooks: Option<Vec<Vec<u8>>>,
 }
 
-/// Writes what was prepared.
-async fn finish(
-    prepared: Result<Result<Prepared<'_>, Checkpointed>, CheckpointError>,
-) -> Result<Checkpointed, CheckpointError> {
-    match prepared? {
-        Ok(prepared) => prepared.save().await,
-        Err(nothing) => Ok(nothing),
-    }
-}
-
 impl Prepared<'_> {
     /// The same, which depends on no memory of the application.
     fn into_owned(self) -> Result<Prepared<'static>, CheckpointError> {
+        prepare_hooks(&self.session, self.is_point)?;
         let of_hooks = save_hooks(&self.session)?;
         let arrays = self.arrays.into_iter().map(|array| Cow::Owned(array.into_owned())).collect();
-        let Self { session, number, calls, contents, state, .. } = self;
-        Ok(Prepared { session, number, calls, contents, state, arrays, of_hooks: Some(of_hooks) })
+        let Self { session, number, is_point, calls, contents, state, .. } = self;
+        Ok(Prepared { session, number, is_point, calls, contents, state, arrays, of_hooks: Some(of_hooks) })
     }
 
-    async fn save(self) -> Result<Checkpointed, CheckpointError> {
+    /// Saves it, with the number that all ranks have `agreed` on if they have.
+    pub(super) async fn save(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
         let (begun, session) = (Instant::now(), self.session.clone());
-        let saved = self.save_between_calls().await;
+        let saved = self.save_between_calls(agreed).await;
         session.away_since(begun);
         saved
     }
 
-    async fn save_between_calls(self) -> Result<Checkpointed, CheckpointError> {
-        let Self { session, number, calls: before, contents, state, arrays, of_hooks } = self;
+    async fn save_between_calls(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
+        let Self { session, number, is_point, calls: before, contents, state, arrays, of_hooks } = self;
         let contents = codec::encode(&contents).map_err(LogError::from)?;
+        if of_hooks.is_none() {
+            prepare_hooks(&session, is_point)?;
+        }
         loop {
             session.handle().all_ended().await?;
             let begun = Instant::now();
@@ -288,13 +316,13 @@ impl Prepared<'_> {
                     return Ok(None);
                 }
                 keeping.check_held()?;
-                if calls != before {
+                if of_application(calls.clone()) != before {
                     return Err(CheckpointError::CalledMeanwhile);
                 }
                 if keeping.is_overtaken(number) {
                     return Ok(Some(None));
                 }
-                Ok(Some(Some(session.handle().save(calls, contents.clone(), &parts)?)))
+                Ok(Some(Some(session.handle().save(agreed, calls, contents.clone(), &parts)?)))
             });
             match saving {
                 Err(error) => return Err(error),
@@ -313,6 +341,16 @@ impl Prepared<'_> {
     }
 }
 
+/// Lets hooks end what is under way.
+fn prepare_hooks(session: &Session, is_point: bool) -> Result<(), CheckpointError> {
+    let begun = Instant::now();
+    session.keeping().each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
+    if let Some(recorder) = session.keeping().placing.recorder().filter(|_| is_point) {
+        recorder.fetched(begun.elapsed());
+    }
+    Ok(())
+}
+
 fn save_hooks(session: &Session) -> Result<Vec<Vec<u8>>, CheckpointError> {
     session.keeping().each_hook("save its state", |_, hook| hook.save())
 }
@@ -322,8 +360,30 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        finish(self.prepare()).boxed()
+        let mut this = self;
+        let (begun_at, session) = (Instant::now(), this.session.clone());
+        let begun = this.begin();
+        let how = (this.now, this.durable);
+        let prepared = matches!(begun, Ok(None)).then(|| this.prepare());
+        session.away_since(begun_at);
+        async move {
+            let Some(prepared) = prepared else {
+                return begun.map(|done| done.unwrap_or(Checkpointed::NotDue));
+            };
+            match session.together() {
+                Some(together) => together.save(&session, prepared, how).await,
+                None => prepared?.save(None).await,
+            }
+        }
+        .boxed()
     }
+}
+
+/// Calls without those by which ranks agree on checkpoints.
+fn of_application(mut calls: Calls) -> Calls {
+    let own: BTreeSet<u64> = together::NAMES.iter().map(|name| ReductionId::new(name, 0).name).collect();
+    calls.retain(|(name, _)| !own.contains(name));
+    calls
 }
 
 impl<T> fmt::Debug for Checkpoint<'_, T> {

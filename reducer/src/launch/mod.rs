@@ -7,6 +7,7 @@
 
 #[cfg(feature = "mpi")]
 mod beside_mpi;
+mod checkpoints;
 
 use std::{
     future::Future,
@@ -14,24 +15,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use everfold_protocol::ProcessId;
+use everfold_protocol::{ProcessId, message::News};
 use everfold_runtime::{
     agent::{HailError, NoAgent},
     descriptors,
-    launch::place,
+    launch::{place, rollback::ROLLED_BACK},
     logs,
-    rank::{self, JoinError, RankConfig},
+    rank::{self, Handle, JoinError, RankConfig},
     transport::{control::Address, handshake::Key},
 };
 
+use tokio::sync::broadcast::error::RecvError;
+
 pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
-    Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Secret, Transport, environment,
-    hosts, is_forwarded_to_terminal, local,
+    Checkpoints, Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Rollback, Secret,
+    Transport, environment, hosts, is_forwarded_to_terminal, local,
 };
 
+use self::checkpoints::Choice;
 use crate::{config::Config, error::Error, plan::Placing, recovery::RecoveryFile, session::Session};
 
+pub use self::checkpoints::use_checkpoints;
 pub use crate::error::LaunchError;
 
 /// How a program becomes a job.
@@ -43,6 +48,7 @@ pub struct Launch {
     recovery: Option<PathBuf>,
     plan: Option<PathBuf>,
     record: Option<PathBuf>,
+    resume: Option<PathBuf>,
     survive_deaths: bool,
     /// The job, if it was found already.
     environment: Option<Environment>,
@@ -60,6 +66,7 @@ impl Launch {
             recovery: None,
             plan: None,
             record: None,
+            resume: None,
             survive_deaths: false,
             environment: None,
         }
@@ -108,6 +115,14 @@ impl Launch {
         self.record = Some(file.into());
         self
     }
+
+    /// Goes on from the newest complete checkpoint in this directory, where an earlier job of as many ranks has saved
+    /// it ([`Config::checkpoint_directory`]), and saves there. The variables `EVERFOLD_RESUME` and
+    /// `EVERFOLD_CHECKPOINTS` count before it.
+    pub fn resume(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.resume = Some(directory.into());
+        self
+    }
 }
 
 /// Runs `program` in every process of the job, and ends the session when it has ended.
@@ -136,19 +151,21 @@ where
         return Err(Error::from(LaunchError::InsideRuntime).into());
     }
     let detect = || environment::detect(|name| std::env::var(name).ok());
-    let environment = match &launch.environment {
+    let found = match &launch.environment {
         Some(environment) => Some(environment.clone()),
-        None => {
-            let found = detect().map_err(|error| Error::from(LaunchError::from(error)))?;
-            found.filter(|environment| place::ancestor_at(environment).is_none())
-        }
+        None => detect().map_err(|error| Error::from(LaunchError::from(error)))?,
     };
+    let is_inherited =
+        |environment: &Environment| launch.environment.is_none() && place::ancestor_at(environment).is_some();
+    let is_around = found.as_ref().is_some_and(is_inherited);
+    let environment = found.filter(|_| !is_around);
     let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
     let placing = Placing::chosen(launch.plan.as_deref(), launch.record.as_deref());
     let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
+    let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
     match environment {
-        Some(environment) => run(&environment, &config, placing, program),
-        None => supervise(&launch).map_err(|error| Error::from(error).into()),
+        Some(environment) => run(&environment, &config, placing, choice, program),
+        None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
     }
 }
 
@@ -158,25 +175,32 @@ fn chosen(file: Option<&Path>, config: &Config) -> Result<Config, LaunchError> {
     Ok(file.map_or_else(|| config.clone(), |file| file.apply(config.clone())))
 }
 
-fn supervise(launch: &Launch) -> Result<(), LaunchError> {
+fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), LaunchError> {
     let program = std::env::current_exe().map_err(LaunchError::NoProgram)?;
     let mut local = Local::new(launch.ranks, program);
     local.arguments = std::env::args_os().skip(1).collect();
     local.transport = launch.transport;
     local.survive_deaths = launch.survive_deaths;
+    choice.give(&mut local, config)?;
     match local.run()? {
         0 => Ok(()),
         code => std::process::exit(code.into()),
     }
 }
 
-fn run<P, F, E>(environment: &Environment, config: &Config, placing: Placing, program: P) -> Result<(), E>
+fn run<P, F, E>(
+    environment: &Environment,
+    config: &Config,
+    placing: Placing,
+    choice: Choice,
+    program: P,
+) -> Result<(), E>
 where
     P: FnOnce(Session) -> F,
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::enter(environment, config, placing)?;
+    let session = Session::enter(environment, config, placing, choice)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -207,16 +231,24 @@ impl Session {
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
         let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
-        Self::enter(environment, &chosen(None, config)?, placing)
+        let config = chosen(None, config)?;
+        let choice = Choice::find(&config, None, false);
+        Self::enter(environment, &config, placing, choice)
     }
 
-    fn enter(environment: &Environment, config: &Config, mut placing: Placing) -> Result<Self, Error> {
+    fn enter(
+        environment: &Environment,
+        config: &Config,
+        mut placing: Placing,
+        choice: Choice,
+    ) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {
             return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());
         }
         descriptors::raise_limit();
         place::take(environment);
+        let together = choice.open(config, environment.job)?;
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
         let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());
@@ -236,6 +268,7 @@ impl Session {
             storage: config.storage_directory(),
             domain: config.domain_label(),
             log_bytes_max: config.log_bytes(),
+            saves: together.is_some(),
         });
         match started {
             Ok(handle) => {
@@ -244,7 +277,10 @@ impl Session {
                     let recording = placing.begin_recording();
                     recording.map_err(|(path, source)| LaunchError::Record { path, source })?;
                 }
-                Ok(Self::new(handle, config.interval(), placing))
+                if config.rollback().is_some() {
+                    end_with_others(&handle)?;
+                }
+                Ok(Self::new(handle, config.interval(), placing, together))
             }
             Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
                 let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);
@@ -253,4 +289,22 @@ impl Session {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Ends this process as soon as another one has failed: all are started again, and go back to a checkpoint.
+fn end_with_others(handle: &Handle) -> io::Result<()> {
+    let (mut news, has_failed) = (handle.news(), !handle.failed().is_empty());
+    let wait = move || {
+        let mut is_over = has_failed;
+        while !is_over {
+            match news.blocking_recv() {
+                Ok(news) => is_over = matches!(news, News::Failed { .. }),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+        std::process::exit(ROLLED_BACK.into());
+    };
+    std::thread::Builder::new().name("everfold-rollback".to_owned()).stack_size(64 << 10).spawn(wait)?;
+    Ok(())
 }

@@ -79,6 +79,11 @@ impl Recorder {
         self.lock().storage.add(bytes, took);
     }
 
+    /// This process has not seen the beginning of the program: nothing is written down.
+    pub fn give_up(&self) {
+        self.lock().is_written = true;
+    }
+
     /// Writes the profile down, once.
     ///
     /// # Errors

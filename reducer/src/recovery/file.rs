@@ -7,7 +7,10 @@ use std::{
 };
 
 use everfold_protocol::units;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IntoDeserializer},
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -28,7 +31,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart" or "ignore"
+///     process = "restart"       # a process has ended, and its host is well: "restart", "rollback" or "ignore"
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
@@ -43,6 +46,8 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     join_timeout = "60 s"     # how long a started process has to join
 ///
 ///     [checkpoint]
+///     protocol = "coordinated"  # or "independent": whether all ranks save at the same call
+///     directory = "/scratch/me" # where they outlive the job; none without it
 ///     interval = "daly"         # or "young", or a time such as "5 min"
 ///     mtbf = "1 d"              # mean time between failures of a process
 ///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
@@ -52,13 +57,16 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// ```
 ///
 /// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
-/// `[repeated]`: without that section nothing counts as repeated. Its own keys are all needed.
+/// `[repeated]`: without that section nothing counts as repeated. Its own keys are all needed. Without
+/// `directory`, the protocol is "independent".
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,
+    rolls_back: bool,
     interval: Interval,
+    directory: Option<PathBuf>,
     result_log_bytes_max: u64,
 }
 
@@ -91,10 +99,27 @@ fn at(path: &Option<PathBuf>) -> String {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
-    process: Recovery,
+    process: Process,
     repeated: Option<WrittenRepeated>,
     restart: WrittenRestart,
     checkpoint: WrittenCheckpoint,
+}
+
+/// What is done about a process fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Process {
+    /// Something that is done about one rank.
+    Of(Recovery),
+    /// All ranks go back to the last checkpoint.
+    Rollback,
+}
+
+/// Whether all ranks save together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocol {
+    Independent,
+    Coordinated,
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,6 +147,8 @@ struct WrittenRestart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenCheckpoint {
+    protocol: Option<Spanned<Protocol>>,
+    directory: Option<PathBuf>,
     interval: Option<Due>,
     mtbf: Option<Spanned<Mtbf>>,
     #[serde(deserialize_with = "size")]
@@ -142,7 +169,7 @@ struct Mtbf(#[serde(deserialize_with = "time")] Duration);
 impl Default for Written {
     fn default() -> Self {
         Self {
-            process: Recovery::Restart,
+            process: Process::Of(Recovery::Restart),
             repeated: None,
             restart: WrittenRestart::default(),
             checkpoint: WrittenCheckpoint::default(),
@@ -154,6 +181,21 @@ impl Default for WrittenRestart {
     fn default() -> Self {
         let Restart { starts_max, fruitless_max, pause, pause_max, join_timeout } = Restart::USUAL;
         Self { starts_max, fruitless_max, pause, pause_max, join_timeout }
+    }
+}
+
+impl<'de> Deserialize<'de> for Process {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "rollback" => Ok(Self::Rollback),
+            other => {
+                let of = Recovery::deserialize(other.into_deserializer());
+                of.map(Self::Of).map_err(|error: serde::de::value::Error| {
+                    D::Error::custom(format!("{error}, or `rollback`"))
+                })
+            }
+        }
     }
 }
 
@@ -213,6 +255,16 @@ impl RecoveryFile {
         named.as_deref().or(path).map(Self::read).transpose()
     }
 
+    /// Whether all ranks go back to the last checkpoint when a process has ended.
+    pub fn rolls_back(&self) -> bool {
+        self.rolls_back
+    }
+
+    /// The directory of checkpoints that outlive the job.
+    pub fn checkpoint_directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// Which recovery meets which fault.
     pub fn recoveries(&self) -> Recoveries {
         self.recoveries
@@ -230,10 +282,15 @@ impl RecoveryFile {
 
     /// `config`, with what the file says in place of what the program says.
     pub fn apply(&self, config: Config) -> Config {
-        config
+        let config = config
             .recover(self.recoveries)
             .checkpoint_interval(self.interval)
-            .result_log_bytes_max(self.result_log_bytes_max)
+            .result_log_bytes_max(self.result_log_bytes_max);
+        let config = if self.rolls_back { config.roll_back() } else { config };
+        match &self.directory {
+            Some(directory) => config.checkpoint_directory(directory),
+            None => config,
+        }
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -267,9 +324,24 @@ impl RecoveryFile {
         });
         let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
+        let directory = checkpoint.directory.clone();
+        if let Some(protocol) =
+            checkpoint.protocol.as_ref().filter(|it| *it.get_ref() == Protocol::Independent)
+            && (directory.is_some() || *process == Process::Rollback)
+        {
+            let why = "key `checkpoint.protocol`: checkpoints of a directory, and a rollback, are those of all ranks \
+                       together: choose \"coordinated\"";
+            return Err((protocol.span().start, why.to_owned()));
+        }
+        let (process, rolls_back) = match *process {
+            Process::Of(recovery) => (recovery, false),
+            Process::Rollback => (Recovery::Ignore, true),
+        };
         Ok(Self {
-            recoveries: Recoveries { process: *process, repeated, restart },
+            recoveries: Recoveries { process, repeated, restart },
+            rolls_back,
             interval,
+            directory,
             result_log_bytes_max,
         })
     }
@@ -334,7 +406,12 @@ mod tests {
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
-            ("process = \"migrate\"", ["line 1", "expected `ignore` or `restart`"]),
+            ("process = \"sometimes\"", ["line 1", "or `rollback`"]),
+            (
+                "[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"",
+                ["line 3", "checkpoint.protocol"],
+            ),
+            ("process = \"rollback\"\n[checkpoint]\nprotocol = \"independent\"", ["line 3", "coordinated"]),
             ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
             ("[repeated]\nfaults = 3", ["line 1", "`within`"]),
             ("[restart]\n\npause = \"3\"", ["line 3", "has no unit"]),

@@ -12,6 +12,9 @@
 //!
 //! Each has its recovery, [`Recovery::Restart`] or [`Recovery::Ignore`]. A host that is lost takes its ranks
 //! along, and a process that was only silent may live on: their ranks do not come back.
+//!
+//! Instead of one rank, all of them may go back to the last checkpoint when a process has ended:
+//! [`Config::roll_back`](crate::Config::roll_back), `process = "rollback"` in the file.
 
 mod file;
 mod told;

@@ -8,7 +8,8 @@ use crate::checkpoint::Interval;
 impl fmt::Display for RecoveryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Recoveries { process, repeated, restart } = self.recoveries();
-        writeln!(f, "A process ends, and its host is well:\n  {}", told(process))?;
+        let about_process = if self.rolls_back() { ROLLBACK } else { told(process) };
+        writeln!(f, "A process ends, and its host is well:\n  {about_process}")?;
         if let Some(Repeated { faults, within, recovery }) = repeated {
             writeln!(
                 f,
@@ -24,10 +25,31 @@ impl fmt::Display for RecoveryFile {
                 restarts(f, &restart)?;
                 checkpoints(f, self.checkpoint_interval(), self.result_log_bytes_max())
             }
+            false if self.rolls_back() => {
+                rollbacks(f, &restart)?;
+                due(f, self.checkpoint_interval())
+            }
+            false if self.checkpoint_directory().is_some() => due(f, self.checkpoint_interval()),
             false => writeln!(f, "Checkpoints:\n  none are saved, as no rank comes back"),
+        }?;
+        match self.checkpoint_directory() {
+            Some(directory) => writeln!(
+                f,
+                "  and are saved by all ranks at the same call, also in {}, from where a later job goes on",
+                directory.display()
+            ),
+            None if self.rolls_back() => {
+                writeln!(
+                    f,
+                    "  in the directory that --checkpoints or EVERFOLD_CHECKPOINTS names, which is needed"
+                )
+            }
+            None => Ok(()),
         }
     }
 }
+
+const ROLLBACK: &str = "all ranks are started again, and go back to the last checkpoint that is complete";
 
 fn told(recovery: Recovery) -> &'static str {
     match recovery {
@@ -48,7 +70,23 @@ fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
     writeln!(f, "  and is given up if its process has not joined within {}", time(*join_timeout))
 }
 
+fn rollbacks(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
+    let Restart { starts_max, fruitless_max, pause, pause_max, .. } = restart;
+    writeln!(f, "All ranks go back:")?;
+    writeln!(f, "  at once, if a checkpoint was complete since the last time")?;
+    if !pause.is_zero() {
+        let most = time(*pause_max);
+        writeln!(f, "  if not, after {}, twice as long each time, up to {most}", time(*pause))?;
+    }
+    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")
+}
+
 fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) -> fmt::Result {
+    due(f, interval)?;
+    writeln!(f, "  and when half of {} of outcomes are noted since the last one", bytes(result_log))
+}
+
+fn due(f: &mut fmt::Formatter<'_>, interval: Interval) -> fmt::Result {
     let optimum =
         |law: &str, mtbf| format!("after {law}'s optimum for a death of each process every {}", time(mtbf));
     let due = match interval {
@@ -57,8 +95,7 @@ fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) 
         Interval::Young { mtbf } => optimum("Young", mtbf),
         Interval::Daly { mtbf } => optimum("Daly", mtbf),
     };
-    writeln!(f, "Checkpoints:\n  are due {due}")?;
-    writeln!(f, "  and when half of {} of outcomes are noted since the last one", bytes(result_log))
+    writeln!(f, "Checkpoints:\n  are due {due}")
 }
 
 /// A size as people write it.

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, time::Duration};
 
 use everfold_protocol::{
     Rank,
-    report::{Refusal, Report},
+    report::Refusal,
     spec::{Order, Protection},
 };
 
@@ -12,9 +12,10 @@ use super::{
     error::SegmentError,
     grains::Grains,
     indices::Indices,
-    partials::{Partials, Twice},
-    report::{Folded, SegmentReport},
-    round::{Paces, Round, weights},
+    ledger::{Ledger, Left, Rules, Step},
+    progress::Progress,
+    report::Folded,
+    round::Round,
 };
 use crate::{
     body::{Described, ReducerBody},
@@ -35,6 +36,8 @@ pub struct RecoverySegment<'g> {
     grain: Option<u64>,
     among: Option<&'g mut Group>,
     order: Order,
+    progress: Option<u64>,
+    balance: bool,
     deadline: Option<Duration>,
     protection: Protection,
 }
@@ -82,6 +85,8 @@ impl Session {
             grain: None,
             among: None,
             order: Order::default(),
+            progress: None,
+            balance: false,
             deadline: None,
             protection: DEFAULT_PROTECTION,
         }
@@ -143,6 +148,31 @@ impl<'g> RecoverySegment<'g> {
         self
     }
 
+    /// Leaves what is folded of this rank's share in shared memory, anew after each `grains` grains (PR-7). If
+    /// the process dies, it counts, and the survivors compute only the rest. All ranks give the same number.
+    ///
+    /// It costs encoding what is folded so far, and a copy of it. It does not outlive the host. Where there is
+    /// no room for it, the call goes on without.
+    ///
+    /// Without it, what a rank has folded before it contributes goes with its process.
+    pub fn progress(mut self, grains: u64) -> Self {
+        self.progress = Some(grains.max(1));
+        self
+    }
+
+    /// Relieves slow ranks of grains that they have not begun. All ranks give the same.
+    ///
+    /// The ranks first fold a small part, then the rest in proportion to how fast each was. A rank that takes
+    /// an eighth longer than its pace promised contributes what it has, and what is left of its share is
+    /// divided anew. So no index is folded twice for the sake of balance. It costs one more reduction, and
+    /// another few where ranks turn out slower or faster than before.
+    ///
+    /// Without it all shares are equal, and the call takes as long as the slowest rank.
+    pub fn balance(mut self) -> Self {
+        self.balance = true;
+        self
+    }
+
     /// Ends the call with [`Refusal::DeadlineExceeded`] if a round takes longer than this from its first
     /// contribution on. All ranks give the same deadline. Without one, it waits for every rank that lives.
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -168,49 +198,48 @@ impl<'g> RecoverySegment<'g> {
     /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`]: nobody else has heard of the call.
     /// [`SegmentError::Reduce`]: this rank cannot go on with the segment. A rank that was given up hears
     /// [`ReduceError::Fenced`], and the others compute its share; ranks that disagree on indices, grain,
-    /// order or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
+    /// order, progress, balance or type hear [`Refusal::Mismatch`]. [`SegmentError::Twice`], [`SegmentError::Incomplete`]: there
     /// is no value in which each index counts once.
     /// # Source
-    /// PR §3 (PR-1, PR-3, PR-4, PR-6).
+    /// PR §3 (PR-1, PR-3, PR-4, PR-6, PR-7).
     pub async fn fold<B, F>(self, mut fold: F) -> Result<Folded<B>, SegmentError>
     where
         B: ReducerBody,
         F: FnMut(Range<u64>) -> B,
     {
-        let Self { session, name, indices, grain, among, order, deadline, protection } = self;
+        let Self { session, name, indices, grain, among, order, progress, balance, deadline, protection } =
+            self;
         let grains = Grains::new(indices, grain)?;
         let group = among.as_ref().map_or_else(|| session.world(), |group| (**group).clone());
-        if !group.contains(session.rank()) {
-            let (rank, group) = (session.rank(), group.path().clone());
-            return Err(ReduceError::from(Refusal::CallerOutsideGroup { rank, group }).into());
+        let me = session.rank();
+        if !group.contains(me) {
+            let group = group.path().clone();
+            return Err(ReduceError::from(Refusal::CallerOutsideGroup { rank: me, group }).into());
         }
-        let is_fixed = order == Order::Fixed || !B::COMMUTATIVE;
-        let mut ledger = Ledger::new(&group, &grains, is_fixed);
-        let what = format!(
-            "{} of {}{}",
-            std::any::type_name::<B>(),
-            grains.describe(),
-            if is_fixed { " in the fixed order" } else { "" }
-        );
+        let rules = Rules { is_fixed: order == Order::Fixed || !B::COMMUTATIVE, balance, progress };
+        let mut ledger = Ledger::new(&group, &grains, rules);
+        let what = format!("{} of {}{rules}", std::any::type_name::<B>(), grains.describe());
+        let number = session.next_number(&name);
+        let progress = Progress::new(&session, &format!("{name} (call {number})"), progress);
+        let part = Part { me, rules, grains: &grains, progress };
         let mut round_name = name.clone();
         let value = loop {
-            let shares = ledger.shares();
-            let share = shares.iter().find(|(rank, _)| *rank == session.rank());
-            let share = share.map_or_else(Indices::default, |(_, share)| share.clone());
-            let body = Round::compute(session.rank(), &share, is_fixed, |grain| fold(grains.indices(grain)));
+            let step = ledger.next();
+            let body = match &step {
+                Step::Compute { shares, limit } => part.compute(shares, *limit, ledger.rounds(), &mut fold),
+                Step::Salvage(left) => part.salvage(left).await,
+            };
             let body = Described { what: what.clone(), body };
             let mut call = session.allreduce(round_name, body).group(group.clone());
             call = call.protection(protection).allow_missing();
             call = deadline.into_iter().fold(call, |call, deadline| call.deadline(deadline));
-            let called = call.start()?;
-            let number = *ledger.number.get_or_insert(called.number());
-            let Outcome { value, report } = called.await?;
+            let Outcome { value, report } = call.await?;
             let round = value.expect("everybody receives the result of an allreduce");
-            if let Some(value) = ledger.enter(&shares, round, report)? {
+            if let Some(value) = ledger.enter(&step, round, report)? {
                 break value;
             }
             // A name of its own: ranks outside of the group count the calls of `name` as those in it do.
-            round_name = format!("{name} (call {number}, round {})", ledger.report.rounds.len());
+            round_name = format!("{name} (call {number}, round {})", ledger.rounds());
         };
         let may_return = session.handle().limits().ranks_return;
         let report = ledger.close(&group, may_return);
@@ -218,6 +247,42 @@ impl<'g> RecoverySegment<'g> {
             *group = group.filter(|rank| report.survivors.contains(rank));
         }
         Ok(Folded { value, report })
+    }
+}
+
+/// What one rank does in a call.
+struct Part<'a> {
+    me: Rank,
+    rules: Rules,
+    grains: &'a Grains,
+    progress: Progress<'a>,
+}
+
+impl Part<'_> {
+    /// Folds its share.
+    fn compute<B: ReducerBody>(
+        &self,
+        shares: &[(Rank, Indices)],
+        limit: Option<Duration>,
+        round: usize,
+        fold: impl FnMut(Range<u64>) -> B,
+    ) -> Round<B> {
+        let share = shares.iter().find(|(rank, _)| *rank == self.me);
+        let share = share.map_or_else(Indices::default, |(_, share)| share.clone());
+        let mut saving = self.progress.of_round(round);
+        let save = |partials: &_| saving.fold(partials);
+        Round::compute(self.me, &share, self.rules.is_fixed, limit, self.grains, fold, save)
+    }
+
+    /// Reads what others had folded when they died, as far as that is up to this rank.
+    async fn salvage<B: ReducerBody>(&self, left: &[Left]) -> Round<B> {
+        let mut round = Round::nothing(self.rules.is_fixed);
+        for left in left.iter().filter(|left| left.reader == self.me) {
+            if let Some(partials) = self.progress.read(left, self.rules.is_fixed).await {
+                round.combine(Round::salvaged(left.of, partials, self.grains));
+            }
+        }
+        round
     }
 }
 
@@ -229,89 +294,5 @@ impl fmt::Debug for RecoverySegment<'_> {
             .field("indices", indices)
             .field("grain", grain)
             .finish_non_exhaustive()
-    }
-}
-
-/// What all ranks know alike of a call: it follows from the results of its rounds.
-struct Ledger<'a, B> {
-    grains: &'a Grains,
-    /// What is computed.
-    done: Partials<B>,
-    /// Grains that are not.
-    open: Indices,
-    /// Who is given shares: a rank that was missing once, or has died, is given none any more.
-    able: Group,
-    paces: Paces,
-    report: SegmentReport,
-    /// How often the name was called before.
-    number: Option<u64>,
-}
-
-impl<'a, B: ReducerBody> Ledger<'a, B> {
-    fn new(group: &Group, grains: &'a Grains, is_fixed: bool) -> Self {
-        Self {
-            grains,
-            done: Partials::new(is_fixed),
-            open: Indices::range(grains.all()),
-            able: group.clone(),
-            paces: Paces::new(),
-            report: SegmentReport::default(),
-            number: None,
-        }
-    }
-
-    /// What each rank is to compute next.
-    fn shares(&self) -> Vec<(Rank, Indices)> {
-        let ranks: Vec<Rank> = self.able.iter().collect();
-        let shares = self.open.divide(&weights(ranks.iter().copied(), &self.paces));
-        ranks.into_iter().zip(shares).collect()
-    }
-
-    /// Takes in the result of a round, and gives the value if nothing is open any more.
-    fn enter(
-        &mut self,
-        shares: &[(Rank, Indices)],
-        round: Round<B>,
-        report: Report,
-    ) -> Result<Option<B>, SegmentError> {
-        let twice = |grain| SegmentError::Twice { index: self.grains.indices(grain).start };
-        match round.twice.map_or_else(|| self.done.unite(round.partials), |grain| Err(Twice(grain))) {
-            Ok(()) => {}
-            Err(Twice(grain)) => return Err(twice(grain)),
-        }
-        self.open = self.done.grains().holes(self.grains.all());
-        self.paces.extend(round.paces);
-        let (counted, lost): (Vec<_>, Vec<_>) =
-            shares.iter().partition(|(rank, _)| report.contributors.contains(*rank));
-        for (rank, share) in counted {
-            self.report.add(*rank, self.grains.indices_of(share).count());
-        }
-        let lost: Vec<Rank> =
-            lost.into_iter().filter(|(_, share)| !share.is_empty()).map(|(rank, _)| *rank).collect();
-        self.report.lose(&lost, self.grains.indices_of(&self.open).count());
-        let goes_on = |rank| report.contributors.contains(rank) && !report.survived.contains(rank);
-        self.able = self.able.filter(goes_on);
-        self.report.rounds.push(report);
-        if !self.open.is_empty() {
-            // In each round that leaves something open a share is lost, so there are no more rounds than
-            // ranks.
-            return match lost.is_empty() || self.able.is_empty() {
-                true => Err(SegmentError::Incomplete { indices: self.grains.indices_of(&self.open) }),
-                false => Ok(None),
-            };
-        }
-        let done = std::mem::replace(&mut self.done, Partials::new(false));
-        Ok(Some(done.into_value().expect("a segment has at least one grain")))
-    }
-
-    /// The whole report.
-    fn close(mut self, group: &Group, may_return: bool) -> SegmentReport {
-        if let Some(last) = self.report.rounds.last() {
-            // A rank that has died after it contributed comes back, if ranks do.
-            let stays =
-                |rank| last.contributors.contains(rank) && (may_return || !last.survived.contains(rank));
-            self.report.survivors = group.iter().filter(|rank| stays(*rank)).collect();
-        }
-        self.report
     }
 }

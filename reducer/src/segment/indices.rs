@@ -27,7 +27,7 @@ impl Indices {
     }
 
     /// The ranges, ascending.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.ranges.iter().cloned()
     }
 
@@ -78,6 +78,11 @@ impl Indices {
         Self { ranges }
     }
 
+    /// The first `count` of them, or all.
+    pub(super) fn first(&self, count: u64) -> Self {
+        take(&mut self.ranges().rev().collect(), count)
+    }
+
     /// Divides the set into consecutive parts, in proportion to `weights`. All ranks that divide the same set
     /// by the same weights come to the same parts. If all weights are zero, they count as equal.
     pub(super) fn divide(&self, weights: &[u64]) -> Vec<Self> {
@@ -105,7 +110,7 @@ fn take(rest: &mut Vec<Range<u64>>, mut count: u64) -> Indices {
     while count > 0
         && let Some(range) = rest.pop()
     {
-        let end = range.end.min(range.start + count);
+        let end = range.start + count.min(range.end - range.start);
         count -= end - range.start;
         rest.extend((end < range.end).then_some(end..range.end));
         ranges.push(range.start..end);
@@ -175,6 +180,12 @@ mod tests {
             let holes = of(&set).holes(start..end);
             let expected: Vec<u64> = (start..end).filter(|index| !set.contains(index)).collect();
             prop_assert_eq!(elements(&holes), expected);
+        }
+
+        #[test]
+        fn the_first_are_the_lowest(set in sets(), count in 0..50u64) {
+            let first: Vec<u64> = set.iter().copied().take(count as usize).collect();
+            prop_assert_eq!(elements(&of(&set).first(count)), first);
         }
 
         #[test]

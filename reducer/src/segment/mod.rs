@@ -7,8 +7,8 @@
 //!
 //! All ranks decide alike, because they decide from nothing but the results and reports of the rounds, which
 //! are the same at all of them. The master knows nothing of it: a round is a reduction like any other, with
-//! [`allow_missing`](crate::Reduction::allow_missing). Deliberately absent: progress inside a share. A rank
-//! that dies takes along what it has not contributed.
+//! [`allow_missing`](crate::Reduction::allow_missing). A rank contributes what it has folded of its share: all,
+//! or less if the others were promised to be faster. What it leaves of its progress counts if it dies.
 //!
 //! | file | has |
 //! |---|---|
@@ -17,6 +17,8 @@
 //! | `partials.rs` | values with the grains that are in them; the tree of the fixed order |
 //! | `round.rs` | the body of a round; how fast ranks are |
 //! | `call.rs` | the call and its rounds |
+//! | `ledger.rs` | what all ranks know alike, and who does what in the next round |
+//! | `progress.rs` | what a rank leaves of a share for the case that it dies |
 //! | `serial.rs` | computing that several ranks do, and compare |
 //! | `report.rs`, `error.rs` | what is told |
 
@@ -24,7 +26,9 @@ mod call;
 mod error;
 mod grains;
 mod indices;
+mod ledger;
 mod partials;
+mod progress;
 mod report;
 mod round;
 mod serial;

@@ -71,6 +71,12 @@ impl<B: ReducerBody> Partials<B> {
         }
     }
 
+    /// Whether it has no grains but those of `share`, in this order.
+    pub(super) fn is_of(&self, share: &Indices, is_fixed: bool) -> bool {
+        let has_order = matches!(self, Self::Fixed(_)) == is_fixed;
+        has_order && self.grains().ranges().all(|range| share.holes(range).is_empty())
+    }
+
     /// Takes in the value of one grain.
     ///
     /// # Errors

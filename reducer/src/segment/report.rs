@@ -20,9 +20,15 @@ pub struct SegmentReport {
     /// How many indices each rank has computed that count, for the ranks that have computed any; in ascending
     /// order of ranks.
     pub computed: Vec<(Rank, u64)>,
-    /// Indices that a second rank was given, because what the first had computed went with it. An index that
-    /// was given to several ranks in turn counts each time.
+    /// Indices that a second rank was given because the first has died, and what it had computed of them went
+    /// with it. An index that was given to several ranks in turn counts each time.
     pub again: u64,
+    /// Indices whose ranks have died before they contributed, and which count all the same: they were in what
+    /// these ranks had left of their [progress](crate::RecoverySegment::progress).
+    pub salvaged: u64,
+    /// Indices that slow ranks were [relieved](crate::RecoverySegment::balance) of before they had begun them.
+    /// An index that was taken from several ranks in turn counts each time.
+    pub relieved: u64,
     /// Ranks whose share went to others.
     pub lost: Path,
     /// Ranks that took part until the end, as far as the last report knows.
@@ -43,11 +49,10 @@ impl SegmentReport {
         }
     }
 
-    /// Adds what has come to nothing in a round.
-    pub(super) fn lose(&mut self, ranks: &[Rank], indices: u64) {
-        self.again += indices;
+    /// Adds ranks whose shares were not contributed.
+    pub(super) fn lost(&mut self, ranks: impl Iterator<Item = Rank>) {
         // A rank is given nothing after the round in which its share was lost.
-        ranks.iter().for_each(|rank| self.lost.insert(*rank).expect("a share is lost once"));
+        ranks.for_each(|rank| self.lost.insert(rank).expect("a share is lost once"));
     }
 }
 
@@ -57,7 +62,15 @@ impl fmt::Display for SegmentReport {
         write!(f, "{indices} indices on {} ranks", self.computed.len())?;
         if !self.lost.is_empty() {
             write!(f, "; {} of them computed again for ranks {}", self.again, self.lost)?;
-            write!(f, ", in {} rounds", self.rounds.len())?;
+        }
+        if self.salvaged > 0 {
+            write!(f, "; {} were in what they had left", self.salvaged)?;
+        }
+        if self.relieved > 0 {
+            write!(f, "; slow ranks were relieved of {}", self.relieved)?;
+        }
+        if self.rounds.len() > 1 {
+            write!(f, "; {} rounds", self.rounds.len())?;
         }
         if let Some(last) = self.rounds.last() {
             write!(f, "; {last}")?;

@@ -35,6 +35,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
     for kibibytes in ["0", "100", "100000"] {
         suite.test(format!("environment::files_of_at_most_{kibibytes}_kib"), || short_files(kibibytes));
     }
+    suite.program("environment::childless", childless);
+    suite.test("environment::the_agent_is_no_rank's_child", || {
+        let job = Job::new("unix", "environment::childless");
+        job.assert_done((0..RANKS).map(|rank| (rank, job.start(rank))).collect());
+    });
     suite.test("environment::by_hand::tcp", || by_hand("tcp"));
     suite.test("environment::by_hand::unix", || by_hand("unix"));
     suite.test("environment::the_first_rank_comes_last::tcp", || the_first_rank_comes_last("tcp"));
@@ -97,6 +102,14 @@ async fn sums(session: Session) -> everfold::Result<()> {
         let value = session.allreduce("sum", Sum(mine)).await?.value;
         assert!(value == Some(Sum(vec![expected; length])), "the sum of {length} elements");
     }
+    Ok(())
+}
+
+/// A program that waits for any of its children is not told of the agent that its rank has started.
+async fn childless(session: Session) -> everfold::Result<()> {
+    sums(session).await?;
+    let child = nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+    assert_eq!(child, Err(nix::errno::Errno::ECHILD));
     Ok(())
 }
 

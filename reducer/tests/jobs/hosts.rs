@@ -55,7 +55,7 @@ impl Drop for Agent {
 
 /// Runs `program` on two hosts, which are none but for their agents. Exactly the ranks in `done` come to their
 /// end; rank 3 may kill the agent of the host `victim`.
-fn two_hosts(program: &'static str, victim: Option<usize>, done: &[u32]) {
+pub(crate) fn two_hosts(program: &'static str, victim: Option<usize>, done: &[u32]) {
     let mark = Mark::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let variables = [
@@ -137,7 +137,7 @@ async fn a_process_dies(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
-fn kill_victim() -> everfold::Result<()> {
+pub(crate) fn kill_victim() -> everfold::Result<()> {
     let victim = std::env::var(VICTIM).unwrap().parse().unwrap();
     Ok(kill(Pid::from_raw(victim), Signal::SIGKILL).map_err(std::io::Error::from)?)
 }

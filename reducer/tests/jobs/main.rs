@@ -21,6 +21,7 @@
 
 mod broken;
 mod calls;
+mod collective;
 mod come_back;
 mod concurrent;
 mod death;
@@ -29,9 +30,12 @@ mod environment;
 mod fixed;
 mod given_up;
 mod hosts;
+mod kept;
 mod leftovers;
+mod outlive;
 mod plans;
 mod process;
+mod progress;
 mod recovery;
 mod refusals;
 mod reports;
@@ -54,12 +58,14 @@ use crate::suite::Suite;
 fn suite() -> Suite {
     let mut suite = Suite::default();
     values::add_to(&mut suite);
+    collective::add_to(&mut suite);
     fixed::add_to(&mut suite);
     concurrent::add_to(&mut suite);
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
     plans::add_to(&mut suite);
+    outlive::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);
     disagreements::add_to(&mut suite);
@@ -73,6 +79,8 @@ fn suite() -> Suite {
     strangers::add_to(&mut suite);
     environment::add_to(&mut suite);
     segments::add_to(&mut suite);
+    progress::add_to(&mut suite);
+    kept::add_to(&mut suite);
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     leftovers::add_to(&mut suite);

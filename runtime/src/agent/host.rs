@@ -330,6 +330,7 @@ impl Host {
             }
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
+            Action::Thin(process) => self.remains.thin(process),
             Action::Start(process) => self.start(process),
             Action::Done => {}
         }

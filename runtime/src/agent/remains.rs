@@ -3,13 +3,19 @@
 //! What a process has left is read as peers of its host read it: a window's generation stands in the region,
 //! and is compared before and after. So nothing has to be known of the process but its region, and it does
 //! not matter whether it lives.
+//!
+//! What a process [keeps](crate::memory::catalogue) stays when nobody needs its other memory any more, until
+//! the job ends, or a later process of its rank is released, too.
 
-use std::sync::Arc;
+use std::{fs::File, io, ops::Range, sync::Arc};
 
 use dashmap::DashMap;
 use everfold_protocol::{Generation, ProcessId, RegionOffset, WindowId, message::ByteRange};
 
+use nix::fcntl::{FallocateFlags, fallocate};
+
 use crate::memory::{
+    catalogue,
     mapping::GENERATIONS,
     peer_region::PeerRegion,
     window::{Held, Shelf, WindowError},
@@ -25,15 +31,49 @@ impl Remains {
         self.0.insert(process, region);
     }
 
-    /// Gives it back to the system, once nobody reads it any more.
+    /// Gives it back to the system, once nobody reads it any more, unless its process keeps something there.
     pub fn release(&self, process: ProcessId) {
-        self.0.remove(&process);
+        let is_earlier =
+            |other: &ProcessId| other.rank == process.rank && other.incarnation.0 < process.incarnation.0;
+        self.0.retain(|other, _| !is_earlier(other));
+        let region = self.0.get(&process).map(|region| region.clone());
+        let kept = region.map_or(0, |region| kept(&region).len());
+        if kept <= 1 {
+            self.0.remove(&process);
+        }
+    }
+
+    /// Gives back to the system what a process that has ended does not keep.
+    pub fn thin(&self, process: ProcessId) {
+        let Some(region) = self.0.get(&process).map(|region| region.clone()) else { return };
+        let kept = kept(&region);
+        let starts = kept.iter().map(|range| range.end);
+        let ends = kept.iter().skip(1).map(|range| range.start).chain([region.bytes()]);
+        for (start, end) in starts.zip(ends).filter(|(start, end)| start < end) {
+            if let Err(error) = punch(region.file(), start, end - start) {
+                return tracing::warn!(%process, %error, "memory that nobody needs stays until the job ends");
+            }
+        }
     }
 
     /// What `process` has handed over.
     pub fn of(self: &Arc<Self>, process: ProcessId) -> Arc<Left> {
         Arc::new(Left { remains: self.clone(), process })
     }
+}
+
+/// What of a region is kept.
+fn kept(region: &PeerRegion) -> Vec<Range<u64>> {
+    let (_, offset, range) = catalogue::window();
+    let view = region.view(offset.0, range.len).ok().flatten();
+    view.map_or_else(Vec::new, |view| catalogue::kept_ranges(view.bytes()))
+}
+
+/// Makes a hole in a file of shared memory, which reads as zeros.
+fn punch(file: &File, start: u64, bytes: u64) -> io::Result<()> {
+    let signed = |bytes| i64::try_from(bytes).map_err(io::Error::other);
+    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    Ok(fallocate(file, how, signed(start)?, signed(bytes)?)?)
 }
 
 /// What one process has left, as long as that is needed.
@@ -97,7 +137,9 @@ mod tests {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     use super::*;
-    use crate::memory::{region::Region, seqlock};
+    use std::os::unix::fs::MetadataExt;
+
+    use crate::memory::{catalogue::Entry, region::Region, seqlock, window::Windows};
 
     /// Set in the process that has little address space.
     const MEANT: &str = "EVERFOLD_TEST_LITTLE_ADDRESS_SPACE";
@@ -113,6 +155,42 @@ mod tests {
         let output = itself.args([NAME, "--exact", "--nocapture"]).env(MEANT, "1").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "it has run");
+    }
+
+    #[test]
+    fn what_is_kept_stays_and_the_rest_goes() {
+        let region = Region::new().unwrap();
+        let windows = Windows::new(Some(region.clone()));
+        let one = ProcessId::first(1);
+        let hold = || {
+            let file = region.file().try_clone_to_owned().unwrap();
+            PeerRegion::adopt(file, &region.handle()).unwrap()
+        };
+        let remains = Remains::default();
+        remains.hold(one, hold());
+        remains.release(one);
+        assert!(remains.0.is_empty(), "it kept nothing");
+
+        let mut array = region.allocate(8 << 20).unwrap();
+        array.bytes_mut().fill(1);
+        let catalogue = windows.catalogue().unwrap();
+        catalogue.keep(7, 0, b"state").unwrap();
+        let peer = hold();
+        remains.hold(one, peer.clone());
+        remains.release(one);
+        assert!(remains.0.contains_key(&one));
+        let before = peer.file().metadata().unwrap().blocks();
+        remains.thin(one);
+        assert!(peer.file().metadata().unwrap().blocks() + (7 << 20) / 512 < before);
+        let (window, at, range) = catalogue::window();
+        let read = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
+        let entry = Entry::find(&read, 7).unwrap();
+        let (window, at) = entry.window();
+        let range = ByteRange { start: 0, len: entry.bytes() };
+        let state = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
+        assert!(entry.is(&state) && &*state == b"state");
+        remains.release(ProcessId { incarnation: everfold_protocol::Incarnation(1), ..one });
+        assert!(remains.0.is_empty(), "a later process of its rank has gone, too");
     }
 
     fn with_little_address_space() {

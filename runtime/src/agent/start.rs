@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use nix::unistd::setsid;
+use nix::unistd::{ForkResult, fork, setsid};
 use tokio::{net::UnixStream, time::Instant};
 
 use super::host::{AgentConfig, AgentThread};
@@ -136,28 +136,39 @@ fn own_program() -> PathBuf {
 /// # Errors
 /// It has ended, and why.
 pub fn wait_until_ready(agent: &mut Child) -> io::Result<()> {
-    let heard = agent.stdout.take().map_or(Ok(0), |mut stdout| stdout.read(&mut [0]))?;
-    match heard {
-        0 => Err(io::Error::other(format!("the agent has ended at once ({})", agent.wait()?))),
-        _ => Ok(()),
+    if has_said_ready(agent)? {
+        return Ok(());
     }
+    Err(io::Error::other(format!("the agent has ended at once ({})", agent.wait()?)))
 }
 
-/// Starts an agent, and waits until it listens.
+fn has_said_ready(agent: &mut Child) -> io::Result<bool> {
+    agent.stdout.take().map_or(Ok(false), |mut stdout| Ok(stdout.read(&mut [0])? > 0))
+}
+
+/// Starts an agent that is no child of this process, and waits until it listens.
 fn start(environment: &Environment, name: &str) -> io::Result<()> {
     let mut command = command(name);
     command.envs(environment.variables());
-    // SAFETY: between fork and exec this makes one system call and allocates nothing.
-    unsafe {
-        // Signals to the ranks' group, as from a terminal, are not meant for it.
-        command.pre_exec(|| setsid().map(drop).map_err(io::Error::from));
+    // SAFETY: between fork and exec this makes system calls alone, and allocates nothing.
+    unsafe { command.pre_exec(leave_family) };
+    let mut between = command.spawn()?;
+    let is_ready = has_said_ready(&mut between)?;
+    // A program that waits for any of its children, or ignores how they end, may have been faster.
+    let _ = between.wait();
+    if is_ready { Ok(()) } else { Err(io::Error::other("the agent has ended at once")) }
+}
+
+/// Goes on as a child of nobody here, in a session of its own. The program that has this rank's code may wait
+/// for any of its children, and signals to the ranks' group, as from a terminal, are not meant for the agent.
+fn leave_family() -> io::Result<()> {
+    setsid()?;
+    // SAFETY: both processes make system calls alone from here on.
+    match unsafe { fork() }? {
+        // SAFETY: this ends the process at once, and runs nothing of the program.
+        ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
+        ForkResult::Child => Ok(()),
     }
-    let mut agent = command.spawn()?;
-    wait_until_ready(&mut agent)?;
-    // It outlives this process. Should it end before, it leaves nothing behind.
-    let wait = move || drop(agent.wait());
-    std::thread::Builder::new().name("everfold-wait".to_owned()).stack_size(64 << 10).spawn(wait)?;
-    Ok(())
 }
 
 /// Looks whether this process is to be an agent. The system calls it before `main`.

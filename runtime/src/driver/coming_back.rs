@@ -100,12 +100,20 @@ impl Driver {
         })))
     }
 
+    /// Tells those who listen at this process.
+    pub(crate) fn publish(&self, news: News) {
+        // The application may not listen.
+        drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
+    }
+
     /// Goes on although an outcome cannot be noted. Returns false if nobody may hear of the outcome.
     fn go_on_unnoted(&self, reason: String) -> bool {
         let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
         match forbidden {
             Ok(true) => {
-                self.tell(News::CannotReturn { rank: self.process().rank, reason });
+                let news = News::CannotReturn { rank: self.process().rank, reason };
+                tracing::warn!(%news);
+                self.publish(news);
                 true
             }
             Ok(false) => true,

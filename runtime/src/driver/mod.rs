@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, Timestamp,
     message::{Contribution, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -41,11 +41,12 @@ use crate::{
     hearing::Hearing,
     keeper::Keeper,
     memory::{board::Bell, window::Windows},
-    peers::Peers,
+    peers::{Found, Peers},
     placing::{Calls, Placed, Placing},
     result_log::{ResultLog, digest},
     serving::Server,
     transport::{
+        ReadError,
         control::{BoxStream, LoopbackName},
         handshake::Seals,
         line::{Inlet, Outlet},
@@ -225,13 +226,6 @@ impl Driver {
         news.unwrap_or_else(|| broadcast::Sender::new(1).subscribe())
     }
 
-    /// Tells this process's application something.
-    pub(crate) fn tell(&self, news: News) {
-        tracing::warn!(%news);
-        // The application may not listen.
-        drop(self.lock().news.as_ref().map(|listeners| listeners.send(news)));
-    }
-
     /// Takes in an event and does what follows.
     pub(crate) fn take(self: &Arc<Self>, event: Event) {
         self.work(|part, now, publish| part.hear(now, event, publish));
@@ -267,6 +261,13 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// What `rank` keeps under `name`.
+    pub(crate) async fn kept(&self, rank: Rank, name: u64) -> Result<Option<Found>, ReadError> {
+        let (peers, silence_max) = (self.peers.clone(), self.lock().limits.silence_max());
+        let read = self.runtime.spawn(async move { peers.kept(rank, name, silence_max).await });
+        read.await.map_err(io::Error::other)?
     }
 
     /// Waits for what the master says or the bell announces, and takes it in. Returns false if the master

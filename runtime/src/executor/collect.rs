@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// Longest part of a result that is copied at once.
-const PART_BYTES: u64 = 1 << 20;
+pub(super) const PART_BYTES: u64 = 1 << 20;
 
 /// How much of a result is asked for ahead, and in how many parts at most.
-const AHEAD_BYTES: u64 = 4 << 20;
-const AHEAD_MAX: u64 = 16;
+pub(super) const AHEAD_BYTES: u64 = 4 << 20;
+pub(super) const AHEAD_MAX: u64 = 16;
 
 impl Share {
     /// Copies a finished result into this rank's body, or beside it into its partial: then no task may work
@@ -43,6 +43,11 @@ impl Share {
         pieces: Vec<Piece>,
         how: Collecting,
     ) -> Result<Collected, ExecutionError> {
+        if let Kind::Pieces(row) = &self.kind {
+            let collected = self.collect_row(row, peers, pieces, how).await;
+            return collected
+                .map_or_else(|error| error.into_collected(|| None), |data| Ok(Collected::Whole(data)));
+        }
         if self.group.len() == 1 {
             return Ok(Collected::Whole(None));
         }
@@ -127,6 +132,7 @@ impl Share {
                     Err(ExecutionError::blame(process, error))
                 })
             }
+            Kind::Pieces(_) => Ok(None),
         }
     }
 
@@ -155,7 +161,7 @@ impl Share {
     }
 
     /// Nothing is wrong with the result: it can be copied as soon as this process has room for it.
-    fn no_room(&self, error: impl std::fmt::Display) -> ExecutionError {
+    pub(super) fn no_room(&self, error: impl std::fmt::Display) -> ExecutionError {
         ExecutionError { fault: Fault::Unreachable, ..ExecutionError::blame(self.me, error) }
     }
 
@@ -225,7 +231,7 @@ impl Array {
 }
 
 /// Copies what `process` has sent to its place in `target`.
-fn copy(
+pub(super) fn copy(
     bytes: &Fetched,
     target: &Arc<Buffer>,
     range: ByteRange,

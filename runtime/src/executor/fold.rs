@@ -115,6 +115,7 @@ impl Share {
     fn fold(&self, task: &Task, fetched: &[Fetched], progress: &Progress) -> Result<Data, ExecutionError> {
         match &self.kind {
             Kind::Array(array) => self.fold_array(array, task, fetched, progress),
+            Kind::Pieces(_) => Err(ExecutionError::blame(self.me, "pieces are not folded")),
             Kind::Object(object) => {
                 let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
                 self.check_open()?;
@@ -275,7 +276,7 @@ impl Share {
 }
 
 /// Memory for a partial: shared if possible, so that peers can map it.
-fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
+pub(super) fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
     match region.and_then(|region| region.allocate(len)) {
         Some(block) => Box::new(block),
         None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),

@@ -10,11 +10,13 @@
 //! | `blame` | whose contribution it was when that panics |
 //! | `collect` | copying a finished result here |
 //! | `copies` | replicas of others' originals |
+//! | `row` | putting pieces side by side |
 
 mod blame;
 mod collect;
 mod copies;
 mod fold;
+mod row;
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -30,7 +32,8 @@ use everfold_protocol::{
 use everfold_worker::machine::ExecutionError;
 use tokio::sync::Notify;
 
-use self::copies::Copies;
+pub(crate) use self::row::recalled;
+use self::{copies::Copies, row::Row};
 use crate::{
     body::{Body, BodyError, Object},
     kernel::Accumulate,
@@ -81,6 +84,16 @@ impl Shown {
         Ok(Data::Window(window))
     }
 
+    /// The memory of an original. It is copied to where it outlives this process, if it has to and there is room.
+    fn original(&self, memory: Box<dyn Memory>, outlives: bool) -> Arc<Buffer> {
+        Buffer::new(match self.windows.region() {
+            Some(region) if outlives && memory.region_offset().is_none() => {
+                Sheltered::new(memory, region).map_or_else(|memory| memory, |it| Box::new(it) as _)
+            }
+            _ => memory,
+        })
+    }
+
     fn publish_encoded(&self, bytes: Vec<u8>) -> Result<Data, NoWindow> {
         if bytes.len() as u64 <= self.inline_bytes_max {
             Ok(Data::Inline(bytes.into()))
@@ -116,6 +129,7 @@ impl Shown {
 enum Kind {
     Array(Array),
     Object(Mutex<Option<Box<dyn Object>>>),
+    Pieces(Row),
 }
 
 struct Array {
@@ -161,6 +175,7 @@ impl std::fmt::Debug for Kind {
         match self {
             Self::Array(array) => write!(f, "array of {} bytes", array.bytes),
             Self::Object(_) => f.write_str("object"),
+            Self::Pieces(_) => f.write_str("pieces"),
         }
     }
 }
@@ -218,7 +233,7 @@ impl Share {
         Prospects { outlives, may_come_back }: Prospects,
     ) -> Result<(Self, Data), ShareError> {
         let private = spec.delivery.root() == Some(me.rank);
-        let inline_bytes_max = limits.inline_bytes_max;
+        let inline_bytes_max = spec.inline_bytes_max(limits);
         let shown = Shown { windows: windows.clone(), open: Mutex::default(), inline_bytes_max };
         let mut saved = None;
         let (kind, data) = match body {
@@ -227,13 +242,7 @@ impl Share {
                 let in_place = private || inline;
                 let saves = (inline && !private) || (private && may_come_back);
                 saved = saves.then(|| Bytes::copy_from_slice(memory.bytes()));
-                let memory = match windows.region() {
-                    Some(region) if outlives && !in_place && memory.region_offset().is_none() => {
-                        Sheltered::new(memory, region).map_or_else(|memory| memory, |it| Box::new(it) as _)
-                    }
-                    _ => memory,
-                };
-                let original = Buffer::new(memory);
+                let original = shown.original(memory, outlives && !in_place);
                 let data = match &saved {
                     Some(bytes) if !private => Data::Inline(bytes.clone()),
                     _ if private => Data::Private,
@@ -257,6 +266,13 @@ impl Share {
                     false => shown.publish_encoded(object.encode()?)?,
                 };
                 (Kind::Object(Mutex::new(Some(object))), data)
+            }
+            Body::Pieces(memory) => {
+                let data = match memory.bytes().len() as u64 <= inline_bytes_max {
+                    true => Data::Inline(Bytes::copy_from_slice(memory.bytes())),
+                    false => shown.publish(Content::Buffer(shown.original(memory, outlives)))?,
+                };
+                (Kind::Pieces(Row::new(me.rank, spec)), data)
             }
         };
         let (group, order) = (spec.group.clone(), spec.order);
@@ -306,7 +322,7 @@ impl Share {
     pub fn is_long_to_drop(&self) -> bool {
         match &self.kind {
             Kind::Array(array) => array.bytes > 1 << 20,
-            Kind::Object(_) => true,
+            Kind::Object(_) | Kind::Pieces(_) => true,
         }
     }
 
@@ -336,7 +352,7 @@ impl Share {
     pub(crate) fn array_bytes(&self) -> Option<u64> {
         match &self.kind {
             Kind::Array(array) => Some(array.bytes as u64),
-            Kind::Object(_) => None,
+            Kind::Object(_) | Kind::Pieces(_) => None,
         }
     }
 
@@ -354,6 +370,7 @@ impl Share {
                 let object = object.lock().unwrap_or_else(PoisonError::into_inner);
                 object.as_ref().ok_or_else(handed_back)?.encode().map(Value::Object)
             }
+            Kind::Pieces(row) => row.noted().map(Value::Object),
         }
     }
 
@@ -383,6 +400,12 @@ impl Share {
             Kind::Object(object) => {
                 let object = object.lock().unwrap_or_else(PoisonError::into_inner).take();
                 object.map(Returned::Object).ok_or_else(|| ExecutionError::blame(self.me, handed_back()))
+            }
+            Kind::Pieces(row) => {
+                let (result, lengths) =
+                    row.take().ok_or_else(|| ExecutionError::blame(self.me, handed_back()))?;
+                self.shown.release(|window| self.shown.windows.shows(window, &result));
+                Ok(Returned::Pieces { memory: alone(result).await, lengths })
             }
         }
     }
@@ -424,7 +447,7 @@ async fn alone(mut buffer: Arc<Buffer>) -> Box<dyn Memory> {
 pub(crate) enum Value {
     /// Of an array, where they are.
     Array(ReadLease),
-    /// Of an object, encoded.
+    /// Of an object, encoded; or of pieces, with their lengths.
     Object(Vec<u8>),
 }
 
@@ -444,4 +467,11 @@ pub enum Returned {
     Array(Box<dyn Memory>),
     /// The object.
     Object(Box<dyn Object>),
+    /// The pieces of those that have contributed, side by side.
+    Pieces {
+        /// Their bytes.
+        memory: Box<dyn Memory>,
+        /// How long each is.
+        lengths: Vec<u64>,
+    },
 }

@@ -14,6 +14,9 @@
 //! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
 //! | `EVERFOLD_PLAN` | path of the plan of checkpoints | what the program says |
 //! | `EVERFOLD_RECORD` | path to which a profile for plans is written | what the program says |
+//! | `EVERFOLD_CHECKPOINTS` | directory of checkpoints | what the file or the program says |
+//! | `EVERFOLD_RESUME` | the same, to go on from what an earlier job has saved there | the job begins anew |
+//! | `EVERFOLD_ROLLBACKS` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |
 //! | `EVERFOLD_TERMINAL` | inode of the pipe on stderr, if the launcher shows on a terminal what comes through it | it does not |
 //!
 //! Variables are inherited: a program that a process of the job starts finds them, too. They do not mean that
@@ -50,6 +53,12 @@ pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
 pub const PLAN: &str = "EVERFOLD_PLAN";
 /// Names the file to which a profile is written.
 pub const RECORD: &str = "EVERFOLD_RECORD";
+/// Names the directory of checkpoints.
+pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
+/// Names the directory of checkpoints that the job goes on from.
+pub const RESUME: &str = "EVERFOLD_RESUME";
+/// How often all ranks have gone back to a checkpoint.
+pub const ROLLBACKS: &str = "EVERFOLD_ROLLBACKS";
 
 /// How a launcher tells a process its place.
 struct Launcher {

@@ -5,6 +5,9 @@
 //!   signal kills does not count.
 //! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
 //!   process of a rank has ended.
+//! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
+//!   again as a new run of the job, with another number of the job: nothing that is left of the run before takes
+//!   part.
 //! - Nothing is left behind. The processes die with the supervisor, also if it is killed, and no file is
 //!   made.
 //! - SIGINT, SIGTERM and SIGHUP ask the processes to end (SIGTERM), and [`GRACE`] later kill them. A second
@@ -63,9 +66,12 @@ use tokio::{
 };
 
 use super::{
-    environment::{Environment, PLAN, RECORD, RECOVERY, SECRET_FILE, Secret, Transport},
+    environment::{
+        CHECKPOINTS, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport,
+    },
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
+    rollback::{Next, ROLLED_BACK, Rollback, Rollbacks},
     terminal,
 };
 
@@ -106,9 +112,22 @@ pub struct Local {
     pub plan: Option<PathBuf>,
     /// Where a profile is written to; without it, where our own environment says.
     pub record: Option<PathBuf>,
+    /// Where checkpoints are saved that outlive the job.
+    pub checkpoints: Option<Checkpoints>,
+    /// Whether all processes are started again from there when one has failed.
+    pub rollback: Option<Rollback>,
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
+}
+
+/// A directory of checkpoints that outlives the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Where it is, from everywhere.
+    pub directory: PathBuf,
+    /// Whether the job goes on from what is there.
+    pub resumes: bool,
 }
 
 /// Why no process runs. Those that were started are dead again.
@@ -166,6 +185,8 @@ impl Local {
             recovery: None,
             plan: None,
             record: None,
+            checkpoints: None,
+            rollback: None,
             hosts: None,
         }
     }
@@ -211,47 +232,34 @@ impl Local {
         let notices = (!self.quiet).then(|| output.stderr.sink());
         let (orders, orders_seen) = watch::channel(None);
         let failures = Failures::default();
-        let (job, _port) = self.found_job()?;
+        let mut rollbacks = self.rollback.clone().map(Rollbacks::new);
+        let mut run = self.begin(0, &output).await?;
 
-        let (agent, mut starts) = start_agent(&job)?;
-        let ends = agent.ends();
-        let mut ranks = JoinSet::new();
-        let attend = |process: Process| {
-            process.attend(orders_seen.clone(), failures.clone(), notices.clone(), ends.clone())
-        };
-        for process in self.start_all(&job, &output).await? {
-            ranks.spawn(attend(process));
-        }
         let all_ended = async {
-            while !ranks.is_empty() || agent.may_ask() {
+            loop {
+                let attending = Attending {
+                    orders: orders_seen.clone(),
+                    failures: failures.clone(),
+                    notices: notices.clone(),
+                };
+                let has_failed = self.attend(run, attending, &output).await;
+                let is_ordered = orders_seen.borrow().is_some();
+                let Some(rollbacks) = rollbacks.as_mut().filter(|_| has_failed && !is_ordered) else { break };
+                let Some(pause) = go_back(rollbacks, &notices) else { break };
+                let mut orders = orders_seen.clone();
                 tokio::select! {
-                    Some(ended) = ranks.join_next() => {
-                        ended.expect("attending to a rank neither panics nor is aborted");
-                        if ranks.is_empty() {
-                            agent.expect_nobody();
-                        }
-                    }
-                    // The agent ends when nobody is to come back any more.
-                    Some(process) = starts.recv() => {
-                        let ProcessId { rank, incarnation } = process;
-                        match self.start(&Environment { rank, incarnation, ..job.clone() }, &output) {
-                            Ok(process) => {
-                                failures.forgive(rank);
-                                ranks.spawn(attend(process));
-                            }
-                            Err(error) => {
-                                let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
-                                notices.iter().for_each(|notices| notices.try_send(notice.clone()));
-                                ends.ended(process, Ending::Unknown);
-                            }
-                        }
-                    }
-                    else => break,
+                    _ = orders.wait_for(Option::is_some) => break,
+                    () = tokio::time::sleep(pause) => {}
                 }
-            }
-            // Other hosts may need what its processes have left.
-            if self.hosts.is_some() {
-                tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
+                match self.begin(rollbacks.all(), &output).await {
+                    Ok(next) => run = next,
+                    Err(error) => {
+                        let notice = format!("everfold: the ranks cannot be started again: {error}\n");
+                        notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                        break;
+                    }
+                }
+                failures.forget();
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
@@ -264,6 +272,67 @@ impl Local {
             Some(signal) => 128 + signal as u8,
             None => failures.first().unwrap_or(0),
         })
+    }
+
+    /// Starts an agent and all processes, or none.
+    async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
+        let (mut job, port) = self.found_job()?;
+        job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (agent, starts) = start_agent(&job)?;
+        let processes = self.start_all(rollbacks, &job, output).await?;
+        Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
+    }
+
+    /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
+    async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
+        let Run { rollbacks, job, _port, agent, mut starts, processes } = run;
+        let Attending { orders, failures, notices } = attending;
+        let ends = agent.ends();
+        let (over, is_over) = watch::channel(false);
+        let mut ranks = JoinSet::new();
+        let attend = |process: Process| {
+            let stops = Stops { orders: orders.clone(), is_over: is_over.clone() };
+            process.attend(stops, failures.clone(), notices.clone(), ends.clone())
+        };
+        for process in processes {
+            ranks.spawn(attend(process));
+        }
+        while !ranks.is_empty() || agent.may_ask() {
+            tokio::select! {
+                Some(ended) = ranks.join_next() => {
+                    let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
+                    // Who was asked to end has its time for it.
+                    if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
+                        over.send_replace(true);
+                    }
+                    if ranks.is_empty() {
+                        agent.expect_nobody();
+                    }
+                }
+                // The agent ends when nobody is to come back any more.
+                Some(process) = starts.recv() => {
+                    let ProcessId { rank, incarnation } = process;
+                    let environment = Environment { rank, incarnation, ..job.clone() };
+                    match self.start(rollbacks, &environment, output) {
+                        Ok(process) => {
+                            failures.forgive(rank);
+                            ranks.spawn(attend(process));
+                        }
+                        Err(error) => {
+                            let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                            notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                            ends.ended(process, Ending::Unknown);
+                        }
+                    }
+                }
+                else => break,
+            }
+        }
+        // Other hosts may need what its processes have left.
+        if self.hosts.is_some() {
+            tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
+        }
+        *is_over.borrow()
     }
 
     /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
@@ -301,10 +370,15 @@ impl Local {
     }
 
     /// Starts all processes, or none.
-    async fn start_all(&self, job: &Environment, output: &Output) -> Result<Vec<Process>, LocalError> {
+    async fn start_all(
+        &self,
+        rollbacks: u32,
+        job: &Environment,
+        output: &Output,
+    ) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
         for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
-            match self.start(&Environment { rank, ..job.clone() }, output) {
+            match self.start(rollbacks, &Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
                     for process in &mut processes {
@@ -320,7 +394,7 @@ impl Local {
         Ok(processes)
     }
 
-    fn start(&self, environment: &Environment, output: &Output) -> io::Result<Process> {
+    fn start(&self, rollbacks: u32, environment: &Environment, output: &Output) -> io::Result<Process> {
         let rank = environment.rank;
         let (stdout, from_stdout) = output.stdout.open(rank)?;
         let (stderr, from_stderr) = output.stderr.open(rank)?;
@@ -337,6 +411,15 @@ impl Local {
             .envs(self.plan.as_ref().map(|file| (PLAN, file)))
             .envs(self.record.as_ref().map(|file| (RECORD, file)))
             .env_remove(SECRET_FILE)
+            // Those of a job around this one are not meant.
+            .env_remove(CHECKPOINTS)
+            .env_remove(RESUME)
+            .env_remove(ROLLBACKS)
+            .envs(self.checkpoints.as_ref().map(|checkpoints| match checkpoints.resumes {
+                true => (RESUME, &checkpoints.directory),
+                false => (CHECKPOINTS, &checkpoints.directory),
+            }))
+            .envs(self.rollback.as_ref().map(|_| (ROLLBACKS, rollbacks.to_string())))
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
@@ -348,6 +431,46 @@ impl Local {
         let id = ProcessId { rank, incarnation: environment.incarnation };
         Ok(Process { id, may_die, child: command.spawn()?, output: [from_stdout, from_stderr] })
     }
+}
+
+/// The processes of a job, from when they are started until they have ended or go back to a checkpoint.
+struct Run {
+    /// How often all ranks had gone back before.
+    rollbacks: u32,
+    job: Environment,
+    /// Keeps the rendezvous free for rank 0.
+    _port: Option<TcpSocket>,
+    agent: AgentThread,
+    /// Whom the agent asks to be started again.
+    starts: mpsc::UnboundedReceiver<ProcessId>,
+    processes: Vec<Process>,
+}
+
+/// What is done while a run lasts.
+struct Attending {
+    orders: watch::Receiver<Option<Signal>>,
+    failures: Failures,
+    notices: Option<Sink>,
+}
+
+/// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
+fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
+    let (pause, what) = match rollbacks.next() {
+        Next::Back(Some(generation), pause) => {
+            (Some(pause), format!("all ranks go back to generation {generation}"))
+        }
+        Next::Back(None, pause) => {
+            (Some(pause), "all ranks begin anew, as no checkpoint is complete".to_owned())
+        }
+        Next::Enough(times) => {
+            (None, format!("the ranks have gone back {times} times, and may do so no more"))
+        }
+        Next::Fruitless(times) => {
+            (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
+        }
+    };
+    notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
+    pause
 }
 
 /// How processes have failed, in order.
@@ -365,9 +488,16 @@ impl Failures {
         self.lock().retain(|(failed, _)| *failed != rank);
     }
 
-    /// The exit code of the first that counts.
+    /// Takes in that all ranks are started anew.
+    fn forget(&self) {
+        self.lock().clear();
+    }
+
+    /// The exit code of the first that counts. Who ends because another one has failed comes last.
     fn first(&self) -> Option<u8> {
-        self.lock().first().map(|(_, code)| *code)
+        let failed = self.lock();
+        let first = failed.iter().find(|(_, code)| *code != ROLLED_BACK).or(failed.first());
+        first.map(|(_, code)| *code)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Rank, u8)>> {
@@ -487,14 +617,9 @@ struct Process {
 }
 
 impl Process {
-    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed.
-    async fn attend(
-        self,
-        mut orders: watch::Receiver<Option<Signal>>,
-        failures: Failures,
-        notices: Option<Sink>,
-        ends: Ends,
-    ) {
+    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed. Says whether
+    /// it has.
+    async fn attend(self, mut stops: Stops, failures: Failures, notices: Option<Sink>, ends: Ends) -> bool {
         let [stdout, stderr] = self.output;
         let (alive, ended) = watch::channel(());
         let until_ended = || {
@@ -502,7 +627,7 @@ impl Process {
             async move { while ended.changed().await.is_ok() {} }
         };
         let process = async {
-            let end = wait(self.child, orders.clone()).await;
+            let end = wait(self.child, stops.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
                 failures.note(self.id.rank, end.code);
@@ -512,22 +637,38 @@ impl Process {
             end
         };
         let (end, (), ()) = tokio::join!(process, stdout.run(until_ended()), stderr.run(until_ended()));
+        // The others end because one has failed.
+        let is_told = ![0, ROLLED_BACK].contains(&end.code) && !*stops.is_over.borrow();
         if let Some(notices) = notices
-            && end.code != 0
-            && timeout(SIGNAL_LAG, orders.wait_for(Option::is_some)).await.is_err()
+            && is_told
+            && timeout(SIGNAL_LAG, stops.orders.wait_for(Option::is_some)).await.is_err()
         {
             let notice = format!("everfold: rank {} {}\n", self.id.rank, end.in_words);
             notices.send(notice).await;
         }
+        end.code != 0
     }
 }
 
+/// What ends processes.
+#[derive(Clone)]
+struct Stops {
+    /// Signals that are passed on to all of them.
+    orders: watch::Receiver<Option<Signal>>,
+    /// Whether their run is over.
+    is_over: watch::Receiver<bool>,
+}
+
 /// Waits until the process has ended, and sends it the signals that are ordered meanwhile.
-async fn wait(mut child: Child, mut orders: watch::Receiver<Option<Signal>>) -> End {
+async fn wait(mut child: Child, Stops { mut orders, mut is_over }: Stops) -> End {
     loop {
         tokio::select! {
             biased;
             status = child.wait() => return status.into(),
+            true = async { is_over.wait_for(|is_over| *is_over).await.is_ok() } => {
+                let _ = child.start_kill();
+                return child.wait().await.into();
+            }
             Ok(()) = orders.changed() => {
                 let order = *orders.borrow_and_update();
                 // The id is still that of the child, as nobody has waited for it.

@@ -7,6 +7,7 @@
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
 //! | `output` | carries what they print to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
+//! | [`rollback`] | how often all ranks go back to their last checkpoint together |
 //! | [`place`] | which process has taken the place that an environment describes |
 
 pub mod environment;
@@ -14,11 +15,13 @@ pub mod hosts;
 pub mod local;
 mod output;
 pub mod place;
+pub mod rollback;
 mod terminal;
 
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
     hosts::{Hosts, HostsError},
-    local::{Local, LocalError},
+    local::{Checkpoints, Local, LocalError},
+    rollback::Rollback,
     terminal::is_forwarded_to_terminal,
 };

@@ -1,8 +1,8 @@
 //! Mappings of shared memory, and how a region is laid out.
 //!
 //! A region begins with a head of one [`UNIT_BYTES`], in which its [nonce](RegionRef::nonce) stands; then
-//! come the table of generations (see [`super::seqlock`]), the lifeline (see [`super::lifeline`]), and blocks
-//! of whole units.
+//! come the table of generations (see [`super::seqlock`]), the lifeline (see [`super::lifeline`]), the catalogue
+//! (see [`super::catalogue`]), and blocks of whole units.
 
 use std::{
     ffi::CStr,
@@ -50,8 +50,11 @@ impl Mapping {
     /// Where the lifeline lies, and the room that it has.
     pub const LIFELINE: usize = GENERATIONS_AT + GENERATIONS * size_of::<AtomicU64>();
     pub const LIFELINE_BYTES: usize = UNIT_BYTES;
+    /// Where the catalogue lies, and the room that it has.
+    pub const CATALOGUE: usize = Self::LIFELINE + Self::LIFELINE_BYTES;
+    pub const CATALOGUE_BYTES: usize = UNIT_BYTES;
     /// Where blocks begin.
-    pub const BLOCKS: usize = Self::LIFELINE + Self::LIFELINE_BYTES;
+    pub const BLOCKS: usize = Self::CATALOGUE + Self::CATALOGUE_BYTES;
 
     pub fn new(file: &impl AsFd, len: usize, protection: ProtFlags) -> io::Result<Self> {
         let nonzero = len.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -82,6 +85,13 @@ impl Mapping {
         assert!(slot < GENERATIONS && self.len >= Self::LIFELINE);
         // SAFETY: the slot is inside the mapping and aligned; every process accesses it as an atomic only.
         unsafe { self.at(GENERATIONS_AT + slot * size_of::<AtomicU64>()).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// The words of the catalogue.
+    pub fn catalogue(&self) -> &[AtomicU64; Self::CATALOGUE_BYTES / size_of::<AtomicU64>()] {
+        assert!(self.len >= Self::BLOCKS);
+        // SAFETY: it is inside the mapping and aligned; every process that writes accesses it as atomics only.
+        unsafe { self.at(Self::CATALOGUE).cast().as_ref() }
     }
 }
 

@@ -10,9 +10,11 @@
 //! | [`lifeline`] | how peers on the same host notice the death of a process at once |
 //! | [`buffer`] | the bytes of one body or partial, lent out segment by segment |
 //! | [`window`] | which buffers peers may read, and until when |
+//! | [`catalogue`] | what a process keeps for others to read after its death, by name |
 
 pub mod board;
 pub mod buffer;
+pub mod catalogue;
 pub mod lifeline;
 pub(crate) mod mapping;
 pub mod peer_region;

@@ -63,6 +63,16 @@ impl PeerRegion {
         Ok(Some(View { mapping, offset: offset as usize, len: len as usize }))
     }
 
+    /// Its file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether what is read from now on under this generation may be valid.
     pub fn is_open(&self, slot: usize, generation: u64) -> bool {
         seqlock::is_open(self.current().generation(slot), generation)

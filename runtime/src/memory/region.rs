@@ -10,7 +10,9 @@
 //! A peer's block is plain memory that the peer could write at any time. It does not: a window is immutable
 //! from its publication to its release (I3), the release comes only after the master has ended the reduction,
 //! and whatever is read later is dropped because its task is no longer known. A process that leaves in the
-//! middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. All types
+//! middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. What is kept
+//! in the [catalogue](super::catalogue) may be replaced while it is read, by another process, and is then
+//! dropped for its checksum. All types
 //! read from a region are plain old data, for which every bit pattern is valid.
 
 use std::{
@@ -27,7 +29,11 @@ use nix::sys::{
 };
 use offset_allocator::{Allocation, Allocator};
 
-use super::mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable};
+use super::{
+    catalogue,
+    mapping::{Mapping, UNIT_BYTES, file_bytes_max, resize, seal_length, shareable},
+    seqlock,
+};
 
 /// Most unused memory of one process that keeps its pages, in bytes.
 const WARM_BYTES_MAX: u64 = 512 << 20;
@@ -67,6 +73,7 @@ impl Region {
             | u128::from(getrandom::u64().map_err(io::Error::other)?);
         // SAFETY: the mapping begins with its head, which is aligned, writable, and nobody else's yet.
         unsafe { mapping.at(0).cast::<u128>().write(nonce) };
+        seqlock::open(mapping.generation(catalogue::WHOLE), catalogue::GENERATION);
         let blocks = Blocks {
             allocator: Allocator::new(u32::try_from(units).map_err(io::Error::other)?),
             warm_bytes: 0,
@@ -138,6 +145,11 @@ impl Region {
     /// The generation counter `slot`.
     pub fn generation(&self, slot: usize) -> &AtomicU64 {
         self.mapping.generation(slot)
+    }
+
+    /// The words of the catalogue.
+    pub(super) fn catalogue(&self) -> &[AtomicU64] {
+        self.mapping.catalogue()
     }
 
     pub(super) fn mapping(&self) -> &Mapping {

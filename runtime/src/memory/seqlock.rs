@@ -13,7 +13,7 @@ use crate::atomic::{
 };
 
 /// What a closed window has instead of a generation.
-const CLOSED: u64 = 0;
+pub const CLOSED: u64 = 0;
 
 /// Lets readers see what was written before.
 pub fn open(word: &AtomicU64, generation: u64) {

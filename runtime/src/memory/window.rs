@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     buffer::{Buffer, ReadLease},
-    mapping::GENERATIONS,
+    catalogue::{Catalogue, WHOLE},
     region::Region,
     seqlock,
 };
@@ -39,6 +39,7 @@ pub enum Content {
 pub struct Windows {
     table: Mutex<WindowTable<Content>>,
     region: Option<Arc<Region>>,
+    catalogue: Option<Catalogue>,
 }
 
 /// Why a window cannot be read.
@@ -117,7 +118,8 @@ enum Found {
 impl Windows {
     /// A table without windows. Without a region peers can only ask the server.
     pub fn new(region: Option<Arc<Region>>) -> Self {
-        Self { table: Mutex::new(WindowTable::new(GENERATIONS)), region }
+        let catalogue = region.clone().map(Catalogue::new);
+        Self { table: Mutex::new(WindowTable::new(WHOLE)), region, catalogue }
     }
 
     fn table(&self) -> MutexGuard<'_, WindowTable<Content>> {
@@ -127,6 +129,11 @@ impl Windows {
     /// Memory that peers can map, if there is any.
     pub fn region(&self) -> Option<&Arc<Region>> {
         self.region.as_ref()
+    }
+
+    /// What this process keeps for others, if there is memory that peers can map.
+    pub fn catalogue(&self) -> Option<&Catalogue> {
+        self.catalogue.as_ref()
     }
 
     /// Shows `content` to peers until [`release`](Self::release). `None` if too many windows are open, or if
@@ -173,7 +180,8 @@ impl Windows {
     pub fn leave(&self) {
         let mut table = self.table();
         let closed = table.leave(|window| self.close(window));
-        if let Some(region) = self.region.as_ref().filter(|_| !table.is_empty()) {
+        let is_kept = self.catalogue.as_ref().is_some_and(|catalogue| !catalogue.is_empty());
+        if let Some(region) = self.region.as_ref().filter(|_| is_kept || !table.is_empty()) {
             region.retire();
         }
         drop(table);

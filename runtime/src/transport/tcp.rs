@@ -100,6 +100,8 @@ enum Owner {
     Process(ProcessId),
     /// Those that this process has left, from the agent of its host.
     Left(ProcessId),
+    /// What this process keeps, from the agent of its host.
+    Kept(ProcessId),
 }
 
 /// The connection to one owner. Dropping it gives up what is under way there.
@@ -200,6 +202,20 @@ impl Tcp {
         self.read_at((Owner::Left(process), &agent.address), (window, Some(offset)), range).await
     }
 
+    /// Reads what a process keeps at `offset` of its region, from the agent of its host. It is not
+    /// [forgotten](Self::forget_left) with what else the process has left.
+    ///
+    /// # Errors
+    /// As [`OneSidedRead::read`].
+    pub async fn read_kept(
+        &self,
+        (process, agent): (ProcessId, &AgentRef),
+        (window, offset): (&WindowRef, RegionOffset),
+        range: ByteRange,
+    ) -> Result<Fetched, ReadError> {
+        self.read_at((Owner::Kept(process), &agent.address), (window, Some(offset)), range).await
+    }
+
     async fn read_at(
         &self,
         (owner, address): (Owner, &str),
@@ -228,7 +244,7 @@ impl Tcp {
         let silence_max = self.limits.get().map(Limits::silence_max);
         let purpose = match owner {
             Owner::Process(process) => Purpose::Data(process),
-            Owner::Left(process) => Purpose::Remains(process),
+            Owner::Left(process) | Owner::Kept(process) => Purpose::Remains(process),
         };
         let address = Address::Tcp(address.to_owned());
         self.link_over(async move {

@@ -162,7 +162,7 @@ impl Judgement<'_> {
         let gone = self.gone(planned);
         let hit = planned.group().iter().filter(|rank| gone.contains(*rank)).count();
         // Where ranks come back, nobody lends it.
-        let is_lent = self.schedule.returns.is_none();
+        let is_lent = self.schedule.returns.is_none() && planned.is_one_for_all();
         if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 || !is_lent {
             return Ok(());
         }
@@ -236,7 +236,8 @@ impl Judgement<'_> {
         let undisturbed = self.gone(planned).is_empty() && self.schedule.leaves.is_empty();
         // Where one rank receives, nobody else has the result.
         // Nor does anybody lend one where ranks come back.
-        let is_lent = planned.receiver == Receiver::All && self.schedule.returns.is_none();
+        let is_lent =
+            planned.receiver == Receiver::All && planned.is_one_for_all() && self.schedule.returns.is_none();
         if self.hosts_of(planned).len() < 3 || !undisturbed || !is_lent {
             return Ok(());
         }

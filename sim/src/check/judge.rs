@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, Timestamp,
     message::Evidence,
+    pieces::Pattern,
     report::{Refusal, Report},
     spec::{Delivery, Order, Protection, ReductionSpec},
 };
@@ -216,7 +217,11 @@ impl<'a> Judgement<'a> {
         let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
         // Where ranks come back, results are copied over contributions.
         let copies_beside = self.schedule.returns.is_none();
-        let goes_on = case.spec.allow_missing && copies_beside && (far_apart || self.keeps_bodies(case));
+        // A piece that one rank alone has, or is to have, goes with its owner.
+        let pattern = case.spec.kind.pattern();
+        let is_for_one = pattern.is_some_and(|it| it.source().is_some() || it.cut().is_some());
+        let goes_on =
+            case.spec.allow_missing && copies_beside && !is_for_one && (far_apart || self.keeps_bodies(case));
         tally.judge_if(MISSING, goes_on && hit > 0);
         tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
         tally.judge_if(REASON, !is_well);
@@ -400,6 +405,7 @@ impl<'a> Judgement<'a> {
             return Err(case.broken(VALUE, format!("{report:?}")));
         }
         let expected = match spec.order {
+            _ if let Some(source) = spec.kind.pattern().and_then(Pattern::source) => vec![source],
             Order::Arrival => report.contributors.iter().collect(),
             Order::Fixed => evidence::in_fixed_order(&spec.group, &report.contributors),
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
+    pieces::{Cut, Pattern},
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use serde::{Deserialize, Serialize};
@@ -217,6 +218,20 @@ pub enum Body {
     Array(u64),
     /// A serialised value.
     Object,
+    /// Pieces that are not folded.
+    Pieces(Pieces),
+}
+
+/// Whose pieces go to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pieces {
+    /// All to all that receive.
+    Gather,
+    /// That of one rank to all.
+    Broadcast(u32),
+    /// Of each, its own to each.
+    Exchange,
 }
 
 /// A rank's call.
@@ -404,6 +419,11 @@ impl Planned {
         calling.chain(self.absent.iter().copied()).map(Rank).collect()
     }
 
+    /// Whether all that receive the result receive the same.
+    pub fn is_one_for_all(&self) -> bool {
+        self.body != Body::Pieces(Pieces::Exchange)
+    }
+
     /// What `rank` believes that all agreed on.
     pub fn spec(&self, rank: Rank) -> ReductionSpec {
         let protection = match (self.disagrees == Some(rank.0), self.protection) {
@@ -424,12 +444,25 @@ impl Planned {
                 }
                 Body::Object if self.fold_us == 0 => BodyKind::Object { type_name: "evidence".to_owned() },
                 Body::Object => BodyKind::Object { type_name: format!("evidence in {} µs", self.fold_us) },
+                Body::Pieces(pieces) => {
+                    BodyKind::Pieces { of: "evidence".to_owned(), pattern: pieces.pattern(), length: None }
+                }
             },
             order: self.order,
             deadline: self.deadline_us.map(Duration::from_micros),
             protection,
             allow_missing: self.allow_missing,
             trace: self.trace,
+        }
+    }
+}
+
+impl Pieces {
+    fn pattern(self) -> Pattern {
+        match self {
+            Self::Gather => Pattern::Gather,
+            Self::Broadcast(rank) => Pattern::Broadcast(Rank(rank)),
+            Self::Exchange => Pattern::Exchange(Cut::Even),
         }
     }
 }

@@ -8,7 +8,7 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::End;
 
-use super::schedule::{BOARD_BYTES, Body, CallAt, Schedule, Trouble};
+use super::schedule::{BOARD_BYTES, Body, CallAt, Pieces, Schedule, Trouble};
 use crate::{World, process::Process};
 
 /// Counts over any number of runs.
@@ -62,6 +62,13 @@ impl Tally {
             let is_later = planned.sequence > 0;
             count("deadlines of later calls", u64::from(is_later && planned.deadline_us.is_some()));
             count("disagreements in later calls", u64::from(is_later && planned.disagrees.is_some()));
+            let pieces = match planned.body {
+                Body::Pieces(Pieces::Gather) => Some("gathers of pieces"),
+                Body::Pieces(Pieces::Broadcast(_)) => Some("broadcasts"),
+                Body::Pieces(Pieces::Exchange) => Some("exchanges"),
+                Body::Array(_) | Body::Object => None,
+            };
+            pieces.into_iter().for_each(|pieces| count(pieces, 1));
             let slow_array = planned.fold_us > 0 && planned.body != Body::Object;
             count("reductions of arrays with slow folds", u64::from(slow_array));
             let is_long = |call: &&CallAt| planned.long.contains(&call.rank);

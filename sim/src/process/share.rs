@@ -11,6 +11,8 @@ pub(crate) struct Share {
     pub inline: bool,
     /// The segments of the result that were copied here so far.
     pub collected: Vec<Vec<Rank>>,
+    /// The pieces that were copied here so far, where contributions are not folded: the first of them.
+    pub row: Vec<Rank>,
     /// How they were copied: an array beside its contribution is where the partials were.
     pub how: Collecting,
     /// Whether it is tried in teams.
@@ -43,6 +45,7 @@ impl Share {
     pub fn begin_collecting(&mut self, how: Collecting) {
         if how.afresh {
             self.collected.clear();
+            self.row.clear();
             self.touched = 0;
         }
         let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;

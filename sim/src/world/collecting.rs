@@ -30,6 +30,9 @@ impl World {
         (asked, mut spent): (Collecting, Spent),
     ) {
         let rank = process.rank;
+        if self.process(rank).shares[&reduction].spec.kind.pattern().is_some() {
+            return self.collect_row(process, reduction, pieces, (asked, spent));
+        }
         let mut at = 0;
         for piece in &pieces {
             assert_eq!(piece.range.start, at, "the pieces of a result lie end to end");
@@ -101,7 +104,7 @@ impl World {
     }
 
     /// Whether there is no window or memory for a result beside a contribution. The next time there is.
-    fn has_no_room(&mut self, rank: Rank, reduction: ReductionId) -> bool {
+    pub(super) fn has_no_room(&mut self, rank: Rank, reduction: ReductionId) -> bool {
         let process = self.process_mut(rank);
         let has_partial = process.partials.keys().any(|segment| segment.reduction == reduction);
         let share = process.shares.get_mut(&reduction).expect("it was called here");
@@ -132,7 +135,7 @@ impl World {
     }
 
     /// Lets a rank say that it has only a part of a result.
-    fn collected_in_part(
+    pub(super) fn collected_in_part(
         &mut self,
         rank: Rank,
         reduction: ReductionId,

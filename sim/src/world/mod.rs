@@ -38,6 +38,7 @@ mod oracle;
 mod plan;
 mod reach;
 mod returning;
+mod row;
 mod views;
 mod workers;
 

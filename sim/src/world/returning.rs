@@ -21,7 +21,7 @@ use crate::{
 /// Something that a program does.
 #[derive(Clone, Debug)]
 enum Deed {
-    Call(Call),
+    Call(ReductionId, Call),
     Close,
 }
 
@@ -68,7 +68,8 @@ impl World {
 
     /// Notes what a program is to do.
     pub(super) fn plan_call(&mut self, at: Timestamp, call: &Call) {
-        self.plan(at, call.rank, Deed::Call(call.clone()));
+        let id = ReductionId::new(&call.name, call.sequence);
+        self.plan(at, call.rank, Deed::Call(id, call.clone()));
     }
 
     /// Notes when a program closes its session.
@@ -174,7 +175,7 @@ impl World {
         let skipped = self.checkpoint(rank, &missed);
         for deed in missed.into_iter().skip(skipped) {
             match deed {
-                Deed::Call(call) => self.happen_call(call),
+                Deed::Call(_, call) => self.happen_call(call),
                 Deed::Close => self.tell_worker(rank, Event::Close),
             }
         }
@@ -183,10 +184,7 @@ impl World {
     /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended.
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
-            Deed::Call(call) => {
-                let id = ReductionId::new(&call.name, call.sequence);
-                self.ended_before(rank, id).is_some_and(|ended| is_noted(&ended.end))
-            }
+            Deed::Call(id, _) => self.ended_before(rank, *id).is_some_and(|ended| is_noted(&ended.end)),
             Deed::Close => false,
         };
         let ended = deeds.iter().take_while(has_ended).count();
@@ -282,9 +280,8 @@ impl World {
     pub(super) fn calls_over(&self) -> u64 {
         let is_over = |rank: Rank, deed: &Deed| match deed {
             Deed::Close => false,
-            Deed::Call(call) => {
-                let id = ReductionId::new(&call.name, call.sequence);
-                let ended = self.comebacks.ended.get(&(rank, id));
+            Deed::Call(id, _) => {
+                let ended = self.comebacks.ended.get(&(rank, *id));
                 match self.comes_back(rank) {
                     true => ended.is_some_and(|ended| is_noted(&ended.end)),
                     false => ended.is_some() || self.is_gone_for_good(rank),

@@ -51,6 +51,7 @@ impl World {
             spec: spec.clone(),
             inline,
             collected: Vec::new(),
+            row: Vec::new(),
             how: Collecting::default(),
             tried: false,
             shown: false,

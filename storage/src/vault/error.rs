@@ -40,7 +40,7 @@ pub enum VaultError {
         /// Who is named in the file.
         found: Owner,
     },
-    /// The files do not hold neighbours: they are files of two vaults, or one file twice. They are left as they
+    /// Both files hold one generation: they are files of two vaults, or one file twice. They are left as they
     /// are.
     #[error("the files of the vault hold {first} and {second}: they do not belong together")]
     Mixed {

@@ -29,6 +29,11 @@ impl HalfFile {
         Ok(Self { half, file, bytes: metadata.len(), is_to_be_emptied: false })
     }
 
+    /// The same file once more, to be read beside this one.
+    pub fn again(&self) -> Result<Self, VaultError> {
+        Self::new(self.half, self.file.try_clone().map_err(failed("open", self.half))?)
+    }
+
     pub fn half(&self) -> Half {
         self.half
     }

@@ -11,6 +11,7 @@
 //! | `opening` | which generation is in force; what of a damaged vault is whole |
 //! | `writer` | a checkpoint while it is being written |
 //! | `state`, `log` | checkpoints and outcomes as they are read; appending |
+//! | `detached` | the state of a generation in a file of its own |
 //! | `layout` | marks and heads of records as bytes |
 //! | `file` | one of the two files, and all that is done to it |
 //! | `names`, `options`, `error` | what callers say and hear |
@@ -111,6 +112,7 @@
 
 #[cfg(test)]
 mod cuts;
+mod detached;
 mod error;
 mod file;
 #[cfg(test)]
@@ -126,6 +128,7 @@ mod writer;
 use std::{fs::File, io::IoSlice};
 
 pub use self::{
+    detached::{Fingerprint, StateFile, StateSource},
     error::{Damage, Piece, VaultError},
     log::Outcome,
     names::{Generation, Half, Owner},
@@ -202,8 +205,22 @@ impl Vault {
     /// # Errors
     /// [`VaultError::Io`]. The generation in force stays so.
     pub fn begin(&mut self, header: &[u8]) -> Result<CheckpointWriter<'_>, VaultError> {
-        let (half, generation) = (self.in_force.other(), self.generation().next());
-        CheckpointWriter::begin(self, half, generation, header)
+        self.begin_as(self.generation().next(), header)
+    }
+
+    /// As [`begin`](Self::begin), with a number that several ranks have agreed on.
+    ///
+    /// # Errors
+    /// As there.
+    /// # Panics
+    /// If the number is not above that of the generation in force.
+    pub fn begin_as(
+        &mut self,
+        generation: Generation,
+        header: &[u8],
+    ) -> Result<CheckpointWriter<'_>, VaultError> {
+        assert!(generation > self.generation(), "generations are counted upwards");
+        CheckpointWriter::begin(self, self.in_force.other(), generation, header)
     }
 
     /// Writes an outcome into the result log: a small `key` that the caller encodes, and the bytes of its

@@ -108,10 +108,10 @@ pub(super) fn halves([first, second]: [File; 2]) -> Result<[HalfFile; 2], VaultE
     Ok([HalfFile::new(Half::First, first)?, HalfFile::new(Half::Second, second)?])
 }
 
-/// The generations that were completed, the newest first. Each comes right after the one in the other half.
+/// The generations that were completed, the newest first. No two are the same.
 fn newest_first(marks: [Option<Mark>; 2]) -> Result<Vec<(Half, Mark)>, VaultError> {
     if let [Some(first), Some(second)] = marks
-        && first.generation.0.abs_diff(second.generation.0) != 1
+        && first.generation == second.generation
     {
         return Err(VaultError::Mixed { first: first.generation, second: second.generation });
     }

@@ -54,6 +54,24 @@ impl Part {
         self.compare(file, &checksum)
     }
 
+    /// Gives its bytes to `each`, piece by piece.
+    pub(super) fn read_through(
+        &self,
+        file: &HalfFile,
+        mut each: impl FnMut(&[u8]) -> Result<(), VaultError>,
+    ) -> Result<(), VaultError> {
+        let (mut checksum, end) = (Xxh3::new(), self.offset + self.bytes);
+        let mut buffer = vec![0; self.bytes.min(1 << 20) as usize];
+        let mut offset = self.offset;
+        while offset < end {
+            let chunk = &mut buffer[..(end - offset).min(1 << 20) as usize];
+            file.read_checked(offset, chunk, &mut checksum)?;
+            each(chunk)?;
+            offset += chunk.len() as u64;
+        }
+        self.compare(file, &checksum)
+    }
+
     /// Compares its bytes with its checksum.
     pub(super) fn verify(&self, file: &HalfFile) -> Result<(), VaultError> {
         let mut checksum = Xxh3::new();
@@ -69,8 +87,18 @@ impl Part {
     }
 }
 
-/// The mark of `file`, `None` if its generation was never completed.
+/// The mark of `file`, which is the owner's; `None` if its generation was never completed.
 pub(super) fn read_mark(file: &HalfFile, owner: Owner) -> Result<Option<Mark>, VaultError> {
+    match find_mark(file)? {
+        Some(mark) if mark.owner != owner => {
+            Err(VaultError::Owner { half: file.half(), expected: owner, found: mark.owner })
+        }
+        mark => Ok(mark),
+    }
+}
+
+/// The mark of `file`, whose ever it is; `None` if its generation was never completed.
+pub(super) fn find_mark(file: &HalfFile) -> Result<Option<Mark>, VaultError> {
     let half = file.half();
     let mark_damaged = VaultError::Damaged(Damage { half, generation: None, piece: Piece::Mark });
     if file.bytes() == 0 {
@@ -82,9 +110,6 @@ pub(super) fn read_mark(file: &HalfFile, owner: Owner) -> Result<Option<Mark>, V
     let mut bytes = [0; MARK_BYTES];
     file.read(0, &mut bytes)?;
     match Mark::decode(&bytes) {
-        Ok(Some(mark)) if mark.owner != owner => {
-            Err(VaultError::Owner { half, expected: owner, found: mark.owner })
-        }
         Ok(mark) => Ok(mark),
         Err(MarkError::Magic(start)) => Err(VaultError::NotAVault { half, start }),
         Err(MarkError::Version(found)) => Err(VaultError::Version { half, found, expected: VERSION }),

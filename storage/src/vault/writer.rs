@@ -5,10 +5,11 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::{
     Vault,
     error::VaultError,
-    file::Outlet,
+    file::{HalfFile, Outlet},
     layout::{MARK_BYTES, Mark, SEAL_AT, UNSEALED, encode_entry},
     log::Log,
     names::{Generation, Half},
+    state::Part,
 };
 
 /// A checkpoint while it is being written. Dropping it without [`commit`](Self::commit) leaves the generation
@@ -80,9 +81,32 @@ impl<'a> CheckpointWriter<'a> {
             self.stage = Stage::Broken;
         }
         written?;
-        self.table.extend_from_slice(&encode_entry(bytes.len() as u64, checksum.digest()));
+        self.list(bytes.len() as u64, &checksum);
+        Ok(())
+    }
+
+    /// Notes a part in the table.
+    fn list(&mut self, bytes: u64, checksum: &Xxh3) {
+        self.table.extend_from_slice(&encode_entry(bytes, checksum.digest()));
         self.mark.parts += 1;
-        self.mark.parts_bytes += bytes.len() as u64;
+        self.mark.parts_bytes += bytes;
+    }
+
+    /// Writes the next part, which lies in another file.
+    ///
+    /// # Errors
+    /// As [`part`](Self::part), and [`VaultError::Damaged`] if it is not what was written there.
+    pub(super) fn part_of(&mut self, from: &HalfFile, part: &Part) -> Result<(), VaultError> {
+        if self.stage == Stage::Broken {
+            return Err(VaultError::Unfinished);
+        }
+        // Until all of it is there.
+        self.stage = Stage::Broken;
+        let (file, outlet) = (&mut self.vault.halves[self.half as usize], &mut self.outlet);
+        let mut checksum = Xxh3::new();
+        part.read_through(from, |bytes| outlet.write_checked(file, bytes, &mut checksum))?;
+        self.stage = Stage::Open;
+        self.list(part.bytes(), &checksum);
         Ok(())
     }
 

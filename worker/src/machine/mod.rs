@@ -632,5 +632,5 @@ impl Worker {
 
 /// What the executor's partial holds once a task is done, if nothing is counted twice in it.
 fn path_of(task: &Task) -> Option<Path> {
-    task.sources.iter().try_fold(task.own.clone(), |path, source| path.union(&source.path).ok())
+    Path::union_of(task.sources.iter().map(|source| &source.path).chain([&task.own])).ok()
 }

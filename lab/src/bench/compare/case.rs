@@ -20,6 +20,9 @@ pub enum Case {
     Concurrent,
     Overlap,
     Allreduce,
+    Allgather,
+    Exchange,
+    Broadcast,
 }
 
 impl Case {
@@ -34,7 +37,15 @@ impl Case {
             Self::Concurrent => ("f", "many reductions at once"),
             Self::Overlap => ("g", "ranks that compute meanwhile"),
             Self::Allreduce => ("h", "allreduce"),
+            Self::Allgather => ("i", "allgather, of so much in all"),
+            Self::Exchange => ("j", "exchange of even pieces, so much of each rank"),
+            Self::Broadcast => ("k", "broadcast"),
         }
+    }
+
+    /// Whether nothing is folded.
+    pub fn has_pieces(self) -> bool {
+        matches!(self, Self::Allgather | Self::Exchange | Self::Broadcast)
     }
 
     /// What disturbs it.
@@ -43,9 +54,7 @@ impl Case {
             Self::SlowLink => Disturbance::SlowLink,
             Self::Throttled => Disturbance::Throttled,
             Self::MovingLoad => Disturbance::Moving,
-            Self::Quiet | Self::Late | Self::Concurrent | Self::Overlap | Self::Allreduce => {
-                Disturbance::None
-            }
+            _ => Disturbance::None,
         }
     }
 }
@@ -53,7 +62,10 @@ impl Case {
 impl ValueEnum for Case {
     fn value_variants<'a>() -> &'a [Self] {
         use Case::*;
-        &[Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap, Allreduce]
+        &[
+            Quiet, SlowLink, Throttled, MovingLoad, Late, Concurrent, Overlap, Allreduce, Allgather,
+            Exchange, Broadcast,
+        ]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -75,16 +87,28 @@ pub enum Disturbance {
     Moving,
 }
 
-/// Who receives the results.
+/// What goes to whom. Its number is what ranks are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Roots {
-    /// Rank 0.
+    /// Sums to rank 0.
     One,
-    /// Of many reductions, each goes to another rank.
+    /// Of many sums, each to another rank.
     Rotating,
-    /// Every rank receives each.
+    /// Sums to every rank.
     All,
+    /// Every rank's piece to every rank.
+    Allgather,
+    /// A piece of every rank to every rank.
+    Exchange,
+    /// What rank 0 has to every rank.
+    Broadcast,
+}
+
+impl Roots {
+    /// All of them, by number.
+    pub const ALL: [Self; 6] =
+        [Self::One, Self::Rotating, Self::All, Self::Allgather, Self::Exchange, Self::Broadcast];
 }
 
 /// What the ranks do in each repetition.
@@ -105,7 +129,13 @@ pub struct Exercise {
 impl Exercise {
     /// One reduction after the other.
     pub fn single(case: Case, bytes: u64) -> Self {
-        let roots = if case == Case::Allreduce { Roots::All } else { Roots::One };
+        let roots = match case {
+            Case::Allreduce => Roots::All,
+            Case::Allgather => Roots::Allgather,
+            Case::Exchange => Roots::Exchange,
+            Case::Broadcast => Roots::Broadcast,
+            _ => Roots::One,
+        };
         Self { case, bytes, count: 1, roots, compute_us: 0 }
     }
 
@@ -134,6 +164,11 @@ impl Exercise {
             Roots::Rotating => (0..self.count).filter(|number| number % ranks == rank).count() as u64,
             // Each sends all but its share for folding, and its share of the result to all others.
             Roots::All => return count * self.bytes * 2 * u64::from(ranks - 1) / u64::from(ranks),
+            // Each receives all but what it has, and sends as much.
+            Roots::Allgather | Roots::Exchange => {
+                return count * self.bytes * u64::from(ranks - 1) / u64::from(ranks);
+            }
+            Roots::Broadcast => return count * self.bytes,
         };
         received.max(count - received) * self.bytes
     }

@@ -59,6 +59,10 @@ pub struct Contender {
 impl Contender {
     /// Whether it can do what is done in `case`.
     pub fn takes_part(&self, case: Case) -> bool {
+        // Algorithms are of reductions.
+        if case.has_pieces() {
+            return self.stays;
+        }
         // Plain sockets do one thing at a time, and nobody moves work away from who is slow.
         self.maker != Maker::Sockets || matches!(case, Case::Quiet | Case::Allreduce)
     }

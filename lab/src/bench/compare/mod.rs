@@ -6,7 +6,7 @@
 //! | what is measured, and what physics allows | [`case`], [`physics`] |
 //! | where, over which links, and what disturbs it | [`place`], [`link`], [`quota`] |
 //! | the MPI libraries and their algorithms | [`peers`], `peer.c` |
-//! | everfold's ranks | [`rank`] |
+//! | everfold's ranks | [`rank`], [`pieces`] |
 //! | what plain sockets take | [`sockets`] |
 //! | who is compared, and how both sides are driven | [`field`], [`team`] |
 //! | in which order, and how often | [`measure`], [`statistics`] |
@@ -23,6 +23,7 @@ mod measure;
 mod options;
 mod peers;
 mod physics;
+mod pieces;
 mod place;
 mod plot;
 mod quota;

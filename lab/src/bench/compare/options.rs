@@ -41,12 +41,12 @@ const REPETITIONS_MIN: usize = 3;
 
 /// Measure everfold beside Open MPI and MPICH.
 ///
-/// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, from a barrier to
-/// the return on the slowest rank. Every value is checked.
+/// Measures everfold beside Open MPI and MPICH, in turns, on the same hosts: sums of f32, and f32 that are
+/// gathered, exchanged and broadcast, from a barrier to the return on the slowest rank. Every value is checked.
 ///
 /// The libraries are installed from the Python package index into the cache if they are missing. Each is
-/// measured as it comes and with the fastest of a few named algorithms, found anew for each line by a short
-/// trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited both ways; they
+/// measured as it comes and, in reductions, with the fastest of a few named algorithms, found anew for each line
+/// by a short trial. Hosts are network namespaces on a bridge, one rank on each, whose links are limited both ways; they
 /// need root. What cannot be measured is left out, and said.
 ///
 /// A line is repeated until the 95 % interval of each ratio of medians (bootstrap) is within ±5 % of the
@@ -57,7 +57,13 @@ const REPETITIONS_MIN: usize = 3;
 #[derive(Args)]
 pub struct Compare {
     /// What is measured.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "CASES", default_value = "a,b,c,d,e,f,g,h")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "CASES",
+        default_value = "a,b,c,d,e,f,g,h,i,j,k"
+    )]
     cases: Vec<Case>,
     /// Numbers of ranks on one host [default: 2,4,8,16 unless --hosts is given].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=512))]
@@ -257,6 +263,8 @@ impl Compare {
             |default: &[u64]| if self.sizes.is_empty() { default.to_vec() } else { self.sizes.clone() };
         let (k, m) = (1 << 10, 1 << 20);
         match case {
+            Case::Allgather | Case::Exchange | Case::Broadcast if self.quick => sizes(&[64 * k, m, 8 * m]),
+            Case::Allgather | Case::Exchange | Case::Broadcast => sizes(&[k, 64 * k, m, 8 * m, 32 * m]),
             Case::Quiet | Case::Allreduce if self.quick => sizes(&[8, 64 * k, m, 8 * m]),
             Case::Quiet | Case::Allreduce => sizes(&[8, k, 64 * k, m, 8 * m, 32 * m, 128 * m]),
             Case::Overlap => return vec![Exercise::single(case, OVERLAP_BYTES)],

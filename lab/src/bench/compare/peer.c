@@ -8,7 +8,8 @@
  * is wrong. Between two lines it blocks in read(2) and takes no processor time from others.
  *
  * A repetition: barrier, wait delay_us; start the clock; reduce `count` bodies of `bytes` bytes, while computing for
- * compute_us without a call to the library; stop the clock. The results go to rank 0, each to another rank, or to all. */
+ * compute_us without a call to the library; stop the clock. The results go to rank 0, each to another rank, or to all.
+ * Or nothing is reduced, and a piece of `bytes` bytes in all is gathered, exchanged or broadcast. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Who receives the results. */
-enum { ONE, ROTATING, ALL };
+/* What goes to whom. */
+enum { ONE, ROTATING, ALL, ALLGATHER, EXCHANGE, BROADCAST };
 
 static int rank, size;
 
@@ -44,6 +45,42 @@ static long first_wrong(const float *body, long elements, long round)
 {
     for (long i = 0; i < elements; i++)
         if (body[i] != size * (size + 1) / 2 * element(i, round)) return i;
+    return -1;
+}
+
+/* Fills a piece with values of its own, which its number stands for. */
+static void fill_piece(float *piece, long elements, long number, long round)
+{
+    for (long i = 0; i < elements; i++) piece[i] = (number + 1) * element(i, round);
+}
+
+static int is_piece(const float *piece, long elements, long number, long round)
+{
+    for (long i = 0; i < elements; i++)
+        if (piece[i] != (number + 1) * element(i, round)) return 0;
+    return 1;
+}
+
+/* One repetition in which nothing is reduced. Returns the first wrong element, or -1. */
+static long bring(long roots, long elements, long round, long delay_us, float *given, float *taken, long long times[2])
+{
+    long piece = roots == BROADCAST ? elements : elements / size > 0 ? elements / size : 1;
+    long pieces = roots == BROADCAST ? 1 : size;
+    if (roots == EXCHANGE)
+        for (long to = 0; to < size; to++) fill_piece(given + to * piece, piece, rank * size + to, round);
+    else if (roots == ALLGATHER || rank == 0)
+        fill_piece(roots == BROADCAST ? taken : given, piece, rank, round);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (delay_us) usleep(delay_us);
+    times[0] = now_ns();
+    if (roots == ALLGATHER) MPI_Allgather(given, piece, MPI_FLOAT, taken, piece, MPI_FLOAT, MPI_COMM_WORLD);
+    if (roots == EXCHANGE) MPI_Alltoall(given, piece, MPI_FLOAT, taken, piece, MPI_FLOAT, MPI_COMM_WORLD);
+    if (roots == BROADCAST) MPI_Bcast(taken, piece, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    times[1] = now_ns();
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (long from = 0; from < pieces; from++)
+        if (!is_piece(taken + from * piece, piece, roots == EXCHANGE ? from * size + rank : from, round))
+            return from * piece;
     return -1;
 }
 
@@ -88,10 +125,15 @@ int main(int argc, char **argv)
         MPI_Request *requests = calloc(count, sizeof *requests);
         long long(*times)[2] = calloc(repetitions, sizeof *times);
         for (long k = 0; k < count; k++) {
-            given[k] = allocate(elements);
-            if (roots == ALL || rank == root(k, roots)) taken[k] = allocate(elements);
+            given[k] = allocate(elements + size);
+            if (roots >= ALL || rank == root(k, roots)) taken[k] = allocate(elements + size);
         }
         for (long repetition = 0; repetition < repetitions; repetition++) {
+            if (roots > ALL) {
+                long first = bring(roots, elements, round + repetition, delay_us, given[0], taken[0], times[repetition]);
+                if (first >= 0) wrong = first;
+                continue;
+            }
             for (long k = 0; k < count; k++) fill(given[k], elements, round + repetition + k);
             MPI_Barrier(MPI_COMM_WORLD);
             if (delay_us) usleep(delay_us);

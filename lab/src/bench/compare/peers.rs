@@ -225,7 +225,9 @@ impl Peer {
             Library::Mpich => {
                 // Without this, its ranks take the cores from each other while they wait.
                 add("-genv MPIR_CVAR_POLLS_BEFORE_YIELD 1");
-                for collective in ["REDUCE", "IREDUCE", "ALLREDUCE", "BARRIER"] {
+                for collective in
+                    ["REDUCE", "IREDUCE", "ALLREDUCE", "BARRIER", "ALLGATHER", "ALLTOALL", "BCAST"]
+                {
                     add(&format!("-genv MPIR_CVAR_{collective}_DEVICE_COLLECTIVE 0"));
                 }
                 "-genv"

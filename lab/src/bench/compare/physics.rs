@@ -43,7 +43,9 @@ impl<'a> Bound<'a> {
                 let bodies = match exercise.case {
                     Case::Late => 2,
                     // Each writes the result, too; writing a body takes as long as reading one, at least.
-                    Case::Allreduce => 2 * place.ranks - 1,
+                    Case::Allreduce | Case::Allgather | Case::Exchange | Case::Broadcast => {
+                        2 * place.ranks - 1
+                    }
                     _ => place.ranks,
                 };
                 let traffic_s =

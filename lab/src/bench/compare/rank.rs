@@ -3,7 +3,7 @@
 use std::{
     hint::black_box,
     io::{BufRead, BufReader, Write},
-    ops::Deref,
+    ops::DerefMut,
     os::unix::net::UnixStream,
     path::PathBuf,
     process::ExitCode,
@@ -16,6 +16,7 @@ use everfold_timeline::Timeline;
 
 use super::{
     case::Roots,
+    pieces,
     team::{Block, Kind},
 };
 use crate::{Failure, bench::rank::barrier, clock::now_ns, size};
@@ -48,7 +49,10 @@ impl CompareRank {
         let mut lines = BufReader::new(driver.try_clone()?).lines();
         while let Some(line) = lines.next().transpose()? {
             let Ok(block) = line.parse::<Block>() else { break };
+            let has_pieces = matches!(block.roots, Roots::Allgather | Roots::Exchange | Roots::Broadcast);
             let done = match block.kind {
+                Kind::Array if has_pieces => pieces::measure::<Array<f32>>(session, &block).await?,
+                Kind::Vec if has_pieces => pieces::measure::<Vec<f32>>(session, &block).await?,
                 Kind::Array => measure::<Array<f32>>(session, &block).await?,
                 Kind::Vec => measure::<Vec<f32>>(session, &block).await?,
             };
@@ -63,8 +67,10 @@ impl CompareRank {
 }
 
 /// Elements of a body in some kind of memory.
-trait Elements: Deref<Target = [f32]> + Sized + 'static {
+pub trait Elements: DerefMut<Target = [f32]> + Sized + 'static {
     fn filled(session: &Session, elements: usize, round: u64) -> Self;
+
+    fn zeroed(session: &Session, elements: usize) -> Self;
 }
 
 impl Elements for Array<f32> {
@@ -73,6 +79,10 @@ impl Elements for Array<f32> {
         fill(&mut array, session.rank().0, round);
         array
     }
+
+    fn zeroed(session: &Session, elements: usize) -> Self {
+        session.array(elements)
+    }
 }
 
 impl Elements for Vec<f32> {
@@ -80,6 +90,10 @@ impl Elements for Vec<f32> {
         let mut vec = vec![0.0; elements];
         fill(&mut vec, session.rank().0, round);
         vec
+    }
+
+    fn zeroed(_: &Session, elements: usize) -> Self {
+        vec![0.0; elements]
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Block {
     pub repetitions: u64,
     /// Reductions at once.
     pub count: u32,
-    /// Who receives the results.
+    /// What goes to whom.
     pub roots: Roots,
     /// How long this rank waits before each.
     pub delay_us: u64,
@@ -103,7 +103,7 @@ impl FromStr for Block {
             bytes: number()?,
             repetitions: number()?,
             count: number()? as u32,
-            roots: *[Roots::One, Roots::Rotating, Roots::All].get(number()? as usize).ok_or(())?,
+            roots: *Roots::ALL.get(number()? as usize).ok_or(())?,
             delay_us: number()?,
             compute_us: number()?,
             round: number()?,

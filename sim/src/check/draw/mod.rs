@@ -11,6 +11,7 @@ use everfold_protocol::spec::{Order, Protection};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
+mod pieces;
 mod returns;
 mod sizes;
 
@@ -189,6 +190,11 @@ pub fn draw(seed: u64) -> Schedule {
         && apart.random_bool(0.15)
     {
         returns::bring_back(&mut schedule, &mut apart, weather);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(13);
+    if !schedule.board && apart.random_bool(0.2) {
+        pieces::bring(&mut schedule, &mut apart);
     }
     schedule
 }
@@ -563,7 +569,7 @@ fn add_reduction(schedule: &mut Schedule, random: &mut ChaCha8Rng, name: &str, w
     };
     let inline = match body {
         Body::Array(length) => length * 8 <= 16 << 10,
-        Body::Object => random.random_bool(0.5),
+        Body::Object | Body::Pieces(_) => random.random_bool(0.5),
     };
     let levels = [Protection::None, Protection::Memory, Protection::Disk, Protection::CommitFirst];
     let first = Planned {

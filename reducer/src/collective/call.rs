@@ -1,0 +1,195 @@
+//! A call of a collective operation: what it is given, what it promises, what it yields.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    marker::PhantomData,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use everfold_protocol::{report::Report, spec::Protection};
+use everfold_runtime::executor::Returned;
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{
+    blocks::Giver,
+    operation::{Operation, Plan},
+    piece::Received,
+};
+use crate::{
+    body::{Body, Contribution},
+    error::ReduceError,
+    group::Group,
+    reduction::{Outcome, ReduceFuture, Reduction, Terms, ToAll},
+    session::Session,
+};
+
+/// A collective operation that is about to be called: made by [`Session::allgather`] and its kin.
+///
+/// Await it, or [`start`](Self::start) it and compute on. Dropped before that, it is as if it had never been.
+#[must_use = "an operation begins when it is awaited or started"]
+pub struct Collective<O> {
+    session: Session,
+    name: String,
+    operation: O,
+    terms: Terms,
+}
+
+/// What a collective operation yields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivered<V> {
+    /// What this rank receives.
+    pub value: V,
+    /// What happened.
+    pub report: Report,
+}
+
+impl<O> Collective<O> {
+    pub(super) fn new(session: &Session, name: impl Into<String>, operation: O) -> Self {
+        Self { session: session.clone(), name: name.into(), operation, terms: Terms::default() }
+    }
+
+    pub(super) fn with(mut self, change: impl FnOnce(&mut O)) -> Self {
+        change(&mut self.operation);
+        self
+    }
+
+    /// Only these ranks take part; only they may call it. The order of pieces is that of the ranks in it.
+    pub fn group(mut self, group: Group) -> Self {
+        self.terms.group = Some(group);
+        self
+    }
+
+    /// Ends it with [`Refusal::DeadlineExceeded`](crate::Refusal::DeadlineExceeded) if it takes longer than
+    /// this from its first contribution on: see [`Reduction::deadline`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.terms.deadline = Some(deadline);
+        self
+    }
+
+    /// What of each rank's pieces outlives its owner; see [`Protection`] for what the levels survive and cost.
+    /// All ranks give the same level; without one it is [`DEFAULT_PROTECTION`](crate::DEFAULT_PROTECTION).
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.terms.protection = protection;
+        self
+    }
+
+    /// Goes on without the pieces of ranks that have died or left, if no copy of them is to be had. The report
+    /// says who is [missing](Report::missing); their pieces are absent. All ranks allow it or none does.
+    ///
+    /// Without the root of a broadcast or a scatter nothing is left. Where each rank receives pieces of its
+    /// own, and hosts die while they are copied, some ranks may have theirs while the others hear
+    /// [`ReduceError::ResultLost`].
+    pub fn allow_missing(mut self) -> Self {
+        self.terms.allow_missing = true;
+        self
+    }
+}
+
+impl<O: Operation> Collective<O> {
+    /// Contributes, and returns at once with a future of the outcome.
+    ///
+    /// # Shape
+    /// Every rank of the group calls it with the same name, as often as the others.
+    /// # Errors
+    /// Those of [`Reduction::start`]. [`ReduceError::Refused`] also if there is not one piece for each rank,
+    /// or if others than the root give some. The call then does not count: nobody else has heard of it.
+    pub fn start(self) -> Result<CollectiveFuture<O>, ReduceError> {
+        let Self { session, name, operation, terms } = self;
+        let group = terms.group.clone().unwrap_or_else(|| session.world());
+        let region = session.handle().region();
+        let giver = Giver { rank: session.rank(), ranks: (group.len() as u64).max(1), region };
+        let Plan { contribution, delivery } = operation.plan(&giver)?;
+        let called = Reduction::<_, ToAll>::on_terms(session, name, Planned(contribution), delivery, terms);
+        Ok(CollectiveFuture { outcome: called.start()?, operation: PhantomData })
+    }
+}
+
+/// A contribution that is made already.
+struct Planned(Contribution);
+
+impl Body for Planned {
+    type Value = Untyped;
+
+    fn contribute(self) -> Contribution {
+        self.0
+    }
+
+    fn value(returned: Returned) -> Option<Untyped> {
+        Some(Untyped(returned))
+    }
+}
+
+/// What came, before it has its type.
+struct Untyped(Returned);
+
+impl<O: Operation> IntoFuture for Collective<O> {
+    type Output = Result<Delivered<O::Value>, ReduceError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let started = self.start();
+        async move { started?.await }.boxed()
+    }
+}
+
+impl<O> fmt::Debug for Collective<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collective").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A collective operation under way.
+///
+/// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the others receive this
+/// rank's pieces.
+#[must_use = "dropping the future does not take the pieces back"]
+pub struct CollectiveFuture<O> {
+    outcome: ReduceFuture<Untyped>,
+    operation: PhantomData<fn() -> O>,
+}
+
+impl<O: Operation> CollectiveFuture<O> {
+    /// Whether the outcome is there, so that awaiting would return at once.
+    pub fn is_done(&self) -> bool {
+        self.outcome.is_done()
+    }
+
+    /// Blocks the thread until the outcome is there.
+    ///
+    /// # Errors
+    /// See [`ReduceError`].
+    pub fn get(self) -> Result<Delivered<O::Value>, ReduceError> {
+        self.outcome.get().and_then(deliver::<O>)
+    }
+}
+
+impl<O: Operation> Future for CollectiveFuture<O> {
+    type Output = Result<Delivered<O::Value>, ReduceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.outcome.poll_unpin(context));
+        Poll::Ready(outcome.and_then(deliver::<O>))
+    }
+}
+
+impl<O> fmt::Debug for CollectiveFuture<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CollectiveFuture").finish_non_exhaustive()
+    }
+}
+
+/// Gives what came its type.
+fn deliver<O: Operation>(outcome: Outcome<Untyped>) -> Result<Delivered<O::Value>, ReduceError> {
+    let Outcome { value, report } = outcome;
+    let received = value.and_then(|Untyped(returned)| match returned {
+        Returned::Pieces { memory, lengths } => {
+            Some(Received { memory, lengths, ranks: report.contributors.clone() })
+        }
+        Returned::Array(_) | Returned::Object(_) => None,
+    });
+    let value = O::value(received).map_err(|error| ReduceError::ResultLost { reason: error.to_string() })?;
+    Ok(Delivered { value, report })
+}

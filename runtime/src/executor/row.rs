@@ -1,0 +1,225 @@
+//! Putting pieces side by side: contributions that are not folded (see [`pieces`]).
+//!
+//! Each rank begins with the piece that follows on its own, so that ranks which read at the same time read from
+//! different owners. Parts that have come stay when others could not be had.
+
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use everfold_protocol::{
+    Rank, ReductionSpec,
+    message::{ByteRange, Data, Piece},
+    pieces::{self, Pattern},
+};
+use everfold_worker::machine::{Collecting, ExecutionError};
+use futures::{
+    future::try_join_all,
+    stream::{self, StreamExt, TryStreamExt},
+};
+
+use super::{
+    ON_THE_SPOT_BYTES, Returned, Share,
+    collect::{AHEAD_BYTES, AHEAD_MAX, PART_BYTES, copy},
+    fold::scratch,
+    handed_back,
+};
+use crate::{
+    body::BodyError,
+    memory::{buffer::Buffer, window::Content},
+    peers::Peers,
+    transport::Fetched,
+};
+
+/// The pieces that this rank receives.
+#[derive(Debug)]
+pub(super) struct Row {
+    pattern: Pattern,
+    /// How many ranks of the group are before this one, and how many ranks it has.
+    number: u64,
+    ranks: u64,
+    arriving: Mutex<Option<Arriving>>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    target: Arc<Buffer>,
+    /// How long each piece is.
+    lengths: Vec<u64>,
+    /// The parts that are there, by where they begin.
+    done: BTreeSet<u64>,
+}
+
+/// A part of a piece, and where it belongs.
+struct Part {
+    piece: Piece,
+    at: u64,
+}
+
+impl Row {
+    pub fn new(me: Rank, spec: &ReductionSpec) -> Self {
+        Self {
+            pattern: spec.kind.pattern().unwrap_or(Pattern::Gather),
+            number: spec.group.position(me).unwrap_or_default() as u64,
+            ranks: spec.group.len() as u64,
+            arriving: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arriving>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the pieces out, and how long each is.
+    pub fn take(&self) -> Option<(Arc<Buffer>, Vec<u64>)> {
+        self.lock().take().map(|Arriving { target, lengths, .. }| (target, lengths))
+    }
+
+    /// The pieces for the result log.
+    pub fn noted(&self) -> Result<Vec<u8>, BodyError> {
+        let arriving = self.lock();
+        let Arriving { target, lengths, .. } = arriving.as_ref().ok_or_else(handed_back)?;
+        let mut noted = pieces::table([lengths.len() as u64]);
+        noted.extend(pieces::table(lengths.iter().copied()));
+        let bytes = target.read(0, target.len() as u64);
+        noted.extend_from_slice(&bytes.map_err(|error| BodyError::Failed(error.to_string()))?);
+        Ok(noted)
+    }
+
+    /// Which parts are left of `told`, and where they are to be put.
+    fn begin(&self, told: &[Piece], afresh: bool, share: &Share) -> (Arc<Buffer>, Vec<Part>) {
+        let lengths: Vec<u64> = told.iter().map(|piece| piece.range.len).collect();
+        let mut arriving = self.lock();
+        if arriving.as_ref().is_none_or(|arriving| afresh || arriving.lengths != lengths) {
+            let bytes = lengths.iter().sum::<u64>() as usize;
+            let region = share.shown.windows.region().filter(|_| bytes > 0);
+            let target = Buffer::new(scratch(region, bytes));
+            *arriving = Some(Arriving { target, lengths, done: BTreeSet::new() });
+        }
+        let Arriving { target, done, .. } = arriving.as_ref().expect("it was made if it was not there");
+        let mut parts: Vec<Vec<Part>> = Vec::new();
+        let mut at = 0;
+        for piece in told {
+            parts.push(cut(piece, at).filter(|part| !done.contains(&part.at)).collect());
+            at += piece.range.len;
+        }
+        let next = (self.number as usize + 1) % parts.len().max(1);
+        parts.rotate_left(next);
+        (target.clone(), parts.into_iter().flatten().collect())
+    }
+
+    /// Takes in that the part which begins there has come.
+    fn take_in(&self, at: u64) {
+        if let Some(arriving) = &mut *self.lock() {
+            arriving.done.insert(at);
+        }
+    }
+}
+
+/// The parts of a piece that belongs `at` there: long pieces would keep a rank at one peer, and staging long.
+fn cut(piece: &Piece, at: u64) -> impl Iterator<Item = Part> + '_ {
+    let starts = (0..piece.range.len).step_by(PART_BYTES as usize);
+    starts.map(move |offset| {
+        let range =
+            ByteRange { start: piece.range.start + offset, len: PART_BYTES.min(piece.range.len - offset) };
+        Part { piece: Piece { range, ..piece.clone() }, at: at + offset }
+    })
+}
+
+/// The pieces that stand in the result log.
+pub(crate) fn recalled(noted: Vec<u8>) -> Option<Returned> {
+    let (count, rest) = noted.split_at_checked(8)?;
+    let count = pieces::lengths(count).next()?;
+    let (table, bytes) = rest.split_at_checked(usize::try_from(count.checked_mul(8)?).ok()?)?;
+    let lengths: Vec<u64> = pieces::lengths(table).collect();
+    let total = lengths.iter().try_fold(0u64, |total, len| total.checked_add(*len))?;
+    (total == bytes.len() as u64).then(|| Returned::Pieces { memory: Box::new(bytes.to_vec()), lengths })
+}
+
+impl Share {
+    /// Copies the pieces that this rank receives to where they lie side by side. Returns where that can be read,
+    /// if others may have to.
+    ///
+    /// # Errors
+    /// One could not be had.
+    pub(super) async fn collect_row(
+        self: &Arc<Self>,
+        row: &Row,
+        peers: &Peers,
+        told: Vec<Piece>,
+        how: Collecting,
+    ) -> Result<Option<Data>, ExecutionError> {
+        let told = try_join_all(told.into_iter().map(|piece| self.block(row, peers, piece))).await?;
+        if how.afresh
+            && let Some((before, _)) = row.take()
+        {
+            self.shown.release(|window| self.shown.windows.shows(window, &before));
+        }
+        let (target, parts) = row.begin(&told, how.afresh, self);
+        self.collect_row_parts(row, peers, &target, parts).await?;
+        let in_windows = told.iter().any(|piece| matches!(piece.data, Data::Window(_)));
+        if !in_windows || row.pattern.cut().is_some() {
+            return Ok(None);
+        }
+        match self.shown.publish(Content::Buffer(target)) {
+            Err(error) if how.beside => Err(self.no_room(error)),
+            shown => Ok(shown.ok()),
+        }
+    }
+
+    /// What this rank receives of a contribution.
+    async fn block(&self, row: &Row, peers: &Peers, piece: Piece) -> Result<Piece, ExecutionError> {
+        let Some(cut) = row.pattern.cut() else { return Ok(piece) };
+        let ByteRange { start, len } = piece.range;
+        let table_bytes = cut.table_bytes(row.ranks).min(len);
+        let table = match table_bytes {
+            0 => Fetched::Inline(Bytes::new()),
+            len => fetch(peers, &piece, ByteRange { start, len }).await?,
+        };
+        let block = cut.block(&table, row.number, row.ranks, len);
+        let block = block.map_err(|error| ExecutionError::blame(piece.process, error))?;
+        Ok(Piece { range: ByteRange { start: start + block.start, ..block }, ..piece })
+    }
+
+    async fn collect_row_parts(
+        &self,
+        row: &Row,
+        peers: &Peers,
+        target: &Arc<Buffer>,
+        parts: Vec<Part>,
+    ) -> Result<(), ExecutionError> {
+        let longest = parts.iter().map(|part| part.piece.range.len).max().unwrap_or(0);
+        let ahead = (AHEAD_BYTES / longest.max(1)).clamp(1, AHEAD_MAX);
+        let fetch = async |part: Part| {
+            let bytes = fetch(peers, &part.piece, part.piece.range).await?;
+            Ok::<_, ExecutionError>((part, bytes))
+        };
+        let mut fetched = pin!(stream::iter(parts).map(fetch).buffer_unordered(ahead as usize));
+        while let Some((Part { piece, at }, bytes)) = fetched.try_next().await? {
+            let (target, process, len) = (target.clone(), piece.process, piece.range.len);
+            let copy = move || copy(&bytes, &target, ByteRange { start: at, len }, process);
+            if len as usize <= ON_THE_SPOT_BYTES {
+                copy()?;
+            } else {
+                let copied = tokio::task::spawn_blocking(copy).await;
+                copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
+            }
+            row.take_in(at);
+        }
+        Ok(())
+    }
+}
+
+/// Reads `range` of what a piece lies in.
+async fn fetch(peers: &Peers, piece: &Piece, range: ByteRange) -> Result<Fetched, ExecutionError> {
+    match &piece.data {
+        Data::Inline(bytes) if range.end() <= bytes.len() as u64 => {
+            Ok(Fetched::Inline(bytes.slice(range.start as usize..range.end() as usize)))
+        }
+        Data::Inline(_) => Err(ExecutionError::blame(piece.process, "it is shorter than it was")),
+        data => peers.fetch(piece.process, data, Some(range)).await,
+    }
+}

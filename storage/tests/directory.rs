@@ -1,0 +1,198 @@
+//! A directory of checkpoints: a generation is complete or absent, and what is wrong is told.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, os::unix::fs::FileExt, path::Path};
+
+use everfold_protocol::{JobId, Rank};
+use everfold_storage::{
+    directory::{Directory, DirectoryError, Place, Status},
+    vault::{Fingerprint, Generation, Options, Owner, Vault},
+};
+use tempfile::{TempDir, tempfile};
+
+const RANKS: u32 = 2;
+const PROGRAM: &str = "solver";
+
+/// The vault of a rank, in which these bytes are saved as that generation.
+fn vault(job: u64, rank: u32, generation: u64, bytes: &[u8]) -> Vault {
+    let owner = Owner { job: JobId(job), rank: Rank(rank) };
+    let files = [tempfile().unwrap(), tempfile().unwrap()];
+    let mut vault = Vault::create(files, owner, Options::in_memory(1 << 20)).unwrap();
+    let mut writer = vault.begin_as(Generation(generation), b"header").unwrap();
+    writer.part(bytes).unwrap();
+    writer.commit().unwrap();
+    vault
+}
+
+fn value(rank: u32, generation: u64) -> Vec<u8> {
+    vec![(16 * rank) as u8 ^ generation as u8; 100]
+}
+
+/// Writes the parts of all ranks, and not yet what says that they are there.
+fn save_parts(directory: &Directory, job: u64, generation: u64) -> (Place, Vec<Fingerprint>) {
+    let place = directory.place(Generation(generation), JobId(job));
+    let parts = (0..RANKS).map(|rank| {
+        let state = vault(job, rank, generation, &value(rank, generation)).state().unwrap();
+        place.write_part(Rank(rank), &state).unwrap();
+        state.fingerprint()
+    });
+    let parts = parts.collect();
+    (place, parts)
+}
+
+fn save(directory: &Directory, job: u64, generation: u64) -> Place {
+    let (place, parts) = save_parts(directory, job, generation);
+    place.complete(PROGRAM, generation, parts).unwrap();
+    place
+}
+
+fn new() -> (TempDir, Directory) {
+    let home = tempfile::tempdir().unwrap();
+    let directory = Directory::create(home.path().join("checkpoints/here")).unwrap();
+    (home, directory)
+}
+
+/// What all ranks go on from.
+fn restored(directory: &Directory) -> Result<(u64, Vec<Vec<u8>>), DirectoryError> {
+    let (place, manifest) = directory.newest_for(PROGRAM, RANKS)?;
+    let mut values = Vec::new();
+    for rank in (0..RANKS).map(Rank) {
+        let state = place.open_listed(rank, &manifest)?;
+        let owner = Owner { job: JobId(1000), rank };
+        let files = [tempfile().unwrap(), tempfile().unwrap()];
+        let mut vault = Vault::create(files, owner, Options::in_memory(1 << 20)).unwrap();
+        let checkpoint =
+            vault.adopt(state.header(), &state).map_err(|error| place.damaged_part(rank, error))?;
+        assert_eq!(checkpoint.header(), b"header");
+        let mut bytes = vec![0; checkpoint.parts()[0].bytes() as usize];
+        vault.read_part(&checkpoint.parts()[0], &mut bytes).unwrap();
+        values.push(bytes);
+    }
+    Ok((manifest.generation.0, values))
+}
+
+fn expected(generation: u64) -> (u64, Vec<Vec<u8>>) {
+    (generation, (0..RANKS).map(|rank| value(rank, generation)).collect())
+}
+
+#[test]
+fn the_newest_complete_generation_is_gone_on_from() {
+    let (_home, directory) = new();
+    assert!(matches!(restored(&directory), Err(DirectoryError::Nothing { .. })));
+    directory.check_new().unwrap();
+    save(&directory, 1, 1);
+    save(&directory, 1, 2);
+    save_parts(&directory, 1, 3);
+    // Of another job, which had gone on from the first one: parts never meet.
+    save_parts(&directory, 2, 2);
+    assert_eq!(restored(&directory).unwrap(), expected(2));
+    assert!(matches!(directory.check_new(), Err(DirectoryError::InUse { newest: 2, .. })));
+    let states: Vec<_> =
+        directory.list().unwrap().iter().map(|it| matches!(it.status, Status::Complete(_))).collect();
+    assert_eq!(states, [true, true, false, false]);
+}
+
+#[test]
+fn a_part_or_a_manifest_that_is_cut_at_any_byte_leaves_the_generation_before() {
+    let (_home, directory) = new();
+    save(&directory, 1, 1);
+    let (place, parts) = save_parts(&directory, 1, 2);
+    // Before the manifest is there, nothing that lies among the parts counts, whatever a death has left of it.
+    let part = fs::read(place.part_path(Rank(1))).unwrap();
+    for written in 0..=part.len() {
+        fs::write(place.part_path(Rank(1)), &part[..written]).unwrap();
+        assert_eq!(restored(&directory).unwrap(), expected(1), "{written} bytes of a part");
+        // A process that comes back writes it once more.
+        let state = vault(1, 1, 2, &value(1, 2)).state().unwrap();
+        place.write_part(Rank(1), &state).unwrap();
+        assert_eq!(fs::read(place.part_path(Rank(1))).unwrap(), part);
+    }
+    place.complete(PROGRAM, 2, parts).unwrap();
+    assert_eq!(restored(&directory).unwrap(), expected(2));
+    let path = place.path().join("manifest");
+    let manifest = fs::read(&path).unwrap();
+    for written in 0..manifest.len() {
+        fs::write(&path, &manifest[..written]).unwrap();
+        assert_eq!(restored(&directory).unwrap(), expected(1), "{written} bytes of a manifest");
+    }
+}
+
+#[test]
+fn damage_of_a_complete_generation_is_told_and_never_mixed() {
+    let (_home, directory) = new();
+    save(&directory, 1, 1);
+    let place = save(&directory, 1, 2);
+    let path = place.part_path(Rank(0));
+    let part = fs::read(&path).unwrap();
+    for byte in 0..part.len() {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&[part[byte] ^ 4], byte as u64).unwrap();
+        let told = restored(&directory).unwrap_err();
+        let is_told =
+            matches!(told, DirectoryError::Damaged { generation: 2, .. } | DirectoryError::Version { .. });
+        assert!(is_told, "byte {byte}: {told:?}");
+        file.write_all_at(&part[byte..=byte], byte as u64).unwrap();
+    }
+    for written in 0..part.len() {
+        fs::write(&path, &part[..written]).unwrap();
+        let told = restored(&directory).unwrap_err();
+        assert!(matches!(told, DirectoryError::Damaged { generation: 2, .. }), "{written}: {told:?}");
+    }
+    // That of another rank, or of another generation, in its place.
+    for other in [place.part_path(Rank(1)), directory.place(Generation(1), JobId(1)).part_path(Rank(0))] {
+        fs::copy(other, &path).unwrap();
+        assert!(matches!(restored(&directory), Err(DirectoryError::Damaged { .. })));
+    }
+    fs::remove_file(&path).unwrap();
+    let told = restored(&directory).unwrap_err();
+    assert!(matches!(told, DirectoryError::NoPart { .. }), "{told:?}");
+    assert_eq!(directory.remove(Some(Generation(2))).unwrap(), 1);
+    assert_eq!(restored(&directory).unwrap(), expected(1));
+}
+
+#[test]
+fn another_program_and_another_size_are_told() {
+    let (_home, directory) = new();
+    save(&directory, 1, 1);
+    let told = directory.newest_for("other", RANKS).unwrap_err().to_string();
+    assert!(told.contains("\"solver\"") && told.contains("\"other\""), "{told}");
+    let told = directory.newest_for(PROGRAM, 3).unwrap_err().to_string();
+    assert!(told.contains("saved by 2 ranks, and this job has 3: start it with 2"), "{told}");
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("mine");
+    assert!(matches!(Directory::open(&path), Err(DirectoryError::Nothing { .. })));
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(Directory::open(&path), Err(DirectoryError::Nothing { .. })));
+    fs::write(path.join("thesis.tex"), "years of work").unwrap();
+    for told in [Directory::create(&path).map(drop), Directory::open(&path).map(drop)] {
+        assert!(matches!(told, Err(DirectoryError::NotOurs { .. })), "{told:?}");
+    }
+    let names = |path: &Path| fs::read_dir(path).unwrap().count();
+    assert_eq!(names(&path), 1);
+    fs::write(path.join("everfold-checkpoints"), "checkpoints of everfold, format 9\n").unwrap();
+    let told = Directory::create(&path).unwrap_err().to_string();
+    assert!(told.contains("format 9"), "{told}");
+}
+
+#[test]
+fn two_complete_generations_stay() {
+    let (home, directory) = new();
+    for generation in 1..=5 {
+        save_parts(&directory, 2, generation);
+        let place = save(&directory, 1, generation);
+        directory.tidy(&place).unwrap();
+        assert_eq!(restored(&directory).unwrap(), expected(generation));
+    }
+    let left: Vec<_> = directory.places().unwrap().iter().map(|it| (it.generation.0, it.job.0)).collect();
+    assert_eq!(left, [(4, 1), (5, 1), (5, 2)]);
+    fs::write(directory.path().join("note.txt"), "of somebody else").unwrap();
+    assert_eq!(directory.remove(None).unwrap(), 3);
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["note.txt"]);
+    drop(home);
+}
