@@ -1,10 +1,15 @@
 //! `everfold run`: a program as a job of several processes.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use everfold::{
     launch::{Hosts, Local, hosts, hosts::HostCount, use_checkpoints},
+    plan::PlanFile,
     recovery::RecoveryFile,
 };
 use everfold_lab::{Failure, Transport};
@@ -53,6 +58,13 @@ pub struct Run {
     /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
+    /// The plan of checkpoints that ranks follow, made by `everfold plan` [env: EVERFOLD_PLAN].
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Where rank 0 writes a profile of the program, from which `everfold plan` makes a plan [env:
+    /// EVERFOLD_RECORD].
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// The directory in which checkpoints outlive the job; all hosts share it, or each has its own [env:
     /// EVERFOLD_CHECKPOINTS].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
@@ -74,6 +86,10 @@ Examples:
       Four processes on this machine.
   everfold run -n 4 --recovery recovery.toml -- ./simulate
       The file says whether ranks come back whose processes have died.
+  everfold run -n 4 --record profile.toml -- ./simulate
+  everfold plan profile.toml
+  everfold run -n 4 --plan plan.toml -- ./simulate
+      Records where the program may save checkpoints, plans where it best does, and has it do so.
   everfold run -n 4 --checkpoints /scratch/simulate -- ./simulate
       Checkpoints outlive the job, also if the machine is switched off.
   everfold run -n 4 --resume /scratch/simulate -- ./simulate
@@ -101,6 +117,8 @@ impl Run {
         local.prefix = !self.no_prefix;
         local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
         local.rules = self.rules;
+        local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
+        local.record = self.record.map(|file| absolute(&file)).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;
@@ -122,5 +140,15 @@ fn named(variable: &str) -> Option<PathBuf> {
 /// The path from everywhere of a recovery file that makes sense.
 fn usable(file: PathBuf) -> Result<PathBuf, Failure> {
     RecoveryFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
-    std::path::absolute(&file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+    absolute(&file)
+}
+
+/// The path from everywhere of a plan that programs can follow.
+fn followable(file: PathBuf) -> Result<PathBuf, Failure> {
+    PlanFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+    absolute(&file)
+}
+
+fn absolute(file: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
 }

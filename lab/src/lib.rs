@@ -24,7 +24,7 @@ mod failure;
 pub mod interrupts;
 mod machine;
 mod meeting;
-mod plan;
+pub mod plan;
 mod progress;
 mod scratch;
 pub mod sim;

@@ -13,8 +13,10 @@
 //! | move them to where fewer bytes are live | [`offset`] |
 //! | let the program end soonest on average | [`law`], [`mod@soonest`]; [`interval`] has the rules of Young and Daly |
 //! | use several levels at once | [`levels`] |
+//! | make a profile of a run, and write it down | [`trace`], [`text`] |
+//! | follow a plan in a running program | [`follow`] |
 //!
-//! Deliberately absent: files and their formats, drawing, and taking checkpoints.
+//! Deliberately absent: files, drawing, and taking checkpoints.
 
 // The compiler proves it pure. Tests may use more.
 #![cfg_attr(not(test), no_std)]
@@ -23,6 +25,7 @@ extern crate alloc;
 
 pub mod candidates;
 pub mod enumeration;
+pub mod follow;
 pub mod gap;
 pub mod interval;
 pub mod law;
@@ -34,3 +37,5 @@ pub mod plan;
 pub mod profile;
 pub mod shortest;
 pub mod soonest;
+pub mod text;
+pub mod trace;

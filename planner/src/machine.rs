@@ -35,6 +35,8 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{what} is {value}; it has to be {least}")]
 pub struct MachineError {
+    /// The key under which profiles have it.
+    pub key: &'static str,
     /// What is wrong.
     pub what: &'static str,
     /// What it is.
@@ -52,15 +54,21 @@ impl Machine {
         let (more, positive) = ("greater than 0", |value: f64| value > 0.0);
         let real = |value: f64| value > 0.0 && value.is_finite();
         let all = [
-            ("the bandwidth to storage", self.storage_bytes_per_s, real(self.storage_bytes_per_s), more),
-            ("the bandwidth of the bus", self.bus_bytes_per_s, positive(self.bus_bytes_per_s), more),
-            ("the MTBF of the host", self.mtbf_host_s, real(self.mtbf_host_s), more),
-            ("the MTBF of the device", self.mtbf_device_s, positive(self.mtbf_device_s), more),
-            ("the restart", self.restart_s, finite(self.restart_s), least),
-            ("reading again", self.reread, finite(self.reread), least),
+            (
+                "storage",
+                "the bandwidth to storage",
+                self.storage_bytes_per_s,
+                real(self.storage_bytes_per_s),
+                more,
+            ),
+            ("bus", "the bandwidth of the bus", self.bus_bytes_per_s, positive(self.bus_bytes_per_s), more),
+            ("mtbf_host", "the MTBF of the host", self.mtbf_host_s, real(self.mtbf_host_s), more),
+            ("mtbf_device", "the MTBF of the device", self.mtbf_device_s, positive(self.mtbf_device_s), more),
+            ("restart", "the restart", self.restart_s, finite(self.restart_s), least),
+            ("reread", "reading again", self.reread, finite(self.reread), least),
         ];
-        match all.into_iter().find(|(_, _, holds, _)| !holds) {
-            Some((what, value, _, least)) => Err(MachineError { what, value, least }),
+        match all.into_iter().find(|(_, _, _, holds, _)| !holds) {
+            Some((key, what, value, _, least)) => Err(MachineError { key, what, value, least }),
             None => Ok(()),
         }
     }

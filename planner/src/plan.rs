@@ -74,6 +74,9 @@ pub struct Plan {
     pub hidden_ns: u64,
     /// Mean time to the end with failures, in seconds; none is beyond all numbers.
     pub expected_s: Option<f64>,
+    /// Names of all points of the profile: a program that reaches another one is another program.
+    #[serde(default)]
+    pub points: Vec<String>,
     /// The checkpoints of each part.
     pub tracks: Vec<Track>,
 }
@@ -94,7 +97,7 @@ pub struct Track {
 pub struct Stop {
     /// The point's name.
     pub point: String,
-    /// In which pass of it, from 0.
+    /// How often the program has passed a point of that name before.
     pub pass: u64,
     /// When the program reaches it, without checkpoints.
     pub at_ns: u64,
@@ -172,6 +175,7 @@ impl<'a> Planner<'a> {
             taken_ns: 0,
             hidden_ns: 0,
             expected_s: None,
+            points: self.profile.names(),
             tracks: vec![],
         };
         let mut expected_s = run_ns as f64 / 1e9;
@@ -257,7 +261,7 @@ impl<'a> Planner<'a> {
             let end = candidates.first_from((previous_ns + apart_ns).min(next_ns) + 1);
             stops.push(Stop {
                 point: visit.point.name.clone(),
-                pass: visit.pass,
+                pass: self.profile.passed_before(to),
                 at_ns: visit.at_ns,
                 since_ns: visit.at_ns - previous_ns,
                 bytes: part.bytes(visit.point.host_bytes, visit.point.device_bytes),

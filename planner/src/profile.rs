@@ -3,11 +3,7 @@
 //! Loops stay loops: a [`Section`] is a body of points that the program passes any number of times. Candidate
 //! points are numbered as if all loops were unrolled.
 
-use alloc::{
-    collections::BTreeSet,
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::{collections::BTreeSet, string::String, vec::Vec};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +17,7 @@ pub const BYTES_MOST: u64 = 1 << 60;
 /// A place in a program at which a checkpoint may be taken, such as between two kernels of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
-    /// How the program calls it; no two points of a profile have one name.
+    /// How the program calls it. Points of one name are passes of the same place of the program.
     pub name: String,
     /// When a pass reaches it, from the beginning of the pass, without checkpoints.
     pub at_ns: u64,
@@ -102,12 +98,6 @@ pub enum ProfileError {
         /// The point.
         point: String,
     },
-    /// Two points have one name.
-    #[error("point {point:?} is there twice; a program tells its points apart by their names")]
-    Twice {
-        /// The name.
-        point: String,
-    },
     /// More bytes than any memory has.
     #[error("point {point:?} has more than 1 EiB of live bytes")]
     TooManyBytes {
@@ -116,9 +106,12 @@ pub enum ProfileError {
     },
     /// Too long, or too many points.
     #[error(
-        "a profile has at most {POINTS_MOST} points with its loops unrolled, and takes at most 100 years"
+        "section {section:?}: a profile has at most {POINTS_MOST} points with its loops unrolled, and takes at most 100 years"
     )]
-    TooLong,
+    TooLong {
+        /// The section with which it becomes too long.
+        section: String,
+    },
 }
 
 impl Section {
@@ -152,14 +145,11 @@ impl Profile {
     pub fn new(sections: Vec<Section>) -> Result<Self, ProfileError> {
         let mut before = Vec::with_capacity(sections.len() + 1);
         let mut sum = Before::default();
-        let mut names = BTreeSet::new();
         for section in &sections {
             section.check()?;
-            if let Some(twice) = section.points.iter().find(|point| !names.insert(&point.name)) {
-                return Err(ProfileError::Twice { point: twice.name.to_string() });
-            }
             before.push(sum);
-            sum = sum.and(section).ok_or(ProfileError::TooLong)?;
+            let too_long = || ProfileError::TooLong { section: section.name.clone() };
+            sum = sum.and(section).ok_or_else(too_long)?;
         }
         before.push(sum);
         if sum.points == 0 {
@@ -171,6 +161,13 @@ impl Profile {
     /// The sections, in order.
     pub fn sections(&self) -> &[Section] {
         &self.sections
+    }
+
+    /// The names of its points, each once.
+    pub fn names(&self) -> Vec<String> {
+        let names: BTreeSet<&String> =
+            self.sections.iter().flat_map(|section| &section.points).map(|point| &point.name).collect();
+        names.into_iter().cloned().collect()
     }
 
     /// How long the program runs without checkpoints.
@@ -201,6 +198,23 @@ impl Profile {
         let pass = (number - before.points) / each;
         let point = &section.points[((number - before.points) % each) as usize];
         Visit { point, section, pass, at_ns: before.run_ns + pass * section.lasts_ns + point.at_ns }
+    }
+
+    /// How often the program has passed a point of the same name before candidate point `number`: that is how
+    /// it tells its passes apart.
+    ///
+    /// # Panics
+    /// There are not so many candidate points.
+    pub fn passed_before(&self, number: usize) -> u64 {
+        let visit = self.visit(number);
+        let of_name =
+            |points: &[Point]| points.iter().filter(|point| point.name == visit.point.name).count() as u64;
+        let earlier = self.sections.iter().take_while(|section| !core::ptr::eq(*section, visit.section));
+        let before: u64 = earlier.map(|section| section.times * of_name(&section.points)).sum();
+        let body = &visit.section.points;
+        let above = body.iter().take_while(|point| !core::ptr::eq(*point, visit.point));
+        let in_pass = above.filter(|point| point.name == visit.point.name).count() as u64;
+        before + visit.pass * of_name(body) + in_pass
     }
 
     /// All candidate points, in order.
@@ -237,6 +251,8 @@ impl Before {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn point(name: &str, at_ns: u64) -> Point {
@@ -266,6 +282,22 @@ mod tests {
     }
 
     #[test]
+    fn points_of_one_name_are_passes_of_one_place() {
+        let sections = vec![
+            section("first", 1, 5, vec![point("a", 1), point("b", 2)]),
+            section("loop", 2, 5, vec![point("b", 1), point("a", 2), point("b", 3)]),
+        ];
+        let profile = Profile::new(sections).unwrap();
+        let mut passed = std::collections::BTreeMap::<&str, u64>::new();
+        for (number, visit) in profile.visits().enumerate() {
+            let before = passed.entry(&visit.point.name).or_default();
+            assert_eq!(profile.passed_before(number), *before);
+            *before += 1;
+        }
+        assert_eq!(passed.into_iter().collect::<Vec<_>>(), [("a", 3), ("b", 5)]);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_told_with_section_and_point() {
         let bad = |section| Profile::new(vec![section]).unwrap_err().to_string();
         for (section, words) in [
@@ -274,7 +306,6 @@ mod tests {
             (section("s", 1, 0, vec![point("a", 0)]), "\"s\" takes no time"),
             (section("s", 1, 9, vec![point("a", 5), point("b", 4)]), "\"b\" is reached before"),
             (section("s", 1, 9, vec![point("a", 10)]), "\"a\" is reached after"),
-            (section("s", 1, 9, vec![point("a", 1), point("a", 2)]), "\"a\" is there twice"),
             (section("s", u64::MAX, 9, vec![point("a", 1)]), "at most"),
             (section("s", 1, u64::MAX, vec![point("a", 1)]), "100 years"),
         ] {

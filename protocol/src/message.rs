@@ -685,6 +685,14 @@ pub enum News {
         /// Why not, for people.
         reason: String,
     },
+    /// The plan of checkpoints does not fit the program. From now on this rank saves at its interval, and it
+    /// saves at once.
+    PlanMisfit {
+        /// Which rank: the one that hears it.
+        rank: Rank,
+        /// Why not.
+        reason: String,
+    },
     /// A checkpoint of all ranks is complete in the directory of checkpoints.
     CheckpointComplete {
         /// Its number.
@@ -713,6 +721,9 @@ impl fmt::Display for News {
             Self::NotReturned { rank, reason } => write!(f, "rank {rank} does not come back: {reason}"),
             Self::CannotReturn { rank, reason } => {
                 write!(f, "rank {rank} cannot come back before its next checkpoint: {reason}")
+            }
+            Self::PlanMisfit { rank, reason } => {
+                write!(f, "the plan of checkpoints does not fit the program of rank {rank}: {reason}")
             }
             Self::CheckpointComplete { generation } => {
                 write!(f, "generation {generation} is complete in the directory of checkpoints")

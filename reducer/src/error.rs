@@ -12,8 +12,8 @@ use everfold_runtime::{
 use everfold_storage::directory::DirectoryError;
 
 use crate::{
-    checkpoint::CheckpointError, config::ConfigError, kept::StateError, recovery::RecoveryError,
-    segment::SegmentError,
+    checkpoint::CheckpointError, config::ConfigError, kept::StateError, plan::PlanError,
+    recovery::RecoveryError, segment::SegmentError,
 };
 
 /// Result with [`Error`].
@@ -141,6 +141,17 @@ pub enum LaunchError {
     /// The file that chooses recoveries cannot be used.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The plan of checkpoints cannot be followed.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The profile that is recorded cannot be written.
+    #[error("cannot write the profile {}: {source}", path.display())]
+    Record {
+        /// Its path.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The directory of checkpoints cannot be used.
     #[error(transparent)]
     Checkpoints(#[from] DirectoryError),

@@ -36,6 +36,7 @@
 //! | know what happened | [`Outcome`], [`Report`], [`ReduceError`] |
 //! | hear of deaths, and know who lives | [`Session::events`], [`Session::survivors`] |
 //! | go on after the process of a rank has died | [`Config::restart_ranks`], [`Session::resume`], [`Session::checkpoint`] |
+//! | save checkpoints at the points of a plan, and record what plans are made from | [`Checkpoint::at`], [`plan`] |
 //! | go on after everything was switched off | [`Config::checkpoint_directory`], [`Launch::resume`] |
 //! | choose what is done about processes that die, in a file or in the program | [`recovery`] |
 //! | set limits, timeouts and directories | [`Config`] |
@@ -54,6 +55,7 @@ pub mod launch;
 pub mod locating;
 mod operations;
 mod pieces;
+pub mod plan;
 pub mod recovery;
 mod reduction;
 mod segment;
@@ -62,7 +64,7 @@ mod session;
 pub use array::Array;
 pub use body::{Body, ReducerBody};
 pub use checkpoint::{
-    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Resume,
+    Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume, Saving,
 };
 pub use collective::{
     Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Delivered, Even, Exchange, Gather,

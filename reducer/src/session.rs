@@ -20,6 +20,7 @@ use crate::{
     checkpoint::{Interval, Keeping, Together},
     group::Group,
     kept::States,
+    plan::Placing,
 };
 
 /// A process's place in its job, and the way to call reductions. Clones are the same session.
@@ -47,10 +48,15 @@ struct Inner {
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle, interval: Interval, together: Option<Together>) -> Self {
+    pub(crate) fn new(
+        handle: Handle,
+        interval: Interval,
+        placing: Placing,
+        together: Option<Together>,
+    ) -> Self {
         // What was called before the checkpoint is not called again.
         let sequences = handle.saved().into_iter().flat_map(|saved| saved.calls.iter().copied()).collect();
-        let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval));
+        let (sequences, keeping) = (Mutex::new(sequences), Keeping::new(interval, placing));
         Self { inner: Arc::new(Inner { handle, sequences, keeping, together, states: States::default() }) }
     }
 
@@ -127,6 +133,9 @@ impl Session {
     /// Waits until all reductions that this rank has called are over, and leaves the job. Later calls are
     /// refused.
     pub async fn close(&self) {
+        if let Err((path, error)) = self.end_points() {
+            tracing::error!(path = %path.display(), %error, "the profile cannot be written");
+        }
         if let Some(together) = self.together() {
             together.written().await;
         }

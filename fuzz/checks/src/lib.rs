@@ -21,7 +21,12 @@
 //! | [`environment`] | the launcher of a process |
 //! | [`question`] | a user: questions to `everfold sim what-if` |
 //! | [`schedule`] | a user: schedules for `everfold sim check --replay` |
+//! | [`profile`] | a user: profiles for `everfold plan` |
+//! | [`plan`] | a user: plans that a program is to follow |
+//! | [`recovery`] | a user: files that choose recoveries |
+//! | [`rules`] | a user: rules that locate faults |
 //! | [`record`] | a disk |
+//! | [`vault`] | an earlier process of a rank, killed at any moment |
 //!
 //! `tests/replay.rs` runs all of them over the corpus and over mutations of it. `fuzz/` lets a fuzzer search
 //! for more.
@@ -41,11 +46,16 @@ pub mod hail;
 pub mod handshake;
 pub mod line;
 pub mod messages;
+pub mod plan;
+pub mod profile;
 pub mod question;
 pub mod record;
+pub mod recovery;
 pub mod remains;
 pub mod requests;
+pub mod rules;
 pub mod schedule;
+pub mod vault;
 
 pub mod input;
 pub mod memory;
@@ -72,4 +82,5 @@ macro_rules! targets {
 
 targets! {
     frame messages line handshake requests answers remains board agent hail environment question schedule record
+    profile plan recovery rules vault
 }

@@ -9,7 +9,7 @@
 mod csv;
 mod paper;
 mod picture;
-mod profile;
+pub mod profile;
 mod saved;
 mod table;
 

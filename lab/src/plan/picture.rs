@@ -74,7 +74,7 @@ fn draw_track(
     chart
         .configure_mesh()
         .disable_x_mesh()
-        .x_desc("seconds without checkpoints")
+        .x_desc("seconds without checkpoints; dark and light: least and most live bytes; dots: checkpoints")
         .y_desc("live bytes")
         .y_label_formatter(&|bytes| show_bytes(*bytes))
         .light_line_style(WHITE)

@@ -4,12 +4,12 @@ use std::{fs, path::Path};
 
 use everfold_planner::{
     levels::{LEVELS_MOST, Level},
-    machine::Machine,
+    machine::{Machine, MachineError},
     profile::{Point, Profile, ProfileError, Section},
 };
 use everfold_protocol::units;
 use serde::{Deserialize, Deserializer, de::Error};
-use toml::Spanned;
+use toml::{Spanned, de::DeTable};
 
 use super::csv;
 
@@ -127,7 +127,10 @@ pub fn parse(
 ) -> Result<Described, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
     let at = |offset: usize| format!("line {}", text[..offset].matches('\n').count() + 1);
-    let machine = machine(&file, &at)?;
+    let machine = machine(&file).map_err(|error| {
+        let place = key_of_machine(text, error.key).unwrap_or(file.machine.span().start);
+        format!("{}, key `machine.{}`: {error}", at(place), error.key)
+    })?;
     let sections = file.section.iter().map(|body| body.section(&at, &table));
     let profile = Profile::new(sections.collect::<Result<_, _>>()?)
         .map_err(|error| format!("{}: {error}", file.place(&error).map_or("line 1".to_owned(), &at)))?;
@@ -140,7 +143,7 @@ pub fn parse(
     Ok(Described { title: file.title.unwrap_or(title), source: file.source, profile, machine, levels })
 }
 
-fn machine(file: &File, at: &impl Fn(usize) -> String) -> Result<Machine, String> {
+fn machine(file: &File) -> Result<Machine, MachineError> {
     let &Written { storage, bus, mtbf_host, mtbf_device, restart, reread } = file.machine.as_ref();
     let machine = Machine {
         storage_bytes_per_s: storage,
@@ -150,9 +153,13 @@ fn machine(file: &File, at: &impl Fn(usize) -> String) -> Result<Machine, String
         restart_s: restart,
         reread,
     };
-    let told = |error| format!("{}, `machine`: {error}", at(file.machine.span().start));
-    machine.check().map_err(told)?;
-    Ok(machine)
+    machine.check().map(|()| machine)
+}
+
+/// Where a value of the machine stands.
+fn key_of_machine(text: &str, key: &str) -> Option<usize> {
+    let file = DeTable::parse(text).ok()?;
+    Some(file.get_ref().get("machine")?.get_ref().as_table()?.get(key)?.span().start)
 }
 
 fn levels(file: &File, at: &impl Fn(usize) -> String) -> Result<Vec<Level>, String> {
@@ -215,11 +222,11 @@ impl File {
             points.map(|point| &point.name).find(|it| it.as_ref() == name)
         };
         let name = match error {
-            ProfileError::NoTime { section: name } => section(name),
+            ProfileError::NoTime { section: name } | ProfileError::TooLong { section: name } => section(name),
             ProfileError::Unsorted { point: name, section: of }
             | ProfileError::AfterEnd { point: name, section: of } => point(name).or(section(of)),
-            ProfileError::Twice { point: name } | ProfileError::TooManyBytes { point: name } => point(name),
-            ProfileError::NoPoints | ProfileError::TooLong => None,
+            ProfileError::TooManyBytes { point: name } => point(name),
+            ProfileError::NoPoints => None,
         };
         name.map(|name| name.span().start)
     }
@@ -264,6 +271,8 @@ fn bandwidth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error
 mod tests {
     use super::*;
 
+    use everfold_planner::text::Text;
+
     const MACHINE: &str = "[machine]\nstorage = \"100 MB/s\"\nbus = \"4 GB/s\"\nmtbf_host = \"400 s\"\nmtbf_device = \"240 s\"\n";
     const SECTION: &str = "[[section]]\nname = \"loop\"\ntimes = 3\nlasts = \"2 s\"\n";
 
@@ -287,6 +296,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_down_is_read_again() {
+        let point = |name: &str, at_ns, host_bytes, device_bytes| Point {
+            name: name.to_owned(),
+            at_ns,
+            host_bytes,
+            device_bytes,
+        };
+        let sections = vec![
+            Section { name: "quiet".to_owned(), times: 1, lasts_ns: 1_234_567_891, points: vec![] },
+            Section {
+                name: "a \"loop\" \\ of\ttabs\u{7f}".to_owned(),
+                times: 12,
+                lasts_ns: 999_999_999,
+                points: vec![point("a\n", 1, 3, 0), point("b", 1, 0, 1 << 40), point("b", 999_999_999, 7, 7)],
+            },
+        ];
+        let machine = Machine {
+            storage_bytes_per_s: 1.2345e8,
+            bus_bytes_per_s: 4e9,
+            mtbf_host_s: 86400.0,
+            mtbf_device_s: f64::INFINITY,
+            restart_s: 0.25,
+            reread: 1.0,
+        };
+        let notes = [("storage", "measured".to_owned())];
+        let (title, source) = ("title", "a \u{1} source");
+        let text = Text { title, source, machine: &machine, notes: &notes, sections: &sections }.to_string();
+        let read = told(&text).unwrap();
+        assert_eq!(read.profile.sections(), sections, "{text}");
+        assert_eq!((read.machine, read.source.as_deref()), (machine, Some(source)));
+    }
+
+    #[test]
     fn errors_name_line_and_key() {
         let points = |points: &str| format!("{MACHINE}{SECTION}points = [\n{points}\n]\n");
         for (text, words) in [
@@ -296,7 +338,11 @@ mod tests {
             (MACHINE.replace("\"400 s\"", "\"-4 s\""), "line 4"),
             (
                 MACHINE.replace("\"400 s\"", "\"0 s\"") + SECTION,
-                "line 1, `machine`: the MTBF of the host is 0",
+                "line 4, key `machine.mtbf_host`: the MTBF of the host is 0",
+            ),
+            (
+                format!("{MACHINE}{SECTION}").replace("\"2 s\"", "\"1e300 s\""),
+                "line 7: section \"loop\": a profile has at most",
             ),
             (MACHINE.replace("storage", "storrage"), "unknown field `storrage`"),
             (format!("{MACHINE}{SECTION}"), "no points"),
@@ -307,10 +353,6 @@ mod tests {
             (
                 points("{ name = \"a\", at = \"1 s\" },\n{ name = \"b\", at = \"0 s\" }"),
                 "line 12: section \"loop\": point \"b\" is reached before",
-            ),
-            (
-                points("{ name = \"a\", at = \"1 s\" },\n{ name = \"a\", at = \"1 s\" }"),
-                "line 12: point \"a\" is there twice",
             ),
             (points("{ name = \"a\", at = \"1 s\", hosts = \"1 B\" }"), "unknown field `hosts`"),
             (points("{ name = \"a\", at = \"1 s\", host = \"1\" }"), "line 11"),

@@ -50,7 +50,7 @@ impl Leveled {
             let visit = described.profile.visit(at.point);
             LeveledStop {
                 point: visit.point.name.clone(),
-                pass: visit.pass,
+                pass: described.profile.passed_before(at.point),
                 at_ns: visit.at_ns,
                 level: levels[at.level].name.clone(),
                 write_ns: candidates[..=at.level].iter().map(|each| each.write_ns(at.point)).sum(),

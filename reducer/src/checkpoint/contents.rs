@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use everfold_planner::follow::Passed;
 use everfold_protocol::spec::ElementType;
 use everfold_runtime::kernel::Element;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ pub(super) struct Contents {
     pub type_name: String,
     pub arrays: Vec<Shape>,
     pub hooks: Vec<String>,
+    /// How far the program is in its plan, if it follows one.
+    pub passed: Option<Passed>,
 }
 
 /// An array that is saved.
@@ -103,6 +106,7 @@ mod tests {
                 .map(|&(name, len)| Shape::of(name.to_owned(), &vec![0.0f64; len]))
                 .collect(),
             hooks: hooks.iter().map(|name| (*name).to_owned()).collect(),
+            passed: None,
         }
     }
 

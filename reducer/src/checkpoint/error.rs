@@ -80,6 +80,9 @@ pub enum CheckpointError {
         /// What is asked for.
         asked: String,
     },
+    /// A checkpoint of all ranks together was started, to be written later.
+    #[error("ranks that save together have to agree first: await the checkpoint instead of starting it")]
+    StartedTogether,
     /// A hook was registered after the process had asked for its checkpoint.
     #[error(
         "hook {name:?} is registered after Session::resume: register it before, so that it can restore what it has saved"

@@ -3,6 +3,15 @@
 /// What a [hook](CheckpointHook) says if it cannot do what it is to do.
 pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Bytes that are live at a point: needed to go on from there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// In the host's memory.
+    pub host_bytes: u64,
+    /// In a device's memory.
+    pub device_bytes: u64,
+}
+
 /// Saves state that the application does not know, such as that of a library or of a device. Registered with
 /// [`Session::on_checkpoint`](crate::Session::on_checkpoint). It saves no checkpoint by itself: that would wait
 /// for ever.
@@ -27,7 +36,8 @@ pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 pub trait CheckpointHook: Send + 'static {
-    /// A checkpoint is about to be saved: end what is under way, such as work on a device.
+    /// A checkpoint is about to be saved: end what is under way, such as work on a device, and take what
+    /// changes from then on. [`Checkpoint::start`](crate::Checkpoint::start) lets the device go on behind it.
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.
@@ -35,7 +45,17 @@ pub trait CheckpointHook: Send + 'static {
         Ok(())
     }
 
-    /// What is to be saved.
+    /// How many bytes [`save`](Self::save) would give now: what is recorded in a profile. Unless it is told
+    /// here, it is found by saving, and counts as the host's.
+    ///
+    /// # Errors
+    /// The checkpoint ends in it.
+    fn live(&mut self) -> Result<Live, HookError> {
+        self.before()?;
+        Ok(Live { host_bytes: self.save()?.len() as u64, device_bytes: 0 })
+    }
+
+    /// What is to be saved. It may be asked for several times after one [`before`](Self::before).
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.

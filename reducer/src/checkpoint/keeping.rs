@@ -14,6 +14,7 @@ use super::{
     hook::{CheckpointHook, HookError},
     interval::Interval,
 };
+use crate::plan::Placing;
 
 /// What a session remembers between checkpoints.
 pub(crate) struct Keeping {
@@ -22,11 +23,16 @@ pub(crate) struct Keeping {
     /// In the order in which they were registered. They stay here while they run: a checkpoint without one of
     /// them could not be gone on from.
     hooks: Mutex<Vec<Box<dyn CheckpointHook>>>,
+    /// Where the application is, and where a plan says to save.
+    pub placing: Placing,
     /// What the application has asked for when it resumed.
     asked: OnceLock<Asked>,
     /// Calls whose outcome the application has not taken yet.
     held: Arc<HeldCalls>,
 }
+
+/// Where a plan says when to save, ranks ask each other after so many calls whether a log is half full.
+const CALLS_OF_PLAN: u64 = 64;
 
 type HeldCalls = Mutex<BTreeMap<ReductionId, String>>;
 
@@ -39,6 +45,9 @@ struct Inner {
     last: Instant,
     /// How long it took to save.
     cost: Option<Duration>,
+    /// Number of checkpoints that were begun, and the latest of them that was saved.
+    begun: u64,
+    latest: u64,
     /// Names of the hooks.
     hooks: Vec<String>,
 }
@@ -70,12 +79,20 @@ impl Drop for Held {
 }
 
 impl Keeping {
-    pub fn new(interval: Interval) -> Self {
-        let inner = Inner { stage: Stage::New, last: Instant::now(), cost: None, hooks: Vec::new() };
+    pub fn new(interval: Interval, placing: Placing) -> Self {
+        let inner = Inner {
+            stage: Stage::New,
+            last: Instant::now(),
+            cost: None,
+            begun: 0,
+            latest: 0,
+            hooks: Vec::new(),
+        };
         Self {
             interval,
             inner: Mutex::new(inner),
             hooks: Mutex::default(),
+            placing,
             asked: OnceLock::new(),
             held: Arc::default(),
         }
@@ -136,6 +153,11 @@ impl Keeping {
         }
     }
 
+    /// How long is between checkpoints, where no plan says it.
+    pub fn interval(&self) -> Interval {
+        self.interval
+    }
+
     /// Whether the interval is over.
     pub fn is_due(&self) -> bool {
         let inner = lock(&self.inner);
@@ -145,6 +167,9 @@ impl Keeping {
     /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since the last
     /// one was saved.
     pub(super) fn calls_until_due(&self, calls: u64) -> u64 {
+        if self.placing.follows_plan() {
+            return CALLS_OF_PLAN;
+        }
         let inner = lock(&self.inner);
         let elapsed = inner.last.elapsed();
         let left = self.interval.after(inner.cost).saturating_sub(elapsed);
@@ -152,9 +177,22 @@ impl Keeping {
         if left.is_zero() { 0 } else { (left.as_secs_f64() / each.max(1e-9)).ceil() as u64 }
     }
 
-    /// Takes in that a checkpoint was saved, which took so long.
-    pub fn saved(&self, cost: Duration) {
+    /// The number of a checkpoint that is about to be saved.
+    pub fn begin_saving(&self) -> u64 {
         let mut inner = lock(&self.inner);
+        inner.begun += 1;
+        inner.begun
+    }
+
+    /// Whether a later checkpoint was saved already.
+    pub fn is_overtaken(&self, number: u64) -> bool {
+        lock(&self.inner).latest > number
+    }
+
+    /// Takes in that a checkpoint was saved, which took so long.
+    pub fn saved(&self, number: u64, cost: Duration) {
+        let mut inner = lock(&self.inner);
+        inner.latest = number;
         inner.last = Instant::now();
         inner.cost = Some(cost);
     }

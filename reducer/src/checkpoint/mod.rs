@@ -12,6 +12,7 @@
 //! | `background` | what is written while the application computes on |
 //! | `interval` | when a checkpoint is due |
 //! | `keeping` | what a session remembers between them |
+//! | `points` | what a session does with the points of its program |
 //! | `error` | why a checkpoint cannot be saved, or gone on from |
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ mod error;
 mod hook;
 mod interval;
 mod keeping;
+mod points;
 mod resume;
 mod save;
 mod together;
@@ -32,10 +34,10 @@ mod vote;
 
 pub use self::{
     error::CheckpointError,
-    hook::{CheckpointHook, HookError},
+    hook::{CheckpointHook, HookError, Live},
     interval::Interval,
     resume::Resume,
-    save::{Checkpoint, Checkpointed},
+    save::{Checkpoint, Checkpointed, Saving},
 };
 pub(crate) use self::{
     keeping::{Held, Keeping},

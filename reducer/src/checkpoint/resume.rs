@@ -79,8 +79,12 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
         let Self { session, arrays, .. } = self;
         let keeping = session.keeping();
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
-        let asked =
-            Contents { type_name: type_name::<T>().to_owned(), arrays: shapes, hooks: keeping.hook_names() };
+        let asked = Contents {
+            type_name: type_name::<T>().to_owned(),
+            arrays: shapes,
+            hooks: keeping.hook_names(),
+            passed: None,
+        };
         asked.check()?;
         keeping.check_new()?;
         if let Some(together) = session.together() {
@@ -101,6 +105,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Resume<'a, T> {
             .map(|at| part(&session, saved, at))
             .collect::<Result<_, _>>()?;
         keeping.each_hook("restore what it has saved", |index, hook| hook.restore(&of_hooks[index]))?;
+        session.go_on_in_plan(contents.passed);
         keeping.resumed(type_name::<T>(), asked);
         Ok(Some(state))
     }

@@ -34,7 +34,7 @@ pub use everfold_runtime::launch::{
 };
 
 use self::checkpoints::Choice;
-use crate::{config::Config, error::Error, recovery::RecoveryFile, session::Session};
+use crate::{config::Config, error::Error, plan::Placing, recovery::RecoveryFile, session::Session};
 
 pub use self::checkpoints::use_checkpoints;
 pub use crate::error::LaunchError;
@@ -46,6 +46,8 @@ pub struct Launch {
     transport: Transport,
     config: Config,
     recovery: Option<PathBuf>,
+    plan: Option<PathBuf>,
+    record: Option<PathBuf>,
     resume: Option<PathBuf>,
     survive_deaths: bool,
     /// The job, if it was found already.
@@ -62,6 +64,8 @@ impl Launch {
             transport,
             config,
             recovery: None,
+            plan: None,
+            record: None,
             resume: None,
             survive_deaths: false,
             environment: None,
@@ -94,6 +98,21 @@ impl Launch {
     /// the variable `EVERFOLD_RECOVERY` names counts before it, and both before the configuration.
     pub fn recovery(mut self, file: impl Into<PathBuf>) -> Self {
         self.recovery = Some(file.into());
+        self
+    }
+
+    /// The [plan](crate::plan) that says at which [points](crate::Checkpoint::at) ranks save checkpoints, instead
+    /// of an interval. One that the variable `EVERFOLD_PLAN` names counts before it.
+    pub fn plan(mut self, file: impl Into<PathBuf>) -> Self {
+        self.plan = Some(file.into());
+        self
+    }
+
+    /// Has rank 0 record a profile of its [points](crate::Checkpoint::at), which `everfold plan` reads: when it
+    /// reaches them, and how many bytes are live there. The file is written when the session is closed; a
+    /// process that comes back records none. What the variable `EVERFOLD_RECORD` says counts before it.
+    pub fn record(mut self, file: impl Into<PathBuf>) -> Self {
+        self.record = Some(file.into());
         self
     }
 
@@ -141,9 +160,11 @@ where
     let is_around = found.as_ref().is_some_and(is_inherited);
     let environment = found.filter(|_| !is_around);
     let config = chosen(launch.recovery.as_deref(), &launch.config).map_err(Error::from)?;
+    let placing = Placing::chosen(launch.plan.as_deref(), launch.record.as_deref());
+    let placing = placing.map_err(|error| Error::from(LaunchError::from(error)))?;
     let choice = Choice::find(&config, launch.resume.as_deref(), is_around);
     match environment {
-        Some(environment) => run(&environment, &config, choice, program),
+        Some(environment) => run(&environment, &config, placing, choice, program),
         None => supervise(&launch, &config, choice).map_err(|error| Error::from(error).into()),
     }
 }
@@ -167,13 +188,19 @@ fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), Lau
     }
 }
 
-fn run<P, F, E>(environment: &Environment, config: &Config, choice: Choice, program: P) -> Result<(), E>
+fn run<P, F, E>(
+    environment: &Environment,
+    config: &Config,
+    placing: Placing,
+    choice: Choice,
+    program: P,
+) -> Result<(), E>
 where
     P: FnOnce(Session) -> F,
     F: Future<Output = Result<(), E>>,
     E: From<Error>,
 {
-    let session = Session::enter(environment, config, choice)?;
+    let session = Session::enter(environment, config, placing, choice)?;
     let waiting = session.waiting();
     let (begin, end) = (waiting.clone(), waiting.clone());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -181,12 +208,13 @@ where
     let runtime = runtime.enable_all().build().map_err(Error::from)?;
     runtime.spawn(waiting.listen());
     let ended = runtime.block_on(program(session.clone()));
-    if ended.is_ok() {
-        runtime.block_on(session.close());
-    } else {
+    if ended.is_err() {
         session.abandon();
+        return ended;
     }
-    ended
+    let recorded = session.end_points();
+    runtime.block_on(session.close());
+    recorded.map_err(|(path, source)| Error::from(LaunchError::Record { path, source }).into())
 }
 
 impl Session {
@@ -202,12 +230,18 @@ impl Session {
     /// a process that has started this one has the same place, and [`Error::Join`] if the job does not come
     /// about.
     pub fn join(environment: &Environment, config: &Config) -> Result<Self, Error> {
+        let placing = Placing::chosen(None, None).map_err(LaunchError::from)?;
         let config = chosen(None, config)?;
         let choice = Choice::find(&config, None, false);
-        Self::enter(environment, &config, choice)
+        Self::enter(environment, &config, placing, choice)
     }
 
-    fn enter(environment: &Environment, config: &Config, choice: Choice) -> Result<Self, Error> {
+    fn enter(
+        environment: &Environment,
+        config: &Config,
+        mut placing: Placing,
+        choice: Choice,
+    ) -> Result<Self, Error> {
         config.validate().map_err(LaunchError::from)?;
         if let Some(ancestor) = place::ancestor_at(environment) {
             return Err(LaunchError::Inherited { rank: environment.rank, ancestor }.into());
@@ -238,10 +272,15 @@ impl Session {
         });
         match started {
             Ok(handle) => {
+                // One file for the job, by the process that has seen all of the run.
+                if process == ProcessId::first(0) {
+                    let recording = placing.begin_recording();
+                    recording.map_err(|(path, source)| LaunchError::Record { path, source })?;
+                }
                 if config.rollback().is_some() {
                     end_with_others(&handle)?;
                 }
-                Ok(Self::new(handle, config.interval(), together))
+                Ok(Self::new(handle, config.interval(), placing, together))
             }
             Err(JoinError::Agent(HailError::Refused(NoAgent::CannotListen { reason, code }))) => {
                 let source = code.map_or_else(|| io::Error::other(reason), io::Error::from_raw_os_error);

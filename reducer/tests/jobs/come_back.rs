@@ -24,7 +24,8 @@ use crate::{
     suite::{Suite, TRANSPORTS},
 };
 
-const PLAN: &str = "COME_BACK_PLAN";
+/// Names the deaths that are planned.
+pub(crate) const PLAN: &str = "COME_BACK_PLAN";
 const RANKS: u32 = 4;
 const STEPS: u64 = 40;
 /// Steps from one checkpoint to the next.
@@ -104,7 +105,7 @@ impl Fate {
         self.plan.split(' ').any(|planned| planned == point)
     }
 
-    fn meets(&self, place: &str, step: u64) {
+    pub(crate) fn meets(&self, place: &str, step: u64) {
         if self.is(place, step) {
             die();
         }

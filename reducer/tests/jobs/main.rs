@@ -35,6 +35,7 @@ mod leftovers;
 mod located;
 mod migrate;
 mod outlive;
+mod plans;
 mod process;
 mod progress;
 mod recovery;
@@ -65,6 +66,7 @@ fn suite() -> Suite {
     calls::add_to(&mut suite);
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
+    plans::add_to(&mut suite);
     outlive::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);

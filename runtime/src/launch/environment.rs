@@ -12,6 +12,8 @@
 //! | `EVERFOLD_AGENT` | name of the Unix socket, in the abstract namespace, of the agent of this host | the first rank on a host starts one |
 //! | `EVERFOLD_INCARNATION` | how often the rank was started again | 0 |
 //! | `EVERFOLD_RECOVERY` | path of the file that chooses recoveries | what the program says |
+//! | `EVERFOLD_PLAN` | path of the plan of checkpoints | what the program says |
+//! | `EVERFOLD_RECORD` | path to which a profile for plans is written | what the program says |
 //! | `EVERFOLD_CHECKPOINTS` | directory of checkpoints | what the file or the program says |
 //! | `EVERFOLD_RESUME` | the same, to go on from what an earlier job has saved there | the job begins anew |
 //! | `EVERFOLD_ROLLBACKS` | how often all ranks of the job have gone back to a checkpoint, if their launcher starts them again | it does not |
@@ -49,6 +51,10 @@ const INCARNATION: &str = "EVERFOLD_INCARNATION";
 pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
 /// Label of what a host shares with others that may fail together.
 pub const DOMAIN: &str = "EVERFOLD_DOMAIN";
+/// Names the plan of checkpoints.
+pub const PLAN: &str = "EVERFOLD_PLAN";
+/// Names the file to which a profile is written.
+pub const RECORD: &str = "EVERFOLD_RECORD";
 /// Names the directory of checkpoints.
 pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
 /// Names the directory of checkpoints that the job goes on from.

@@ -70,7 +70,8 @@ use tokio::{
 
 use super::{
     environment::{
-        CHECKPOINTS, DOMAIN, Environment, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport,
+        CHECKPOINTS, DOMAIN, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret,
+        Transport,
     },
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
@@ -116,6 +117,10 @@ pub struct Local {
     /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
     /// everfold comes with.
     pub rules: Option<PathBuf>,
+    /// The plan of checkpoints; without it, the one that our own environment names.
+    pub plan: Option<PathBuf>,
+    /// Where a profile is written to; without it, where our own environment says.
+    pub record: Option<PathBuf>,
     /// Where checkpoints are saved that outlive the job.
     pub checkpoints: Option<Checkpoints>,
     /// Whether all processes are started again from there when one has failed.
@@ -188,6 +193,8 @@ impl Local {
             survive_deaths: false,
             recovery: None,
             rules: None,
+            plan: None,
+            record: None,
             checkpoints: None,
             rollback: None,
             hosts: None,
@@ -423,6 +430,8 @@ impl Local {
             .args(&self.arguments)
             .envs(environment.variables())
             .envs(self.recovery.as_ref().map(|file| (RECOVERY, file)))
+            .envs(self.plan.as_ref().map(|file| (PLAN, file)))
+            .envs(self.record.as_ref().map(|file| (RECORD, file)))
             .env_remove(SECRET_FILE)
             // Those of a job around this one are not meant.
             .env_remove(CHECKPOINTS)
