@@ -26,7 +26,7 @@ fn main() -> everfold::Result<()> {
         let (rank, ranks) = (session.rank(), session.size() as usize);
 
         // A broadcast: rank 0 decides on the seed. The others give `None`.
-        let seed = (rank == Rank(0)).then(|| Object(2026u64));
+        let seed = (rank == Rank(0)).then_some(Object(2026u64));
         let seed = session.broadcast("seed", seed).await?.value;
         let first = u64::from(rank.0) * NUMBERS;
         let mut mine: Vec<u64> = (first..first + NUMBERS).map(|at| chance(seed + at)).collect();

@@ -6,6 +6,7 @@
 
 use std::{
     borrow::Cow,
+    io,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -13,12 +14,10 @@ use std::{
 use clap::{Args, Parser};
 use everfold::{CheckpointError, Interval, prelude::*};
 use futures::executor;
+use nix::sys::signal::{Signal, raise};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    device::{Device, Id, LiveBuffers, Speeds},
-    npb::kill::die,
-};
+use crate::device::{Device, Id, LiveBuffers, Speeds};
 
 /// A program of kernels. All that it needs to go on is in its [state](Self::State), and in the device's buffers.
 pub trait Program: Sized {
@@ -177,7 +176,7 @@ impl Run {
     {
         self.points += 1;
         if self.options.die.get(self.life) == Some(&self.points) {
-            die();
+            raise(Signal::SIGKILL).map_err(io::Error::from)?;
         }
         let begun = Instant::now();
         let checkpoint = self.session.checkpoint(state).at(point);

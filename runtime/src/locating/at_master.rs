@@ -76,9 +76,9 @@ impl AtMaster {
                 observer.handle_returned(peer.process.rank, peer.agent.as_ref().map(|agent| agent.id));
             }
             Action::DisconnectAgent(agent) => {
+                let silence = self.heard.get(agent).map(|heard| now.since(*heard)).unwrap_or_default();
                 if self.gone.insert(*agent) {
-                    let silence = self.heard.get(agent).map(|heard| now.since(*heard));
-                    observer.handle_agent_gone(*agent, Some(silence.unwrap_or_default()));
+                    observer.handle_agent_gone(*agent, Some(silence));
                 }
             }
             Action::Notice(notice) => notify(observer, now, notice),

@@ -40,9 +40,11 @@ impl Links {
 
     /// Says something to the node of a host, if there is room.
     pub fn send(&mut self, to: Host, message: Message) {
-        let message = match self.ways.get(&to).map(|way| way.try_send(message.clone())) {
-            Some(Ok(()) | Err(TrySendError::Full(_))) => return,
-            Some(Err(TrySendError::Closed(message))) => message,
+        let message = match self.ways.get(&to) {
+            Some(way) => match way.try_send(message) {
+                Ok(()) | Err(TrySendError::Full(_)) => return,
+                Err(TrySendError::Closed(message)) => message,
+            },
             None => message,
         };
         let Some(host) = self.hosts.get(to.0 as usize).cloned() else { return };
