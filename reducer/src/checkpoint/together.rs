@@ -266,16 +266,15 @@ impl Together {
         };
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
         let tally = Tally::of(&least);
-        match tally.settled {
-            Some((generation, Settled::Complete)) => {
-                if !self.complete(session, generation).await? {
-                    return Ok(None);
-                }
+        let goes_on = match tally.settled {
+            Some((generation, Settled::Complete)) => self.complete(session, generation).await?,
+            Some((generation, Settled::Failed(rank))) => {
+                self.give_up(session, generation, rank);
+                true
             }
-            Some((generation, Settled::Failed(rank))) => self.give_up(session, generation, rank),
-            None => {}
-        }
-        Ok(Some(tally))
+            None => true,
+        };
+        Ok(goes_on.then_some(tally))
     }
 
     /// Copies this rank's part into the directory in the background, if it was saved.
