@@ -47,6 +47,8 @@ const AGENT: &str = "EVERFOLD_AGENT";
 const INCARNATION: &str = "EVERFOLD_INCARNATION";
 /// Names the file that chooses recoveries.
 pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
+/// Label of what a host shares with others that may fail together.
+pub const DOMAIN: &str = "EVERFOLD_DOMAIN";
 /// Names the directory of checkpoints.
 pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
 /// Names the directory of checkpoints that the job goes on from.
