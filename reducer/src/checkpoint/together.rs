@@ -266,13 +266,13 @@ impl Together {
         };
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
         let tally = Tally::of(&least);
-        let Some((generation, settled)) = tally.settled else { return Ok(Some(tally)) };
-        let goes_on = match settled {
-            Settled::Complete => self.complete(session, generation).await?,
-            Settled::Failed(rank) => {
+        let goes_on = match tally.settled {
+            Some((generation, Settled::Complete)) => self.complete(session, generation).await?,
+            Some((generation, Settled::Failed(rank))) => {
                 self.give_up(session, generation, rank);
                 true
             }
+            None => true,
         };
         Ok(goes_on.then_some(tally))
     }
