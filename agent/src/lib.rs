@@ -14,6 +14,8 @@
 
 extern crate alloc;
 
+pub mod replicas;
+
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     vec::Vec,
@@ -21,7 +23,8 @@ use alloc::{
 
 use everfold_protocol::{
     ProcessId, Rank,
-    message::{Ending, FromAgent, ToAgent},
+    message::{Ending, FromAgent, Lodging, Origin, ToAgent},
+    spec::Limits,
 };
 use serde::Serialize;
 
@@ -44,8 +47,8 @@ pub enum Event {
     /// The master is looked for: [`MasterFound`](Self::MasterFound) or [`MasterLost`](Self::MasterLost)
     /// follows.
     MasterSought,
-    /// The way to the master is open.
-    MasterFound,
+    /// The way to the master is open. This host offers that to ranks of others.
+    MasterFound(Lodging),
     /// The master said something.
     Master(ToAgent),
     /// The master says nothing more.
@@ -70,7 +73,16 @@ pub enum Action {
     /// It was [released](Self::Release), and has ended: give back to the system what it has not kept.
     Thin(ProcessId),
     /// Start this process; its [end](Event::Ended) is told in any case, also if it cannot be started.
-    Start(ProcessId),
+    Start {
+        /// Which.
+        process: ProcessId,
+        /// Where its vault comes from, if that is not the one on this host.
+        origin: Option<Origin>,
+    },
+    /// The master has taken this agent in: that holds in the job.
+    Hold(Limits),
+    /// Hold the replica of this process's vault no longer.
+    DropReplica(ProcessId),
     /// Nothing is left to do.
     Done,
 }
@@ -86,7 +98,7 @@ pub struct Agent {
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
     /// Processes that are to be started as soon as the earlier ones of their ranks have ended.
-    starts: BTreeMap<Rank, ProcessId>,
+    starts: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
     /// What the master is to hear as soon as there is a way to it.
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
@@ -145,9 +157,9 @@ impl Agent {
                     self.master = Way::Sought;
                 }
             }
-            Event::MasterFound => {
+            Event::MasterFound(lodging) => {
                 self.master = Way::Open;
-                self.actions.push_back(Action::Tell(FromAgent::Join));
+                self.actions.push_back(Action::Tell(FromAgent::Join(lodging)));
                 self.actions.extend(self.untold.drain(..).map(Action::Tell));
             }
             Event::Master(message) => self.hear(message),
@@ -180,7 +192,7 @@ impl Agent {
         if is_taken || self.is_done {
             return self.actions.push_back(Action::Refuse(process));
         }
-        if process.rank == FIRST_RANK && !self.hosts_master {
+        if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
             self.hosts_master = true;
             return self.actions.push_back(Action::HostMaster(process));
         }
@@ -194,12 +206,12 @@ impl Agent {
     }
 
     /// Starts a process, once the earlier one of its rank has ended.
-    fn start(&mut self, process: ProcessId) {
+    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
         match self.running.entry(process.rank) {
-            Entry::Occupied(_) => drop(self.starts.insert(process.rank, process)),
+            Entry::Occupied(_) => drop(self.starts.insert(process.rank, (process, origin))),
             Entry::Vacant(place) => {
                 place.insert(process);
-                self.actions.push_back(Action::Start(process));
+                self.actions.push_back(Action::Start { process, origin });
             }
         }
     }
@@ -223,8 +235,8 @@ impl Agent {
             Way::Open => self.actions.push_back(Action::Tell(ended)),
             Way::Closed => {}
         }
-        if let Some(next) = self.starts.remove(&process.rank) {
-            self.start(next);
+        if let Some((next, origin)) = self.starts.remove(&process.rank) {
+            self.start(next, origin);
         }
     }
 
@@ -243,8 +255,12 @@ impl Agent {
                     Held::Here | Held::Gone => drop(self.released.insert(process)),
                 }
             }
-            ToAgent::Start { process } => self.start(process),
+            ToAgent::Start { process, origin } => self.start(process, origin),
+            ToAgent::Welcome { limits } => self.actions.push_back(Action::Hold(limits)),
+            ToAgent::DropReplica { process } => self.actions.push_back(Action::DropReplica(process)),
             ToAgent::Farewell => self.lose_master(),
+            // That is for the agent's locator.
+            ToAgent::Locating(_) => {}
         }
     }
 
@@ -314,8 +330,8 @@ mod tests {
         after(&mut agent, Event::MasterStarted(ZERO));
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9))), [], "there is no master yet");
-        let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
-        assert_eq!(after(&mut agent, Event::MasterFound), told);
+        let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(ended)];
+        assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "it ends once");
         assert!(agent.holds(ONE));
         let forget = |process| Event::Master(ToAgent::Forget { process });
@@ -332,7 +348,7 @@ mod tests {
     fn the_memory_of_one_that_was_forgotten_too_early_is_thinned_when_it_has_ended() {
         let mut agent = Agent::new(false);
         after(&mut agent, Event::Hailed(ONE));
-        after(&mut agent, Event::MasterFound);
+        after(&mut agent, Event::MasterFound(Lodging::default()));
         after(&mut agent, Event::HungUp(ONE));
         let forget = Event::Master(ToAgent::Forget { process: ONE });
         assert_eq!(after(&mut agent, forget), [Action::Release(ONE)], "it may live on");
@@ -347,8 +363,8 @@ mod tests {
         assert_eq!(after(&mut agent, Event::MasterSought), []);
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others may know of it");
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Unknown };
-        let told = [Action::Tell(FromAgent::Join), Action::Tell(ended)];
-        assert_eq!(after(&mut agent, Event::MasterFound), told);
+        let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(ended)];
+        assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
         assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
     }
 
@@ -356,16 +372,19 @@ mod tests {
     fn a_rank_is_started_again_when_its_process_has_ended() {
         let mut agent = Agent::new(true);
         after(&mut agent, Event::Hailed(ONE));
-        after(&mut agent, Event::MasterFound);
+        after(&mut agent, Event::MasterFound(Lodging::default()));
         let [next, third] =
             [1, 2].map(|number| ProcessId { incarnation: everfold_protocol::Incarnation(number), ..ONE });
-        let start = |process| Event::Master(ToAgent::Start { process });
+        let start = |process| Event::Master(ToAgent::Start { process, origin: None });
         let ended = |process| Action::Tell(FromAgent::Ended { process, ending: Ending::Code(1) });
         assert_eq!(after(&mut agent, Event::HungUp(ONE)), []);
         assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
-        assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [ended(ONE), Action::Start(next)]);
+        assert_eq!(
+            after(&mut agent, Event::Ended(ONE, Ending::Code(1))),
+            [ended(ONE), Action::Start { process: next, origin: None }]
+        );
         assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
-        assert_eq!(after(&mut agent, start(third)), [Action::Start(third)]);
+        assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None }]);
         assert_eq!(after(&mut agent, Event::Hailed(third)), [Action::Welcome(third)]);
         assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
     }

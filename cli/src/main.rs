@@ -2,6 +2,7 @@
 
 mod bench;
 mod checkpoint;
+mod jobs;
 mod recovery;
 mod rules;
 mod run;
@@ -32,6 +33,8 @@ enum Command {
     Chaos(Box<Chaos>),
     #[command(subcommand)]
     Checkpoint(checkpoint::Checkpoint),
+    Faults(jobs::Faults),
+    Jobs(jobs::Jobs),
     Plan(Box<Plan>),
     #[command(subcommand)]
     Recovery(recovery::Recovery),
@@ -59,6 +62,8 @@ impl Arguments {
             Command::Bench(bench) => bench.run(),
             Command::Chaos(chaos) => chaos.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
+            Command::Faults(faults) => faults.run(),
+            Command::Jobs(jobs) => jobs.run(),
             Command::Plan(plan) => plan.run(),
             Command::Recovery(recovery) => recovery.run(),
             Command::Rules(rules) => rules.run(),

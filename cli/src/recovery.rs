@@ -27,14 +27,19 @@ pub struct Check {
 }
 
 const EXAMPLE: &str = "\
-Every key may be left out. All but [repeated] are shown with what they are then:
-  process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"ignore\",
+Every key may be left out. All but [repeated] and [network] are shown with what they are then:
+  process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"migrate\", \"ignore\",
                             # or \"rollback\" of all ranks
+  physical = \"ignore\"       # a host is lost: \"migrate\" or \"ignore\"; [\"migrate\", \"ignore\"] is a list
 
   [repeated]                # processes of one host die again and again
   faults = 5                # after this number of faults ...
   within = \"10 min\"         # ... within this time
   recovery = \"ignore\"
+
+  [network]                 # so many hosts of a domain are lost that it is the domain's fault
+  share_percent = 50        # more than this share of them
+  recovery = \"migrate\"      # to hosts of other domains
 
   [restart]
   starts_max = 100          # most starts of a rank
@@ -42,6 +47,9 @@ Every key may be left out. All but [repeated] are shown with what they are then:
   pause = \"100 ms\"          # before a start without progress; doubles each time
   pause_max = \"10 s\"
   join_timeout = \"60 s\"     # how long a started process has to join
+
+  [migrate]
+  replica_bytes = \"4 GiB\"   # most bytes of replicas that the agent of a host holds
 
   [checkpoint]
   protocol = \"independent\"  # or \"coordinated\", which a directory and a rollback mean anyway

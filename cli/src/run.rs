@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use everfold::{
-    launch::{Hosts, Local, hosts, use_checkpoints},
+    launch::{Hosts, Local, hosts, hosts::HostCount, use_checkpoints},
     plan::PlanFile,
     recovery::RecoveryFile,
 };
@@ -34,10 +34,10 @@ pub struct Run {
     /// Number of processes; with --hosts, on each host.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Number of hosts, on each of which this command is started.
-    #[arg(long, value_name = "N", env = "EVERFOLD_HOSTS", value_parser = clap::value_parser!(u32).range(1..))]
-    #[arg(help_heading = "Several hosts")]
-    hosts: Option<u32>,
+    /// Number of hosts, on each of which this command is started; of N:M hosts the first N have ranks, and the
+    /// others are spare.
+    #[arg(long, value_name = "N[:M]", env = "EVERFOLD_HOSTS", help_heading = "Several hosts")]
+    hosts: Option<HostCount>,
     /// Which of them this one is, from 0.
     #[arg(long, value_name = "I", env = "EVERFOLD_HOST_INDEX", help_heading = "Several hosts")]
     host_index: Option<u32>,
@@ -62,6 +62,9 @@ pub struct Run {
     /// EVERFOLD_RECORD].
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// The directory in which checkpoints outlive the job; all hosts share it, or each has its own [env:
     /// EVERFOLD_CHECKPOINTS].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
@@ -93,6 +96,9 @@ Examples:
       Goes on from there. `everfold checkpoint list /scratch/simulate` shows what there is.
   everfold run --hosts 2 --host-index 0 --rendezvous node0:7077 -n 8 -- ./simulate
       On the first of two hosts; --host-index 1 on the second one. 16 processes in all.
+  srun -N 6 --ntasks-per-node=1 everfold run --hosts 4:6 -n 16 --recovery recovery.toml -- ./simulate
+      64 processes on the first four nodes. If one of these is lost, and the file says that ranks migrate,
+      its ranks go on on one of the other two.
   srun -N 4 --ntasks-per-node=1 everfold run --hosts 4 -n 16 -- ./simulate
       Slurm says which host is which; they meet on the first one, at port 7077.
   mpirun -n 4 --map-by node everfold run --hosts 4 --rendezvous node0:7077 -n 16 -- ./simulate
@@ -112,6 +118,7 @@ impl Run {
         local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
         local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
         local.record = self.record.map(|file| absolute(&file)).transpose()?;
+        local.rules = self.rules;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();
         local.hosts = Hosts::find(said, lookup).map_err(|error| Failure::new(error.to_string()))?;

@@ -3,11 +3,13 @@
 //! | to | see |
 //! |---|---|
 //! | know what is observed, and where | [`symptom`], [`place`] |
+//! | know what the master sees, and what a host sees of itself | [`observer`], [`load`] |
 //! | compare a value with its past, or with peers | [`cusum`], [`peers`] |
 //! | know which host analyses the symptoms of another | [`tree`] |
 //! | send a symptom there (TFD) | [`tfd`] |
 //! | conclude faults and confirm them (TFA) | [`tfa`] |
 //! | write rules | [`rules`] |
+//! | say it to other hosts | [`message`] |
 //! | collect what was located, at the root of the tree | [`register`] |
 //!
 //! Time and events go into the machines, actions come out.
@@ -20,6 +22,9 @@
 extern crate alloc;
 
 pub mod cusum;
+pub mod load;
+pub mod message;
+pub mod observer;
 pub mod peers;
 pub mod place;
 pub mod probe;

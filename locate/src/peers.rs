@@ -5,15 +5,20 @@ use alloc::vec::Vec;
 /// The fewest values that are a comparison.
 const PEERS_LEAST: usize = 3;
 
-/// How many times the median of all values each value is; none for too few values, or a median of 0.
-pub fn ratios(values: &[f64]) -> Option<Vec<f64>> {
+/// The value in the middle, the lower one of two; none for too few values.
+pub fn median(values: &[f64]) -> Option<f64> {
     if values.len() < PEERS_LEAST {
         return None;
     }
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let median = sorted[(sorted.len() - 1) / 2];
-    (median > 0.0).then(|| values.iter().map(|value| value / median).collect())
+    Some(sorted[(sorted.len() - 1) / 2])
+}
+
+/// How many times the median of all values each value is; none for too few values, or a median of 0.
+pub fn ratios(values: &[f64]) -> Option<Vec<f64>> {
+    let median = median(values).filter(|median| *median > 0.0)?;
+    Some(values.iter().map(|value| value / median).collect())
 }
 
 #[cfg(test)]

@@ -46,12 +46,14 @@ readings! {
     Answers = "answers";
     /// 1 if the system of the suspect's host still accepts a connection, as it does while its processes are frozen.
     Connects = "connects";
-    /// Share of time in which others took the cores, or tasks waited for one.
+    /// Of the time in which the ranks of the host want a core, they wait for one this share of it.
     CpuStolen = "cpu_stolen";
     /// Share of time in which tasks waited for memory.
     MemoryPressure = "memory_pressure";
-    /// 1 if the process that is asked about runs.
+    /// 1 if the process that is asked about has not ended.
     Runs = "runs";
+    /// 1 if it is stopped, as by a debugger or a signal.
+    Stopped = "stopped";
     /// 1 if the system killed the process because memory ran out.
     OutOfMemory = "out_of_memory";
     /// Share of the disk that is free.
@@ -64,9 +66,7 @@ readings! {
     LinkSlowness = "link_slowness";
     /// Share of probes that a link lost.
     LinkLoss = "link_loss";
-    /// Calls that disagree with those of the group.
-    Diverging = "diverging";
-    /// Share of time in which the rank computes outside of reductions.
+    /// Share of the time in which the rank computes, or waits for a core to compute.
     Computes = "computes";
 }
 

@@ -40,6 +40,11 @@ impl Register {
         self.faults.remove(&(fault.into(), place));
     }
 
+    /// Swaps the rules. What is known stays.
+    pub fn deploy(&mut self, rules: RuleBase) {
+        self.rules = rules;
+    }
+
     /// All that is known.
     pub fn faults(&self) -> impl Iterator<Item = &Verdict> {
         self.faults.values()
@@ -73,9 +78,7 @@ impl Register {
                     known.finding = Finding::Superseded;
                 }
             }
-            let (finding, confidence) = (Finding::Confirmed, rule.confidence);
-            let verdict =
-                Verdict { fault: rule.fault.clone(), place, confidence, finding, harmless: rule.harmless };
+            let verdict = Verdict::new(&rule, place, Finding::Confirmed);
             self.faults.insert((rule.fault, place), verdict.clone());
             news.push(verdict);
         }

@@ -20,7 +20,7 @@ pub enum Source {
 }
 
 macro_rules! symptoms {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal from $source:ident;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal from $source:ident, in $unit:literal;)*) => {
         /// What is observed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -35,6 +35,11 @@ macro_rules! symptoms {
                 match self { $(Self::$kind => $name,)* }
             }
 
+            /// The unit of its values; empty for those that only count.
+            pub fn unit(self) -> &'static str {
+                match self { $(Self::$kind => $unit,)* }
+            }
+
             /// Who observes it.
             pub fn source(self) -> Source {
                 match self { $(Self::$kind => Source::$source,)* }
@@ -44,52 +49,44 @@ macro_rules! symptoms {
 }
 
 symptoms! {
-    /// A rank contributes later than its group; the value is how many times later than the median.
-    Late = "late" from Reductions;
-    /// Reads of an owner's bytes by one reader take long; the value is the ratio to peers.
-    SlowRead = "slow_read" from Reductions;
-    /// Folds of a worker take long; the value is the ratio to peers.
-    SlowFold = "slow_fold" from Reductions;
+    /// A rank keeps its group waiting, again and again; the value is the share of the time.
+    Late = "late" from Reductions, in "of the time";
+    /// Reads of one host's bytes by another take long; the value is how many times longer than usual.
+    SlowRead = "slow_read" from Reductions, in "times the usual time";
     /// A read failed, or its time ran out.
-    FailedRead = "failed_read" from Reductions;
+    FailedRead = "failed_read" from Reductions, in "";
     /// Bytes arrived damaged.
-    Damaged = "damaged" from Reductions;
-    /// A rank's call disagrees with that of its group.
-    Diverging = "diverging" from Reductions;
-    /// A rank has not called what its group waits for; the value is for how many seconds.
-    NotCalled = "not_called" from Reductions;
-    /// A task had to be done elsewhere.
-    Redone = "redone" from Reductions;
-    /// The same ranks are late in each reduction, and their hosts compute all the time.
-    Unbalanced = "unbalanced" from Reductions;
-    /// Nothing is heard of a host or rank; the value is for how many seconds.
-    Silence = "silence" from Job;
+    Damaged = "damaged" from Reductions, in "";
+    /// A rank's call disagrees with those of most of its group.
+    Diverging = "diverging" from Reductions, in "";
+    /// A rank has not called what most of its group wait for.
+    NotCalled = "not_called" from Reductions, in "s";
+    /// A task of a rank had to be done elsewhere, too.
+    Redone = "redone" from Reductions, in "";
+    /// Nothing is heard of a host or rank, and it was given up.
+    Silence = "silence" from Job, in "s";
     /// A connection broke.
-    Broken = "broken" from Job;
-    /// A process ended by a signal, or with an exit code that is not 0.
-    Ended = "ended" from Job;
+    Broken = "broken" from Job, in "";
+    /// A process ended before it had left the job.
+    Ended = "ended" from Job, in "";
     /// The system killed a process because memory ran out.
-    OutOfMemory = "out_of_memory" from System;
-    /// Cores are busy; the value is their share.
-    CpuUse = "cpu_use" from System;
-    /// Other virtual machines take the cores; the value is their share.
-    Steal = "steal" from System;
-    /// Tasks wait for a core; the value is the share of time.
-    CpuPressure = "cpu_pressure" from System;
-    /// Tasks wait for memory; the value is the share of time.
-    MemoryPressure = "memory_pressure" from System;
-    /// Tasks wait for the disk; the value is the share of time.
-    DiskSlow = "disk_slow" from System;
-    /// The disk returned an error.
-    DiskError = "disk_error" from System;
-    /// No room is left on the disk.
-    DiskFull = "disk_full" from System;
-    /// An interface counted errors or drops; the value is how many per second.
-    LinkErrors = "link_errors" from Network;
-    /// An interface's rate fell; the value is the ratio to its past.
-    LinkRate = "link_rate" from Network;
-    /// The wall clock jumped; the value is by how many seconds.
-    ClockJump = "clock_jump" from System;
+    OutOfMemory = "out_of_memory" from System, in "";
+    /// Other virtual machines take the cores.
+    Steal = "steal" from System, in "of the time";
+    /// Ranks wait for a core, longer than those of other hosts.
+    CpuPressure = "cpu_pressure" from System, in "of the time they want one";
+    /// Tasks wait for memory.
+    MemoryPressure = "memory_pressure" from System, in "of the time";
+    /// Tasks wait for a disk.
+    DiskSlow = "disk_slow" from System, in "of the time";
+    /// A file system counted errors of its disk.
+    DiskError = "disk_error" from System, in "";
+    /// The disk on which everfold keeps replicas is full; the value is the share that is used.
+    DiskFull = "disk_full" from System, in "used";
+    /// An interface counted errors or drops.
+    LinkErrors = "link_errors" from Network, in "per second";
+    /// The wall clock jumped.
+    ClockJump = "clock_jump" from System, in "s";
 }
 
 /// Something observed that is over its threshold.

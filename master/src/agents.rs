@@ -5,7 +5,10 @@
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String};
 
-use everfold_protocol::{AgentId, Path, ProcessId};
+use everfold_protocol::{
+    AgentId, Path, ProcessId,
+    message::{AgentRef, Lodging},
+};
 
 /// Agents, and who is on whose host.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +18,8 @@ pub(crate) struct Agents {
     of: BTreeMap<ProcessId, AgentId>,
     /// What the host of an agent shares with others, as the first of its ranks says that has a label.
     domains: BTreeMap<AgentId, String>,
+    /// Where agents serve that can start ranks.
+    lodgings: BTreeMap<AgentId, String>,
 }
 
 /// Where an agent stands that was heard of.
@@ -53,6 +58,38 @@ impl Agents {
             self.standings.insert(agent, Standing::Here);
         }
         is_new
+    }
+
+    /// Takes in what a host offers to ranks of others.
+    pub fn lodge(&mut self, agent: AgentId, Lodging { address, domain }: Lodging) {
+        if let Some(address) = address {
+            self.lodgings.insert(agent, address);
+        }
+        if let Some(domain) = domain {
+            self.domains.entry(agent).or_insert(domain);
+        }
+    }
+
+    /// Agents that are here and can start ranks of other hosts.
+    pub fn lodgings(&self) -> impl Iterator<Item = AgentId> {
+        self.here().filter(|agent| self.lodgings.contains_key(agent))
+    }
+
+    /// How an agent is reached that can start ranks.
+    pub fn lodging(&self, agent: AgentId) -> Option<AgentRef> {
+        self.lodgings.get(&agent).map(|address| AgentRef { id: agent, address: address.clone() })
+    }
+
+    /// The label of what the host of an agent shares with others.
+    pub fn domain(&self, agent: AgentId) -> Option<&str> {
+        self.domains.get(&agent).map(String::as_str)
+    }
+
+    /// How many hosts of the domain of `agent` are lost, and how many there are.
+    pub fn losses_around(&self, agent: AgentId) -> (usize, usize) {
+        let Some(domain) = self.domain(agent) else { return (0, 0) };
+        let hosts = || self.domains.iter().filter(|(_, other)| *other == domain).map(|(host, _)| *host);
+        (hosts().filter(|host| self.is_lost(*host)).count(), hosts().count())
     }
 
     /// Takes in that an agent is gone. Returns false if that is known.

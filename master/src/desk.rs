@@ -41,7 +41,7 @@ impl Desk {
 
     /// Tells all agents that are here the same.
     pub fn send_agents(&mut self, message: ToAgent) {
-        self.members.agents().here().for_each(|agent| self.outbox.send_agent(agent, message));
+        self.members.agents().here().for_each(|agent| self.outbox.send_agent(agent, message.clone()));
     }
 
     /// Tells everyone who takes part, and the watchers.

@@ -43,8 +43,9 @@ pub(crate) struct Handout {
     receiver: Option<Rank>,
     /// What the bodies of ranks hold that could not copy the whole result, or that lend it.
     bodies: BTreeMap<Rank, (ProcessId, HalfBody)>,
-    /// Dead ranks whose memory did not outlive them, although it could have.
-    gone: Path,
+    /// Dead processes whose memory did not outlive them, although it could have. Later processes of their ranks are
+    /// others.
+    gone: BTreeSet<ProcessId>,
 }
 
 /// What the reports of a reduction say alike from its first hand-out on: some calls have ended with it.
@@ -231,12 +232,12 @@ impl Handout {
     }
 
     /// Notes that the memory of `dead` did not outlive it.
-    pub fn lose(&mut self, dead: Rank) {
-        self.gone = self.gone.iter().chain([dead]).collect();
+    pub fn lose(&mut self, dead: ProcessId) {
+        self.gone.insert(dead);
     }
 
-    /// Dead ranks whose memory did not outlive them.
-    pub fn gone(&self) -> &Path {
+    /// Dead processes whose memory did not outlive them.
+    pub fn gone(&self) -> &BTreeSet<ProcessId> {
         &self.gone
     }
 

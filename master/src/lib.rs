@@ -18,6 +18,7 @@
 //! | `liveness` | who is heard, and who is silent |
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
+//! | `replicas` | which agents have replicas of which ranks' vaults |
 //! | `by_rank` | something for each rank, found in the same time however many there are |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `scheduler` | who is given which task, and when |
@@ -72,6 +73,7 @@ pub mod recovery;
 pub mod reduction;
 mod refusals;
 mod remains;
+mod replicas;
 mod scheduler;
 pub mod task;
 mod timers;

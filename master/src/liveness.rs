@@ -81,6 +81,15 @@ impl Liveness {
         }
     }
 
+    /// Whether somebody has answered none of the last two pings.
+    pub fn misses_pings(&self, now: Timestamp, who: Watched) -> bool {
+        let watch = match who {
+            Watched::Agent(agent) => self.agents.get(&agent),
+            Watched::Rank(rank) => self.ranks.get(rank.index()).and_then(Option::as_ref),
+        };
+        watch.is_some_and(|watch| watch.silence(now) > self.ping_interval * 2)
+    }
+
     /// Watches somebody no longer.
     pub fn forget(&mut self, who: Watched) {
         match who {

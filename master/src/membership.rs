@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
     AgentId, Epoch, JobId, Path, ProcessId, Rank,
-    message::{Data, Ending, Evidence, Header, Peer, ToWorker},
+    message::{Data, Ending, Evidence, Header, Lodging, Peer, ToWorker},
     report::Refusal,
 };
 
@@ -247,8 +247,23 @@ impl Membership {
     }
 
     /// Takes in that an agent joins. Returns false if it is here already, or was lost before.
-    pub(crate) fn take_in_agent(&mut self, agent: AgentId) -> bool {
-        self.agents.join(agent)
+    pub(crate) fn take_in_agent(&mut self, agent: AgentId, lodging: Lodging) -> bool {
+        let is_new = self.agents.join(agent);
+        if is_new {
+            self.agents.lodge(agent, lodging);
+        }
+        is_new
+    }
+
+    /// How many ranks take part whose processes are on the host of this agent.
+    pub(crate) fn count_at(&self, agent: AgentId) -> usize {
+        self.processes().filter(|process| self.agents.of(*process) == Some(agent)).count()
+    }
+
+    /// The host on which this process runs or ran, if that is known.
+    pub(crate) fn host_of(&self, process: ProcessId) -> Option<u64> {
+        let dead = self.dead.get(&process).map(|dead| dead.peer.host);
+        dead.or_else(|| self.host(process.rank))
     }
 
     /// Takes in that an agent is gone. Returns the processes that lived on its host, and those that had died

@@ -91,6 +91,9 @@ pub struct Policy {
     /// folds them. Otherwise one rank folds them and sends the result back. In large groups they are too
     /// long: each message costs the master and its receiver time.
     pub spread_bytes: u64,
+    /// Most bytes that the master sends on for one reduction whose bodies are longer than
+    /// `inline_bytes_max`, and come inlined because that has proved quicker. Zero: they never do.
+    pub relay_bytes: u64,
     /// Bytes of one owner's original that a keeper may be asked for before it has acknowledged earlier ones.
     pub copy_bytes: u64,
     /// Refusals that are kept for ranks that have yet to call. Of older ones a late caller hears only that
@@ -124,6 +127,7 @@ impl Default for Policy {
             crowd_from: 256,
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
+            relay_bytes: 1 << 20,
             copy_bytes: 4 << 20,
             refusals_max: 4096,
             join_timeout: Duration::from_secs(60),

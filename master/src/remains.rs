@@ -70,7 +70,7 @@ impl Remains {
 /// Tells those who have mapped it, and the agent who holds it, that nobody needs the memory of a process any
 /// more.
 pub(crate) fn forget(process: ProcessId, desk: &mut Desk) {
-    let host = desk.members.host(process.rank);
+    let host = desk.members.host_of(process);
     let here = desk.members.peers().filter(|peer| Some(peer.host) == host);
     desk.outbox.send_each(here.map(|peer| peer.process), &ToWorker::Forget { process });
     let_agent_forget(process, desk);

@@ -9,8 +9,8 @@ use everfold_protocol::{
     AgentId, Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset,
     Timestamp, WindowId,
     message::{
-        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, News, Peer, Place, Task,
-        TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
+        AgentRef, Contribution, Data, Ending, Evidence, Fault, FromAgent, Header, Lodging, News, Peer, Place,
+        Task, TaskFailed, ToAgent, ToMaster, ToWorker, WindowRef,
     },
     report::Refusal,
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -52,9 +52,9 @@ impl Job {
         let policy =
             Policy { limits, segment_bytes: 1 << 16, segment_bytes_min: 1 << 16, ..Policy::default() };
         let mut job = Self { master: Master::new(Timestamp::ZERO, JOB, RANKS, policy), now: Timestamp::ZERO };
-        job.hear(Event::Agent(agent(0), FromAgent::Join));
+        job.hear(Event::Agent(agent(0), FromAgent::Join(Lodging::default())));
         (0..RANKS).for_each(|rank| drop(job.join(rank)));
-        job.hear(Event::Agent(agent(1), FromAgent::Join));
+        job.hear(Event::Agent(agent(1), FromAgent::Join(Lodging::default())));
         job
     }
 
@@ -136,7 +136,7 @@ fn tasks(actions: Vec<Action>) -> Vec<(u32, Task)> {
 
 fn to_agents(actions: &[Action]) -> Vec<(AgentId, ToAgent)> {
     let said = actions.iter().filter_map(|action| match action {
-        Action::SendAgent { to, message } => Some((*to, *message)),
+        Action::SendAgent { to, message } => Some((*to, message.clone())),
         _ => None,
     });
     said.collect()

@@ -60,7 +60,29 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Why a rank does not come back in a job whose ranks do.
+/// What is done about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recovery {
+    /// The job goes on without the rank.
+    Ignore,
+    /// The agent of its host starts the rank again.
+    Restart,
+    /// The agent of another host starts the rank again, from the replica of its vault.
+    Migrate,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ignore => "ignore",
+            Self::Restart => "restart",
+            Self::Migrate => "migrate",
+        })
+    }
+}
+
+/// Why a recovery is not done, or why a rank does not come back in a job whose ranks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoReturn {
     /// Its host is lost.
@@ -84,6 +106,10 @@ pub enum NoReturn {
     },
     /// No process of it has joined in this time.
     Late(Duration),
+    /// No other host has a replica of its vault.
+    NoReplica,
+    /// No other host can take it.
+    NoHost,
 }
 
 impl fmt::Display for NoReturn {
@@ -101,6 +127,8 @@ impl fmt::Display for NoReturn {
                 write!(f, "{faults} other processes of its host had died within {within:?}")
             }
             Self::Late(time) => write!(f, "no process of it has joined within {time:?}"),
+            Self::NoReplica => f.write_str("no other host has a replica of its checkpoint and outcomes"),
+            Self::NoHost => f.write_str("no other host can start it"),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`board`] | where the ranks of one host put short contributions instead of telling the master |
 //! | [`bracketing`] | which operands meet in the fixed order |
 //! | [`spec`] | what the ranks of one reduction must agree on |
+//! | [`class`] | which reductions are about the same |
 //! | [`evidence`] | what speaks for the death of a process |
 //! | [`message`] | everything that travels between master and worker |
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
@@ -34,10 +35,12 @@ mod atomic {
 }
 pub mod board;
 pub mod bracketing;
+pub mod class;
 pub mod codec;
 pub mod evidence;
 pub mod frame;
 pub mod id;
+pub mod locating;
 pub mod message;
 pub mod path;
 pub mod pieces;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use crate::{
-    evidence::{Ending, Evidence, NoReturn},
+    evidence::{Ending, Evidence, NoReturn, Recovery},
     id::ByteRange,
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
         AgentId, Epoch, Generation, Incarnation, JobId, ProcessId, Rank, ReductionId, RegionOffset,
         SegmentId, SegmentIndex, TaskId, WindowId,
     },
+    locating::{FromLocator, Located, ToLocator},
     path::Path,
     report::{Refusal, Report},
     spec::{Limits, ReductionSpec},
@@ -178,6 +179,14 @@ pub enum ToMaster {
     },
     /// The sender could not copy the whole result.
     NotCollected(NotCollected),
+    /// How long a reduction took at the sender, from its call to its outcome. It is said before the next call
+    /// of that class.
+    Took {
+        /// Which.
+        reduction: ReductionId,
+        /// How long.
+        took: Duration,
+    },
     /// How a reduction has ended is in the sender's result log, which outlives its process. A process that has
     /// come in place of another one says so of all that it finds there.
     Noted {
@@ -206,6 +215,20 @@ pub enum ToMaster {
     Closing,
     /// The sender's reductions have ended; it no longer serves windows.
     Leave,
+    /// This agent has a replica of the sender's vault. From now on, what the sender says that it has noted is
+    /// there, too.
+    Replicated {
+        /// Which.
+        agent: AgentId,
+    },
+    /// This agent has no replica of the sender's vault, or has none any more. What the sender says from now on
+    /// that it has noted is in no replica.
+    NotReplicated {
+        /// Which.
+        agent: AgentId,
+        /// Why not, for people.
+        reason: String,
+    },
 }
 
 /// One rank's entry into a reduction.
@@ -462,13 +485,27 @@ pub enum ToWorker {
     },
     /// The sender may disconnect.
     Farewell,
+    /// Keep a replica of your vault with this agent, of another host, and none elsewhere.
+    Replicate {
+        /// Which.
+        to: AgentRef,
+    },
+}
+
+/// Where a process finds what an earlier one of its rank has left: a replica of that one's vault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Whose vault.
+    pub process: ProcessId,
+    /// Who has the replica.
+    pub agent: AgentRef,
 }
 
 /// What an agent says to the master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAgent {
     /// The agent holds the memory of its host's processes from now on.
-    Join,
+    Join(Lodging),
     /// A process on its host has ended.
     Ended {
         /// Which.
@@ -481,10 +518,21 @@ pub enum FromAgent {
         /// Which.
         number: u64,
     },
+    /// Something about faults that are located.
+    Locating(FromLocator),
+}
+
+/// What a host offers to ranks of other hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lodging {
+    /// Where its agent serves, `host:port`, if it can start ranks.
+    pub address: Option<String>,
+    /// Label of what the host shares with others.
+    pub domain: Option<String>,
 }
 
 /// What the master says to an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToAgent {
     /// Are you there?
     Ping {
@@ -500,9 +548,23 @@ pub enum ToAgent {
     Start {
         /// Which.
         process: ProcessId,
+        /// Where its vault comes from, if that is not the one on this host.
+        origin: Option<Origin>,
     },
     /// The job is over.
     Farewell,
+    /// The agent is taken in.
+    Welcome {
+        /// What holds in this job.
+        limits: Limits,
+    },
+    /// Nobody needs the replica of this process's vault any more.
+    DropReplica {
+        /// Which.
+        process: ProcessId,
+    },
+    /// Something about faults that are located.
+    Locating(ToLocator),
 }
 
 /// Make a copy of an original while its owner lives.
@@ -589,6 +651,8 @@ pub enum News {
         /// Who could not keep it, and why, for people.
         reason: String,
     },
+    /// A fault was located, or something of the application that looks like one.
+    Located(Arc<Located>),
     /// An outcome of this rank could not be noted. If its process dies before its next checkpoint, it does not
     /// come back.
     CannotReturn {
@@ -603,6 +667,30 @@ pub enum News {
         /// Which rank: the one that hears it.
         rank: Rank,
         /// Why not.
+        reason: String,
+    },
+    /// A rank whose process has failed is started on another host.
+    Migrates {
+        /// Which rank.
+        rank: Rank,
+        /// Where the agent of that host serves, `host:port`.
+        to: String,
+    },
+    /// A recovery cannot be done; the next one in the list is tried.
+    Passed {
+        /// Of which rank.
+        rank: Rank,
+        /// Which recovery.
+        recovery: Recovery,
+        /// Why not.
+        reason: NoReturn,
+    },
+    /// No other host has a replica of the vault of this rank. If its host is lost before there is one again, the
+    /// rank does not come back.
+    Unreplicated {
+        /// Which rank: the one that hears it.
+        rank: Rank,
+        /// Why not, for people.
         reason: String,
     },
     /// A checkpoint of all ranks is complete in the directory of checkpoints.
@@ -645,12 +733,23 @@ impl fmt::Display for News {
                 "generation {generation} is not in the directory of checkpoints, as rank {rank} could not write: {reason}"
             ),
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
+            Self::Migrates { rank, to } => write!(f, "rank {rank} is started on another host, that of {to}"),
+            Self::Passed { rank, recovery, reason } => {
+                write!(
+                    f,
+                    "recovery {recovery} of rank {rank} cannot be done: {reason}; the next one is tried"
+                )
+            }
+            Self::Unreplicated { rank, reason } => {
+                write!(f, "rank {rank} has no replica on another host: {reason}")
+            }
             Self::Recovered { name, ranks, redone } => {
                 write!(f, "reduction {name:?} survived the death of ranks {ranks}; {redone} folds redone")
             }
             Self::Slow { rank, name } => {
                 write!(f, "rank {rank} is slow with reduction {name:?}; its task is done elsewhere, too")
             }
+            Self::Located(located) => located.fmt(f),
             Self::Unprotected { rank, name, reason } => {
                 write!(f, "the contribution of rank {rank} to {name:?} has no replica: {reason}")
             }
@@ -721,8 +820,19 @@ pub struct Finished {
     /// Whether they copy it beside their contributions, which stay readable until all have it. If pieces are
     /// lost before, the contributions of those who live can be folded once more, without what is lost.
     pub beside: bool,
+    /// What the master has learnt from such reductions, and wants to learn.
+    pub learning: Learning,
     /// What happened.
     pub report: Report,
+}
+
+/// How the next reduction of a [class](crate::class::Class) is to be called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learning {
+    /// Whether bodies are to come inlined, however long they are.
+    pub inlines: bool,
+    /// Whether the caller is to tell how long this reduction took.
+    pub asks: bool,
 }
 
 /// A finished segment of a result.

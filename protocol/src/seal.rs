@@ -3,12 +3,12 @@
 //!
 //! Each direction of a connection has a key of its own and counts its frames, and so does the other side. A
 //! frame that was changed, made up, repeated, left out, moved, or sent back to where it came from has the
-//! wrong tag. The tag is AEGIS-128L used as a MAC, with the number as its nonce: about as fast as a checksum
-//! without a key.
+//! wrong tag. The tag is AEGIS-128X2 used as a MAC, with the number as its nonce: as fast as a copy of the bytes,
+//! and twice as fast as AEGIS-128L where long bodies are sealed.
 
 use core::fmt;
 
-use aegis::aegis128l::Aegis128LMac;
+use aegis::aegis128x2::Aegis128X2Mac;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::VERSION;
@@ -57,13 +57,13 @@ impl Seal {
         Self::new([0; KEY_BYTES])
     }
 
-    fn mac(&self, number: u64, kind: Kind, len: u32) -> Aegis128LMac<16> {
+    fn mac(&self, number: u64, kind: Kind, len: u32) -> Aegis128X2Mac<16> {
         let mut nonce = [0; 16];
         nonce[0..8].copy_from_slice(&number.to_le_bytes());
         nonce[8..12].copy_from_slice(&len.to_le_bytes());
         nonce[12..14].copy_from_slice(&VERSION.to_le_bytes());
         nonce[14] = kind as u8;
-        Aegis128LMac::new_with_nonce(&self.key, &nonce)
+        Aegis128X2Mac::new_with_nonce(&self.key, &nonce)
     }
 
     /// The tag of the next frame, which is thereby sent.

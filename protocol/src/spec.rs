@@ -484,6 +484,9 @@ pub struct Limits {
     /// Whether ranks come back whose processes have died. Then each rank notes how its reductions end before
     /// its application hears that.
     pub ranks_return: bool,
+    /// Most bytes of replicas of vaults that an agent holds; 0 where none are made. With them, ranks come back
+    /// on other hosts.
+    pub replica_bytes_max: u64,
 }
 
 /// Ping intervals for which a read may bring nothing.
@@ -513,6 +516,7 @@ impl Default for Limits {
             ping_interval: Duration::from_millis(500),
             teams_from: 100,
             ranks_return: false,
+            replica_bytes_max: 0,
         }
     }
 }

@@ -195,7 +195,14 @@ impl Config {
     /// where a new checkpoint is progress.
     pub fn roll_back(mut self) -> Self {
         self.rolls_back = true;
-        self.recoveries = Recoveries { process: Recovery::Ignore, repeated: None, ..self.recoveries };
+        let ignore = Recovery::Ignore.into();
+        self.recoveries = Recoveries {
+            process: ignore,
+            repeated: None,
+            physical: ignore,
+            network: None,
+            ..self.recoveries
+        };
         self
     }
 
@@ -255,12 +262,16 @@ impl Config {
     }
 
     fn validate_recoveries(&self, day_ns: u128) -> Result<(), ConfigError> {
-        let Recoveries { repeated, restart, .. } = self.recoveries;
+        let Recoveries { repeated, restart, network, replica_bytes_max, .. } = self.recoveries;
         check("restart.starts_max", restart.starts_max.into(), 1..=1 << 20)?;
         check("restart.fruitless_max", restart.fruitless_max.into(), 0..=1 << 20)?;
         check("restart.pause_max (ns)", restart.pause_max.as_nanos(), 0..=day_ns)?;
         check("restart.join_timeout (ns)", restart.join_timeout.as_nanos(), 1_000_000..=day_ns)?;
         check("restart.pause (ns)", restart.pause.as_nanos(), 0..=restart.pause_max.as_nanos())?;
+        check("migrate.replica_bytes", replica_bytes_max.into(), 1 << 10..=1 << 48)?;
+        if let Some(network) = network {
+            check("network.share_percent", network.share_percent.into(), 0..=99)?;
+        }
         let Some(Repeated { faults, within, .. }) = repeated else { return Ok(()) };
         check("repeated.faults", faults.into(), 1..=1 << 20)?;
         check("repeated.within (ns)", within.as_nanos(), 1_000_000..=366 * day_ns)
@@ -280,7 +291,16 @@ impl Config {
     /// What a rank of the job holds to. Of what meets on a board or in a team nothing is noted.
     fn limits(&self) -> Limits {
         match self.recoveries.ranks_return() {
-            true => Limits { ranks_return: true, board_bytes_max: 0, teams_from: 0, ..self.limits },
+            true => Limits {
+                ranks_return: true,
+                replica_bytes_max: match self.recoveries.ranks_migrate() {
+                    true => self.recoveries.replica_bytes_max,
+                    false => 0,
+                },
+                board_bytes_max: 0,
+                teams_from: 0,
+                ..self.limits
+            },
             false => self.limits,
         }
     }

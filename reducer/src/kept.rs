@@ -129,7 +129,7 @@ impl Session {
     ///
     /// ```no_run
     /// # use everfold::prelude::*;
-    /// # async fn program(session: Session, mut team: Group, spectrum: Vec<f64>) -> everfold::Result<()> {
+    /// # async fn program(session: Session, team: Group, spectrum: Vec<f64>) -> everfold::Result<()> {
     /// session.keep("spectrum", &spectrum).among(&team).await?;
     /// // … rank 3 dies …
     /// let lost = session.kept::<f64>(Rank(3), "spectrum").await?;

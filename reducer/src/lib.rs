@@ -52,6 +52,7 @@ mod error;
 mod group;
 mod kept;
 pub mod launch;
+pub mod locating;
 mod operations;
 mod pieces;
 pub mod plan;

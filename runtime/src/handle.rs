@@ -95,7 +95,8 @@ impl Handle {
         // Beside a link it costs little in any case.
         let outlives = self.apart || spec.protection > Protection::None;
         let prospects = Prospects { outlives, may_come_back: tried };
-        let shared = Share::new(self.process, &spec, body, &self.driver.windows, &self.limits, prospects);
+        let limits = Limits { inline_bytes_max: self.driver.inline_bytes_max(&spec), ..self.limits };
+        let shared = Share::new(self.process, &spec, body, &self.driver.windows, &limits, prospects);
         let is_closed = |shared: &Result<_, ShareError>| match shared {
             // Who has left shows nothing any more.
             Err(ShareError::NoWindow(_)) => self.driver.gone(),
@@ -202,7 +203,11 @@ impl Handle {
         contents: Vec<u8>,
         parts: &[&[u8]],
     ) -> Result<Saving, LogError> {
-        self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)
+        let saving = self.driver.log().ok_or(LogError::Absent)?.save(agreed, calls, contents, parts)?;
+        if let Saving::Done(_) = saving {
+            self.driver.saved();
+        }
+        Ok(saving)
     }
 
     /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this

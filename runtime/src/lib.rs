@@ -19,12 +19,14 @@
 //! | [`copier`] | replicas of other ranks' originals |
 //! | [`transport`] | one-sided reads and control messages, over shared memory and TCP |
 //! | [`peers`] | the way to other processes' windows |
+//! | [`replica`] | replicas of ranks' vaults on other hosts |
 //! | [`result_log`] | how the calls of a rank have ended that may come back |
 //! | [`serving`] | answers those who read windows here |
 //! | [`master`] | the thread that drives the job's master |
 //! | `deputies` | the deputy that a rank hosts, and the way to other deputies |
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
+//! | [`locating`] | what of an agent locates faults |
 //! | [`logs`] | shown to those who ask for them |
 //! | [`patience`] | waiting for others without going to sleep at once |
 //!
@@ -50,6 +52,7 @@ mod hearing;
 pub mod keeper;
 pub mod kernel;
 pub mod launch;
+pub mod locating;
 pub mod logs;
 pub mod master;
 pub mod memory;
@@ -57,6 +60,7 @@ pub mod patience;
 pub mod peers;
 mod placing;
 pub mod rank;
+pub mod replica;
 pub mod result_log;
 pub mod serving;
 pub mod transport;

@@ -15,6 +15,7 @@ use std::{
 
 use crate::{
     descriptors::{self, patiently},
+    locating::{Locator, at_master::AtMaster},
     memory::{
         board::{OwnBoard, SharedWords},
         lifeline::{self, Ending},
@@ -34,7 +35,8 @@ use everfold_protocol::{
     AgentId, Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
     board::{Clerk, PATIENCE, can_have},
     frame::FrameError,
-    message::{FromAgent, Header, MASTER, Peer, ToAgent, ToMaster, ToWorker},
+    locating::{FromLocator, ToLocator},
+    message::{FromAgent, Header, MASTER, News, Peer, ToAgent, ToMaster, ToWorker},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc, oneshot};
@@ -79,6 +81,8 @@ pub struct MasterConfig {
     pub policy: Policy,
     /// Where the ranks of this host put short contributions.
     pub board: Option<Arc<OwnBoard>>,
+    /// The node of this host that locates faults.
+    pub(crate) locator: Locator,
 }
 
 impl MasterThread {
@@ -220,6 +224,8 @@ struct MasterDriver {
     frame_bytes_max: u64,
     coordinator: Coordinator<SharedWords>,
     board: Option<Arc<OwnBoard>>,
+    /// What locates faults sees from here.
+    locating: AtMaster,
     connections: Connections,
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
     /// What agents have said of the ends of processes whose connections have not broken yet.
@@ -246,6 +252,7 @@ impl MasterDriver {
             frame_bytes_max: config.policy.limits.frame_bytes_max,
             coordinator: Coordinator::new(config.job, master, clerk),
             board: config.board.clone(),
+            locating: AtMaster::new(config.locator.clone()),
             connections: BTreeMap::new(),
             agents: BTreeMap::new(),
             ends: BTreeMap::new(),
@@ -266,7 +273,8 @@ impl MasterDriver {
         let mut next_look = tokio::time::Instant::now();
         while !self.act() {
             self.watch(&inputs).await;
-            let due = self.coordinator.master().poll_timeout();
+            let observing = self.locating.let_time_pass(timestamp(self.origin));
+            let due = self.coordinator.master().poll_timeout().into_iter().chain(observing).min();
             let due = due.map(|due| {
                 tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
             });
@@ -349,14 +357,16 @@ impl MasterDriver {
                 tracing::debug!(%process, "dropped what a connection says whose place another has taken");
             }
             Input::Messages(_, header, messages) => {
+                let process = header.sender;
                 for message in messages {
                     if let ToMaster::Contribute(call) = &message
                         && is_short(&call.spec)
                     {
                         self.short_call = Some(call.reduction);
                     }
-                    self.coordinator.hear(Event::Message { header, message });
                     let now = timestamp(self.origin);
+                    self.locating.hear(now, process, &message);
+                    self.coordinator.hear(Event::Message { header, message });
                     self.take_in(now);
                     if self.intake.take(now) {
                         self.let_time_pass();
@@ -367,9 +377,17 @@ impl MasterDriver {
             }
             Input::AgentConnected(agent, outlet) => {
                 self.agents.insert(agent, Connection::new(ConnectionId::default(), outlet));
+                if let Some(hosts) = self.locating.hosts() {
+                    self.tell_agents(&[agent], ToLocator::Hosts(hosts));
+                }
             }
             Input::FromAgent(agent, messages) => {
+                self.locating.hear_agent(timestamp(self.origin), agent);
                 for message in messages {
+                    if let FromAgent::Locating(said) = message {
+                        self.pass_on(agent, said);
+                        continue;
+                    }
                     if let FromAgent::Ended { process, .. } = &message
                         && self.connections.contains_key(process)
                     {
@@ -383,7 +401,9 @@ impl MasterDriver {
                 }
             }
             Input::AgentGone(agent) => {
-                self.agents.remove(&agent);
+                if self.agents.remove(&agent).is_some() && !self.done {
+                    self.locating.lose_agent(agent);
+                }
                 self.coordinator.hear(Event::AgentLost(agent));
                 self.take_in(timestamp(self.origin));
             }
@@ -422,6 +442,12 @@ impl MasterDriver {
             let now = timestamp(self.origin);
             self.take_in(now);
             more = self.intake.take(now);
+            if self.locating.see(now, &action)
+                && let Some(hosts) = self.locating.hosts()
+            {
+                let agents: Vec<AgentId> = self.agents.keys().copied().collect();
+                self.tell_agents(&agents, ToLocator::Hosts(hosts));
+            }
             match action {
                 Action::Send { to, message } => {
                     if let (ToWorker::Welcome { peers, .. }, Some(own)) = (&message, &self.board)
@@ -444,7 +470,7 @@ impl MasterDriver {
                 Action::Done => self.done = true,
             }
         }
-        let header = Header { job: self.job, epoch: self.coordinator.master().epoch(), sender: MASTER };
+        let header = self.header();
         for (to, messages) in to_agents {
             let sent = self.agents.get(&to).map(|it| it.send(&header, messages, self.frame_bytes_max));
             if let Some(Err(error)) = sent {
@@ -466,6 +492,40 @@ impl MasterDriver {
         }
         self.intake.begin(timestamp(self.origin));
         more
+    }
+
+    /// Passes on what the node of a host that locates faults has to say.
+    fn pass_on(&mut self, from: AgentId, said: FromLocator) {
+        let all: Vec<AgentId> = self.agents.keys().copied().collect();
+        match said {
+            FromLocator::Starved(percent) => self.locating.take_starved(from, percent),
+            FromLocator::Rules(text) => self.tell_agents(&all, ToLocator::Rules(text)),
+            FromLocator::Located(located) => {
+                let header = self.header();
+                for connection in self.connections.values() {
+                    let news = ToWorker::News(News::Located(located.clone()));
+                    if let Err(error) = connection.send(&header, vec![news], self.frame_bytes_max) {
+                        tracing::error!(%error, "cannot tell a worker of a fault");
+                    }
+                }
+                tracing::warn!(%located);
+                self.tell_agents(&all, ToLocator::Located(located));
+            }
+        }
+    }
+
+    fn tell_agents(&self, agents: &[AgentId], said: ToLocator) {
+        let header = self.header();
+        for connection in agents.iter().filter_map(|agent| self.agents.get(agent)) {
+            let message = ToAgent::Locating(said.clone());
+            if let Err(error) = connection.send(&header, vec![message], self.frame_bytes_max) {
+                tracing::error!(%error, "cannot tell an agent");
+            }
+        }
+    }
+
+    fn header(&self) -> Header {
+        Header { job: self.job, epoch: self.coordinator.master().epoch(), sender: MASTER }
     }
 
     /// Talks no more to `process` once it has heard what was said.

@@ -18,6 +18,7 @@ use crate::{
     launch::Transport,
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
+    replica,
     result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
@@ -133,6 +134,9 @@ async fn connect(
         None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
         files => files,
     };
+    if let (Some(origin), Some(files)) = (agent.origin(), &files) {
+        replica::take(origin, (key, job, process), config.policy.limits.silence_max(), files).await?;
+    }
     let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());

@@ -30,7 +30,7 @@ use everfold_protocol::{
     report::{Refusal, Report},
 };
 use everfold_storage::vault::{
-    Checkpoint, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
+    Checkpoint, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
 };
 use everfold_worker::machine::{End, ExecutionError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -52,6 +52,14 @@ pub enum LogError {
          has noted"
     )]
     Absent,
+    /// The replica of what earlier processes have left cannot be had.
+    #[error("what earlier processes of this rank have left cannot be had from {agent}: {reason}")]
+    Replica {
+        /// Where it is.
+        agent: String,
+        /// Why not.
+        reason: String,
+    },
     /// This process has no descriptors left.
     #[error("what this rank has noted for its later processes cannot be opened: {0}")]
     Io(#[source] io::Error),
@@ -359,6 +367,25 @@ impl ResultLog {
     /// checkpoint, and the latest before it.
     pub fn noted(&self) -> Vec<ReductionId> {
         self.lock().latest.iter().copied().collect()
+    }
+
+    /// What of the vault is in force.
+    pub fn extent(&self) -> Extent {
+        self.lock().vault.extent()
+    }
+
+    /// Fills `buffer` with bytes of the vault from `offset` on, if this generation is still in force. Returns
+    /// whether it is.
+    ///
+    /// # Errors
+    /// The system says why not.
+    pub fn read_raw(&self, generation: Generation, offset: u64, buffer: &mut [u8]) -> Result<bool, LogError> {
+        let inner = self.lock();
+        if inner.vault.generation() != generation {
+            return Ok(false);
+        }
+        inner.vault.read_raw(offset, buffer)?;
+        Ok(true)
     }
 
     /// Answers a call that an earlier process of this rank has made and seen the end of.

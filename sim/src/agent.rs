@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 
 use everfold_agent::{Action, Agent as Machine, Event};
-use everfold_protocol::{ProcessId, message::FromAgent};
+use everfold_protocol::{
+    ProcessId,
+    message::{FromAgent, Origin},
+};
 
 use crate::{events::Happening, faults::Reach};
 
@@ -14,7 +17,9 @@ pub(crate) enum Deed {
     /// It tells the master.
     Tell(FromAgent),
     /// It is about to start a process.
-    Start(ProcessId),
+    Start(ProcessId, Option<Origin>),
+    /// It holds the replica of this process's vault no longer.
+    DropReplica(ProcessId),
 }
 
 /// An agent, alive or dead.
@@ -70,7 +75,9 @@ impl Agent {
                 Action::Release(process) => drop(self.held.remove(&process)),
                 Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),
                 Action::Tell(message) => done.push(Deed::Tell(message)),
-                Action::Start(process) => done.push(Deed::Start(process)),
+                Action::Start { process, origin } => done.push(Deed::Start(process, origin)),
+                Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
+                Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
                 Action::Done => {}
             }

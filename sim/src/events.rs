@@ -129,6 +129,8 @@ pub(crate) enum Happening {
     Note(ProcessId, ReductionId),
     /// A process hears that it is there.
     Noted(ProcessId, ReductionId),
+    /// This copy of a process's vault is over.
+    Copied(ProcessId, u64),
 }
 
 impl Happening {
@@ -156,6 +158,7 @@ impl Happening {
             | Self::Replay(process)
             | Self::Exit(process)
             | Self::Note(process, _)
+            | Self::Copied(process, _)
             | Self::Noted(process, _) => at(&process.rank),
             Self::Start(host, _) => Some(Place::Agent(*host)),
             Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => at(rank),

@@ -39,7 +39,23 @@ pub struct Returns {
     pub hang: u32,
     /// Longest time that a process takes to note something, and then to hear that it is noted.
     pub note_time: Duration,
+    /// How ranks come back on other hosts, if they do.
+    pub migrates: Option<Migrates>,
 }
+
+/// How ranks come back on other hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Migrates {
+    /// Hosts without ranks.
+    pub spares: u32,
+    /// Longest time that a copy of a vault takes, or of what is new in it.
+    pub copy_time: Duration,
+    /// How often, in percent, a copy fails.
+    pub copy_failures: u32,
+}
+
+/// The first of the hosts without ranks.
+pub(crate) const FIRST_SPARE: u32 = 1 << 20;
 
 /// What a world is made of.
 #[derive(Clone, Debug)]
@@ -168,9 +184,15 @@ impl Settings {
         (0..self.ranks).map(Rank).filter(move |rank| self.host(*rank) == host)
     }
 
-    /// The agent that holds the memory of `rank`, if there are agents.
-    pub(crate) fn agent_of(&self, rank: Rank) -> Option<AgentRef> {
-        self.agents.then(|| AgentRef { id: AgentId(self.host(rank)), address: String::new() })
+    /// The agent of a host, if there are agents.
+    pub(crate) fn agent_at(&self, host: u64) -> Option<AgentRef> {
+        self.agents.then(|| AgentRef { id: AgentId(host), address: String::new() })
+    }
+
+    /// Hosts that have no ranks, and can take some.
+    pub(crate) fn spares(&self) -> impl Iterator<Item = u64> + use<> {
+        let spares = self.returns.and_then(|returns| returns.migrates).map_or(0, |migrates| migrates.spares);
+        (0..u64::from(spares)).map(|number| u64::from(FIRST_SPARE) + number)
     }
 
     /// The segments of a body, and where they lie.

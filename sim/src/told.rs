@@ -228,6 +228,9 @@ impl Teller {
             Happening::Noted(process, reduction) => {
                 (of(process.rank), format!("has noted how {} has ended", self.name(*reduction)))
             }
+            Happening::Copied(process, number) => {
+                (of(process.rank), format!("copy {number} of its vault is over"))
+            }
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -257,6 +260,7 @@ impl Teller {
                 }
             ),
             ToMaster::Pong { number } => format!("pong {number}"),
+            ToMaster::Took { reduction, took } => format!("{} took {took:?}", self.name(*reduction)),
             ToMaster::Kept(kept) => {
                 let name = self.name(kept.reduction);
                 let result = if kept.result.is_ok() { "has" } else { "has no" };
@@ -279,6 +283,8 @@ impl Teller {
             ToMaster::Dissolve { reduction, .. } => format!("{} gets nowhere", self.name(*reduction)),
             ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
+            ToMaster::Replicated { agent } => format!("has a replica with {agent}"),
+            ToMaster::NotReplicated { agent, reason } => format!("has no replica with {agent}: {reason}"),
         }
     }
 
@@ -311,6 +317,7 @@ impl Teller {
             ToWorker::Forget { process } => format!("forget rank {}'s memory", process.rank),
             ToWorker::AgentLost { agent } => format!("agent {} is gone", agent.0),
             ToWorker::Farewell => "farewell".to_owned(),
+            ToWorker::Replicate { to } => format!("keep a replica with {}", to.id),
         }
     }
 
@@ -354,9 +361,10 @@ fn at(place: Place) -> String {
 
 fn from_agent(said: &FromAgent) -> String {
     match said {
-        FromAgent::Join => "joins".to_owned(),
+        FromAgent::Join(_) => "joins".to_owned(),
         FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
         FromAgent::Pong { number } => format!("pong {number}"),
+        FromAgent::Locating(said) => format!("{said:?}"),
     }
 }
 
@@ -370,13 +378,21 @@ fn at_agent(event: &AgentEvent) -> String {
             format!("sees the process of rank {} end: {ending}", process.rank)
         }
         AgentEvent::MasterSought => "looks for the master".to_owned(),
-        AgentEvent::MasterFound => "joins".to_owned(),
+        AgentEvent::MasterFound(_) => "joins".to_owned(),
         AgentEvent::Master(ToAgent::Ping { number }) => format!("hears: ping {number}"),
         AgentEvent::Master(ToAgent::Forget { process }) => {
             format!("hears: forget rank {}'s memory", process.rank)
         }
-        AgentEvent::Master(ToAgent::Start { process }) => format!("hears: start {process}"),
+        AgentEvent::Master(ToAgent::Start { process, origin: None }) => format!("hears: start {process}"),
+        AgentEvent::Master(ToAgent::Start { process, origin: Some(origin) }) => {
+            format!("hears: start {process} from the replica with {}", origin.agent.id)
+        }
+        AgentEvent::Master(ToAgent::Welcome { .. }) => "hears: welcome".to_owned(),
+        AgentEvent::Master(ToAgent::DropReplica { process }) => {
+            format!("hears: drop the replica of {process}")
+        }
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
+        AgentEvent::Master(ToAgent::Locating(said)) => format!("hears: {said:?}"),
         AgentEvent::MasterLost => "loses the master".to_owned(),
         AgentEvent::Alone => "expects nobody any more".to_owned(),
     }

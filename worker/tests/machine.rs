@@ -7,8 +7,8 @@ use std::time::Duration;
 use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp, WindowId,
     message::{
-        ByteRange, Contribution, Data, Evidence, Fault, Finished, Header, Peer, Piece, Place, ToMaster,
-        ToWorker, WindowRef,
+        ByteRange, Contribution, Data, Evidence, Fault, Finished, Header, Learning, Peer, Piece, Place,
+        ToMaster, ToWorker, WindowRef,
     },
     report::{Refusal, Report},
     spec::{BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -63,7 +63,16 @@ fn finished(reduction: ReductionId, data: Data, lend: bool) -> ToWorker {
     let range = ByteRange { start: 0, len: data.len() };
     let result = vec![Piece { range, process: ProcessId::first(Rank(2)), data }];
     let report = Report::default();
-    ToWorker::Finished(Box::new(Finished { reduction, result, last: None, lend, beside: true, report }))
+    let learning = Learning::default();
+    ToWorker::Finished(Box::new(Finished {
+        reduction,
+        result,
+        last: None,
+        lend,
+        beside: true,
+        learning,
+        report,
+    }))
 }
 
 /// A worker that has copied a result, and lends it.
@@ -176,4 +185,50 @@ fn what_is_not_tried_in_teams_waits_for_earlier_calls_of_its_name() {
     assert!(told.is_empty(), "the first is not with the master: {told:?}");
     let told = calls(&mut worker, contribution(ReductionId::new("another", 0)));
     assert!(matches!(told.as_slice(), [Action::Send(_)]), "another name does not wait: {told:?}");
+}
+
+#[test]
+fn long_bodies_come_inlined_once_that_is_told_and_only_one_at_a_time() {
+    let at = |us| Timestamp::ZERO + Duration::from_micros(us);
+    let mut worker = Worker::new(peer(1), 3);
+    let limits = Limits::default();
+    hear(&mut worker, ToWorker::Welcome { peers: (0..3).map(peer).collect(), limits });
+    let kind = BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length: 64 << 10 };
+    let id = |sequence| ReductionId::new("sum", sequence);
+    let call = |sequence| {
+        let Contribution { name, spec, .. } = contribution(id(sequence));
+        let spec = ReductionSpec { kind: kind.clone(), allow_missing: false, ..spec };
+        Contribution { reduction: id(sequence), name, spec, data: Data::Inline(vec![1; 64 << 10].into()) }
+    };
+    let spec = call(0).spec;
+    let short = ReductionSpec { delivery: Delivery::Root(Rank(0)), ..spec.clone() };
+    let said = |worker: &mut Worker| {
+        let actions = std::iter::from_fn(|| worker.poll_action());
+        let said = actions.filter_map(|action| match action {
+            Action::Send(ToMaster::Took { reduction, took }) => Some(Some((reduction, took))),
+            Action::Send(ToMaster::Contribute(_)) => Some(None),
+            _ => None,
+        });
+        said.collect::<Vec<_>>()
+    };
+    assert_eq!(worker.inline_bytes_max(&spec), limits.inline_bytes_max, "nothing is told");
+    worker.handle_event(at(100), Event::Call(call(0)));
+    assert_eq!(said(&mut worker), [None], "nothing is asked for");
+    let ToWorker::Finished(mut told) = finished(id(0), Data::Inline(vec![3; 64 << 10].into()), false) else {
+        unreachable!()
+    };
+    told.learning = Learning { inlines: true, asks: true };
+    let header = Header { job: JobId(1), epoch: Epoch(0), sender: ProcessId::first(Rank(0)) };
+    worker.handle_event(at(300), Event::Master { header, message: ToWorker::Finished(told) });
+    let result = Ok(Collected::Whole(None));
+    worker.handle_event(at(350), Event::Collected { reduction: id(0), result });
+    said(&mut worker);
+    assert!(worker.inline_bytes_max(&spec) > 64 << 10);
+    assert_eq!(worker.inline_bytes_max(&short), limits.inline_bytes_max, "others go to one rank");
+    worker.handle_event(at(400), Event::Call(call(1)));
+    let took = Some((id(0), Duration::from_micros(250)));
+    assert_eq!(said(&mut worker), [took, None], "from the call to the outcome, and before the next call");
+    assert_eq!(worker.inline_bytes_max(&spec), limits.inline_bytes_max, "one is under way");
+    worker.handle_event(at(500), Event::Call(call(2)));
+    assert_eq!(said(&mut worker), [None], "it is told once");
 }

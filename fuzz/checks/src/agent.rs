@@ -107,11 +107,14 @@ pub fn check(data: &[u8]) {
     let said = input.many(12, read);
     let name = fresh_name();
     let config = AgentConfig {
+        rules: Default::default(),
         name: name.clone(),
         job: JOB,
         key: KEY,
         rendezvous: Address::Unix(format!("{name}-master")),
         starts: None,
+        is_spare: false,
+        domain: None,
     };
     let agent = AgentThread::start(config).unwrap();
     wait_for(async {

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, fs, path::PathBuf};
 use everfold_runtime::{
     launch::{
         environment::{EnvironmentError, Transport, detect},
-        hosts::{Hosts, Said},
+        hosts::{HostCount, Hosts, Said},
     },
     transport::control::Address,
 };
@@ -51,12 +51,15 @@ pub fn check(data: &[u8]) {
     }
 
     let said = Said {
-        count: (said & 1 != 0).then(|| u32::from(said >> 4)),
+        count: (said & 1 != 0)
+            .then(|| HostCount { count: u32::from(said >> 4), spares: u32::from(said >> 6) }),
         index: (said & 2 != 0).then(|| u32::from(said >> 5)),
         rendezvous: (said & 4 != 0).then(|| "host:7077".to_owned()),
     };
     match bounded(most, || Hosts::find(said, lookup)) {
-        Ok(Some(hosts)) => assert!(hosts.index < hosts.count && hosts.rendezvous.starts_with("tcp:")),
+        Ok(Some(hosts)) => {
+            assert!(hosts.index < hosts.count + hosts.spares && hosts.rendezvous.starts_with("tcp:"));
+        }
         Ok(None) => {}
         Err(error) => drop(error.to_string()),
     }

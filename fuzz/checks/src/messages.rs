@@ -6,6 +6,7 @@ use everfold_master::Policy;
 use everfold_protocol::{
     AgentId, ByteRange, Epoch, Generation, Path, Rank, ReductionId, ReductionSpec, RegionOffset, SegmentId,
     SegmentIndex, TaskId, WindowId, codec,
+    locating::{Component, FromLocator, HostName, Located, ToLocator},
     message::*,
     report::{FailureRecord, Phases, Refusal, Report, Restored, TaskRecord},
     spec::{Aspect, BodyKind, Delivery, ElementType, Limits, Operation, Order, Protection},
@@ -198,6 +199,7 @@ pub fn to_master() -> Vec<(Header, Vec<ToMaster>)> {
             reason: "why".to_owned(),
         }),
         ToMaster::Pong { number: 300 },
+        ToMaster::Took { reduction: REDUCTION, took: Duration::from_micros(300) },
         ToMaster::Kept(Kept {
             reduction: REDUCTION,
             owner: process(1),
@@ -287,6 +289,7 @@ pub fn to_worker() -> Vec<(Header, Vec<ToWorker>)> {
             last: Some(task()),
             lend: true,
             beside: false,
+            learning: Learning { inlines: true, asks: false },
             report: report(),
         })),
         ToWorker::Refused { reduction: REDUCTION, refusal: refusals().remove(0) },
@@ -318,6 +321,19 @@ fn refusals() -> Vec<Refusal> {
     ]
 }
 
+fn located() -> Located {
+    let host = |ranks| HostName { address: "10.0.0.1".to_owned(), ranks };
+    Located {
+        fault: "link_slow".to_owned(),
+        says: "it is slow".to_owned(),
+        component: Component::Link { from: host(Path::range(0, 2)), to: host(Path::range(2, 4)) },
+        age: Duration::from_secs(1),
+        confidence: 60,
+        evidence: vec!["slow_read".to_owned()],
+        harmless: false,
+    }
+}
+
 pub fn samples() -> Vec<Vec<u8>> {
     fn kind<T: Serialize>(kind: u8, values: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
         let encode = |value: T| [&[kind], &codec::encode(&value).unwrap()[..]].concat();
@@ -329,8 +345,13 @@ pub fn samples() -> Vec<Vec<u8>> {
     [
         kind(0, to_master()),
         kind(1, to_worker()),
-        kind(2, [(header(), vec![FromAgent::Join, ended, FromAgent::Pong { number: 5 }])]),
+        kind(
+            2,
+            [(header(), vec![FromAgent::Join(Lodging::default()), ended, FromAgent::Pong { number: 5 }])],
+        ),
+        kind(2, [(header(), vec![FromAgent::Locating(FromLocator::Located(located().into()))])]),
         kind(3, [(header(), vec![ToAgent::Ping { number: 5 }, ToAgent::Forget { process: process(2) }])]),
+        kind(3, [(header(), vec![ToAgent::Locating(ToLocator::Rules("rules".into()))])]),
         kind(4, [report()]),
         kind(5, refusals()),
         kind(6, [(spec(), other_spec())]),

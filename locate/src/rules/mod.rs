@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn an_error_names_line_and_key() {
         for (from, to, key) in [
-            ("broken.count > 1", "brocken.count > 1", "rule host_dead: when"),
+            ("broken.count > 0", "brocken.count > 0", "rule host_dead: when"),
             ("probe.answers == 0 &&", "probe.answers &&", "rule host_dead: confirm"),
             ("confidence = 0.9", "confidence = 9.0", "rule host_dead: confidence"),
         ] {

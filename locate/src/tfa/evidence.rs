@@ -11,10 +11,14 @@ use crate::{
     place::{Host, Place},
     rules::What,
     symptom::{Kind, Symptom},
+    tfa::Seen,
 };
 
 /// How many different symptoms of one host are kept.
 const ENTRIES_MAX: usize = 1024;
+
+/// How many symptoms are told of a fault.
+const SEEN_MAX: usize = 8;
 
 /// The symptoms of one group.
 #[derive(Debug, Default)]
@@ -25,7 +29,10 @@ pub(super) struct Evidence {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     count: u32,
+    /// The largest value in thresholds, and that value.
     worst: f64,
+    value: f64,
+    first: Timestamp,
     last: Timestamp,
 }
 
@@ -37,9 +44,17 @@ impl Evidence {
         }
         let seen = now - symptom.ago;
         let worst = symptom.value / symptom.threshold;
-        let entry = self.entries.entry(key).or_insert(Entry { count: 0, worst, last: seen });
+        let entry = self.entries.entry(key).or_insert(Entry {
+            count: 0,
+            worst,
+            value: symptom.value,
+            first: seen,
+            last: seen,
+        });
         entry.count = entry.count.saturating_add(1);
-        entry.worst = entry.worst.max(worst);
+        if worst > entry.worst {
+            (entry.worst, entry.value) = (worst, symptom.value);
+        }
         entry.last = entry.last.max(seen);
     }
 
@@ -59,6 +74,20 @@ impl Evidence {
         places.sort_unstable();
         places.dedup();
         places
+    }
+
+    /// What speaks for a fault of this place, and since when. All that is known of a host may speak for its faults.
+    pub(super) fn of(&self, place: Place) -> (Vec<Seen>, Option<Timestamp>) {
+        let belongs = |at: Place| at == place || matches!(place, Place::Host(_));
+        let entries = || self.entries.iter().filter(|((_, at, _), _)| belongs(*at));
+        let seen = entries().map(|(&(kind, place, witness), entry)| Seen {
+            kind,
+            place,
+            witness,
+            count: entry.count,
+            value: entry.value,
+        });
+        (seen.take(SEEN_MAX).collect(), entries().map(|(_, entry)| entry.first).min())
     }
 
     /// What is known of one kind, of one place or, without it, of all.

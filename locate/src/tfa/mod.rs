@@ -5,9 +5,12 @@ mod reason;
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
+    format,
     string::String,
     vec::Vec,
 };
+
+use core::time::Duration;
 
 use everfold_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +20,7 @@ use crate::{
     place::{Host, Place},
     probe::{Answer, Probe, Reading},
     rules::{Name, Rule, RuleBase},
-    symptom::Symptom,
+    symptom::{Kind, Symptom},
 };
 
 /// Names a probe until it is answered.
@@ -35,13 +38,53 @@ pub enum Finding {
     Superseded,
 }
 
+/// Symptoms of one kind and place that one host has observed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// What was observed.
+    pub kind: Kind,
+    /// What it is about.
+    pub place: Place,
+    /// The host that has observed it.
+    pub witness: Host,
+    /// How often.
+    pub count: u32,
+    /// The worst value.
+    pub value: f64,
+}
+
+impl Seen {
+    /// The same for people, who call the place by this name.
+    pub fn told(&self, place: &str) -> String {
+        let Self { kind, count, value, .. } = self;
+        let mut told = format!("{} of {place}", kind.name());
+        match kind.unit() {
+            "" => {}
+            unit if unit.starts_with("of the time") || unit == "used" => {
+                told += &format!(", {:.0} % {unit}", value * 100.0);
+            }
+            unit => told += &format!(", {value:.1} {unit}"),
+        }
+        if *count > 1 {
+            told += &format!(", {count} times");
+        }
+        told
+    }
+}
+
 /// A candidate that was decided about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Which fault, as rules call it.
     pub fault: String,
+    /// What it says to people.
+    pub says: String,
     /// Where it is.
     pub place: Place,
+    /// For how long its symptoms had been observed when it was decided about.
+    pub age: Duration,
+    /// What speaks for it.
+    pub evidence: Vec<Seen>,
     /// How sure the rule was before it was probed.
     pub confidence: f64,
     /// What has become of it.
@@ -51,10 +94,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn new(rule: &Rule, place: Place, finding: Finding) -> Self {
+    pub(crate) fn new(rule: &Rule, place: Place, finding: Finding) -> Self {
         Self {
             fault: rule.fault.clone(),
+            says: rule.says.clone(),
             place,
+            age: Duration::ZERO,
+            evidence: Vec::new(),
             confidence: rule.confidence,
             finding,
             harmless: rule.harmless,
@@ -163,6 +209,19 @@ impl Tfa {
         }
     }
 
+    /// No more symptoms come: whatever has begun is analysed at once.
+    pub fn handle_end(&mut self, now: Timestamp) {
+        let waits = |case: &Case| case.asked.is_none() && case.begins.is_some();
+        let ready: Vec<Host> =
+            self.cases.iter().filter(|(_, case)| waits(case)).map(|(&host, _)| host).collect();
+        ready.into_iter().for_each(|host| self.analyse(now, host));
+    }
+
+    /// Whether it waits for answers.
+    pub fn waits(&self) -> bool {
+        self.cases.values().any(|case| case.asked.is_some())
+    }
+
     /// When to call [`Tfa::handle_timeout`] next.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.cases
@@ -240,8 +299,12 @@ impl Tfa {
         let Some(case) = self.cases.get_mut(&host) else { return };
         let Some(candidate) = case.candidates.pop_front() else { return };
         let rules = self.rules.rules();
+        let known = &case.evidence;
         let mut report = |of: Candidate, finding| {
-            self.outbox.push_back(Action::Report(Verdict::new(&rules[of.rule], of.place, finding)));
+            let mut verdict = Verdict::new(&rules[of.rule], of.place, finding);
+            let (seen, since) = known.of(of.place);
+            (verdict.evidence, verdict.age) = (seen, since.map_or(Duration::ZERO, |since| now.since(since)));
+            self.outbox.push_back(Action::Report(verdict));
         };
         if !is_confirmed {
             return report(candidate, Finding::Rejected);

@@ -75,15 +75,15 @@ impl Injected {
         match self {
             Self::Dead(_) => &[(Kind::Silence, true), (Kind::Broken, true)],
             Self::Frozen(_) => &[(Kind::Silence, true)],
-            Self::Overloaded(_) => &[(Kind::Steal, false), (Kind::CpuPressure, false)],
+            Self::Overloaded(_) => &[(Kind::Late, true), (Kind::CpuPressure, false)],
             Self::DiskFull(_) => &[(Kind::DiskFull, false)],
             Self::DiskFailing(_) => &[(Kind::DiskError, false), (Kind::DiskSlow, false)],
             Self::OutOfMemory(_) => &[(Kind::Ended, false), (Kind::OutOfMemory, false)],
             Self::Crashed(_) => &[(Kind::Ended, false)],
             Self::Diverging(_) => &[(Kind::Diverging, true)],
-            Self::Unbalanced(_) => &[(Kind::Late, true), (Kind::Unbalanced, true)],
+            Self::Unbalanced(_) => &[(Kind::Late, true)],
             Self::NeverCalled(_) => &[(Kind::NotCalled, true)],
-            Self::LinkSlow(..) => &[(Kind::SlowRead, false), (Kind::LinkRate, false)],
+            Self::LinkSlow(..) => &[(Kind::SlowRead, false)],
             Self::LinkLossy(..) => {
                 &[(Kind::FailedRead, false), (Kind::SlowRead, false), (Kind::LinkErrors, false)]
             }
@@ -107,7 +107,7 @@ impl Injected {
             Self::DiskFailing(_) => &[(Reading::DiskErrors, 7.0)],
             Self::OutOfMemory(_) => &[(Reading::OutOfMemory, 1.0), (Reading::Runs, 0.0)],
             Self::Crashed(_) => &[(Reading::Runs, 0.0)],
-            Self::Diverging(_) => &[(Reading::Diverging, 1.0)],
+            Self::Diverging(_) => &[],
             Self::Unbalanced(_) => &[(Reading::Computes, 0.95)],
             Self::NeverCalled(_) => &[(Reading::Computes, 0.0)],
             Self::LinkSlow(..) => &[(Reading::LinkSlowness, 10.0)],
@@ -123,12 +123,12 @@ pub const USUAL: &[(Reading, f64)] = &[
     (Reading::CpuStolen, 0.02),
     (Reading::MemoryPressure, 0.0),
     (Reading::Runs, 1.0),
+    (Reading::Stopped, 0.0),
     (Reading::OutOfMemory, 0.0),
     (Reading::DiskFree, 0.4),
     (Reading::DiskErrors, 0.0),
     (Reading::DiskSlowness, 1.0),
     (Reading::LinkSlowness, 1.1),
     (Reading::LinkLoss, 0.0),
-    (Reading::Diverging, 0.0),
     (Reading::Computes, 0.5),
 ];

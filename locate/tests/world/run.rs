@@ -184,12 +184,11 @@ impl World {
                 let link = Place::Link { from: host, to: Host(witness) };
                 let kinds = [
                     (Kind::Silence, Place::Host(host)),
-                    (Kind::CpuUse, Place::Host(host)),
+                    (Kind::MemoryPressure, Place::Host(host)),
                     (Kind::Steal, Place::Host(host)),
                     (Kind::DiskSlow, Place::Host(host)),
                     (Kind::Late, rank),
                     (Kind::NotCalled, rank),
-                    (Kind::Unbalanced, rank),
                     (Kind::SlowRead, link),
                     (Kind::FailedRead, link),
                 ];

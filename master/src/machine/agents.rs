@@ -2,7 +2,7 @@
 
 use everfold_protocol::{
     AgentId, ProcessId,
-    message::{Ending, Evidence, FromAgent, News, NoReturn, ToAgent, ToWorker},
+    message::{Ending, Evidence, FromAgent, Lodging, News, ToAgent, ToWorker},
 };
 
 use super::Master;
@@ -16,14 +16,15 @@ impl Master {
         }
         self.liveness.hear(self.desk.now, Watched::Agent(agent));
         match said {
-            FromAgent::Join => self.take_in_agent(agent),
+            FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
-            FromAgent::Pong { .. } => {}
+            // What locates faults is beside the master.
+            FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
     }
 
-    fn take_in_agent(&mut self, agent: AgentId) {
-        if !self.desk.members.take_in_agent(agent) {
+    fn take_in_agent(&mut self, agent: AgentId, lodging: Lodging) {
+        if !self.desk.members.take_in_agent(agent, lodging) {
             return;
         }
         self.liveness.watch(self.desk.now, Watched::Agent(agent));
@@ -31,6 +32,7 @@ impl Master {
             // The job was over before it came.
             self.desk.outbox.send_agent(agent, ToAgent::Farewell);
         }
+        self.welcome_agent(agent);
         self.begin_if_all_here();
     }
 
@@ -62,9 +64,10 @@ impl Master {
         self.liveness.forget(Watched::Agent(agent));
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
+        self.lose_replicas(agent);
         self.fail_all(&living, Evidence::HostLost, &dead);
-        // Nobody starts them any more.
-        dead.iter().for_each(|process| self.give_up(process.rank, NoReturn::HostLost));
+        self.starts.at(agent).into_iter().for_each(|start| self.redirect(start));
+        self.place_replicas();
         if self.desk.members.is_joining() {
             return;
         }

@@ -4,7 +4,7 @@ use alloc::{borrow::ToOwned, boxed::Box, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
-    message::{Data, Finished, NotCollected, Task, ToWorker},
+    message::{Data, Finished, Learning, NotCollected, Task, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -25,6 +25,8 @@ impl Master {
     /// Tells the group that its reduction is over, but for the `last` task, which is up to those who are to
     /// have the result.
     pub(super) fn finish(&mut self, id: ReductionId, last: Option<Task>) {
+        let is_for_one = self.reductions.get(&id).is_some_and(Reduction::is_for_first);
+        let learning = if is_for_one { Learning::default() } else { self.learn(id) };
         let Self { desk, scheduler, reductions, .. } = self;
         let reduction = reductions.get_mut(&id).expect("only live reductions finish");
         scheduler.strike_off(id, reduction);
@@ -52,7 +54,6 @@ impl Master {
             let waiting = waiting.iter().filter(|rank| desk.members.takes_part(*rank)).collect();
             reduction.hand_out(waiting, &desk.members);
         } else {
-            self.learn(id);
             self.end(id);
         }
         let desk = &mut self.desk;
@@ -69,8 +70,15 @@ impl Master {
             if to_many {
                 report.tasks_per_worker = Vec::new();
             }
-            let finished =
-                Finished { reduction: id, result: result.clone(), last, lend, beside, report: told };
+            let finished = Finished {
+                reduction: id,
+                result: result.clone(),
+                last,
+                lend,
+                beside,
+                learning,
+                report: told,
+            };
             desk.outbox.send(peer, ToWorker::Finished(Box::new(finished)));
         }
         if !in_windows {
@@ -120,15 +128,13 @@ impl Master {
     }
 
     /// Learns from a reduction that ends well how bodies are to be cut. Others would have taken a part of the
-    /// links.
-    fn learn(&mut self, id: ReductionId) {
+    /// links. Returns what its ranks are to know of that.
+    fn learn(&mut self, id: ReductionId) -> Learning {
         let Self { reductions, lengths, desk, .. } = self;
         let is_alone = reductions.len() == 1;
-        if let Some(reduction) = reductions.get(&id).filter(|_| is_alone)
-            && let Some((cut, body_bytes, took)) = reduction.lesson(desk.now)
-        {
-            lengths.observe(cut, body_bytes, took);
-        }
+        let Some(reduction) = reductions.get(&id) else { return Learning::default() };
+        let lesson = reduction.lesson(id, desk.now).filter(|_| is_alone);
+        lengths.end(&reduction.cut(), lesson)
     }
 
     /// Takes a reduction that is over off everything: nobody works on it, and nothing is due for it.
@@ -247,15 +253,17 @@ impl Master {
 
     /// Lets the windows go of a reduction whose result all have.
     pub(super) fn release(&mut self, id: ReductionId) {
-        self.learn(id);
+        let is_for_one = self.reductions.get(&id).is_some_and(Reduction::is_for_first);
+        let learning = if is_for_one { self.learn(id) } else { Learning::default() };
         let Some(mut reduction) = self.end(id) else { return };
         let group = &reduction.spec().group.clone();
-        if matches!(reduction.spec().delivery, Delivery::FirstOf(_)) {
+        if is_for_one {
             // A result for one rank: that one has it already.
             self.desk.outbox.notice(Notice::Finished(id));
             let report = reduction.report_of_result(reduction.last_progress()).brief();
             let result = Vec::new();
-            let finished = Finished { reduction: id, result, last: None, lend: false, beside: false, report };
+            let finished =
+                Finished { reduction: id, result, last: None, lend: false, beside: false, learning, report };
             if self.desk.policy.limits.ranks_return {
                 let (name, spec) = (reduction.name().to_owned(), reduction.spec().clone());
                 let completed = Completed { name, spec, report: finished.report.clone() };

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId,
-    message::{Evidence, News, NoReturn, ToAgent, ToWorker},
+    AgentId, Path, ProcessId, Rank, ReductionId,
+    message::{Evidence, News, ToAgent, ToWorker},
     report::Refusal,
 };
 
@@ -13,7 +13,7 @@ use crate::{
     event::Notice,
     liveness::{Ring, Watched},
     membership::Prospect,
-    recovery::Verdict,
+    recovery::{Judgement, Verdict},
     remains,
     timers::Timer,
 };
@@ -32,12 +32,23 @@ impl Master {
                 Watched::Agent(agent) => self.lose_agent(agent),
                 Watched::Rank(rank) => {
                     if let Some(process) = self.desk.members.alive(rank).map(|peer| peer.process) {
-                        self.fail(process, Evidence::Silent(silence));
+                        match self.silent_host(process) {
+                            Some(agent) => self.lose_agent(agent),
+                            None => self.fail(process, Evidence::Silent(silence)),
+                        }
                     }
                 }
             }
         }
         self.overtake();
+    }
+
+    /// The agent of a silent process, if its host seems to be lost: where ranks migrate, it is not waited for
+    /// longer, as for an agent that was late before.
+    fn silent_host(&self, process: ProcessId) -> Option<AgentId> {
+        let agent = self.desk.members.agents().holder(process);
+        let is_silent = |agent: &AgentId| self.liveness.misses_pings(self.desk.now, Watched::Agent(*agent));
+        agent.filter(|_| self.desk.policy.limits.replica_bytes_max > 0).filter(is_silent)
     }
 
     /// Has tasks that are late done by others, too. Slow is not dead.
@@ -55,20 +66,22 @@ impl Master {
 
     /// The same of several processes at once. `robbed` had died before; what they had left is gone, too.
     pub(super) fn fail_all(&mut self, processes: &[ProcessId], evidence: Evidence, robbed: &[ProcessId]) {
-        let verdict = self.verdict(processes, evidence);
-        let prospect = match verdict {
-            Some(Verdict::Restart(_)) => Prospect::Returns,
-            Some(Verdict::Ignore(_)) | None => Prospect::Gone,
+        let judged = self.judge_all(processes, evidence);
+        let returns = |process: &ProcessId| {
+            judged.iter().any(|(it, judged)| it == process && !matches!(judged.verdict, Verdict::Ignore(_)))
         };
-        let failed = self.desk.members.fail(processes, evidence, prospect);
+        let (returning, gone): (Vec<_>, Vec<_>) = processes.iter().copied().partition(returns);
+        let mut failed = self.desk.members.fail(&returning, evidence, Prospect::Returns);
+        failed.extend(self.desk.members.fail(&gone, evidence, Prospect::Gone));
         if failed.is_empty() && robbed.is_empty() {
             return;
         }
         for &process in &failed {
             self.liveness.forget(Watched::Rank(process.rank));
-            if prospect == Prospect::Gone {
+            if !returning.contains(&process) {
                 self.refusals.depart(process.rank);
                 self.outcomes.depart(process.rank);
+                self.drop_replicas(process.rank);
             }
             self.desk.outbox.notice(Notice::Failed { process, evidence });
             if !evidence.leaves_memory() {
@@ -88,8 +101,11 @@ impl Master {
         for &process in &failed {
             self.desk.send_all(&ToWorker::Departed { process, evidence });
         }
-        if let Some(Verdict::Ignore(reason)) = verdict {
-            failed.iter().for_each(|it| self.desk.tell_all(News::NotReturned { rank: it.rank, reason }));
+        for (process, judged) in &judged {
+            self.tell_passed(process.rank, judged);
+            if let Verdict::Ignore(reason) = judged.verdict {
+                self.desk.tell_all(News::NotReturned { rank: process.rank, reason });
+            }
         }
         self.bereave(&failed, robbed);
         self.end_what_cannot_complete();
@@ -100,23 +116,20 @@ impl Master {
                 false => remains::let_agent_forget(process, &mut self.desk),
             }
         }
-        if let Some(Verdict::Restart(pause)) = verdict {
-            failed.iter().for_each(|process| self.call_back(pause, *process));
+        for (process, judged) in judged {
+            self.call_back(process, judged.verdict, evidence);
         }
         self.end_if_empty();
     }
 
-    /// What is done about processes that die at once, where ranks come back and the job has begun. Several die
-    /// with their host.
-    fn verdict(&mut self, processes: &[ProcessId], evidence: Evidence) -> Option<Verdict> {
-        let members = &self.desk.members;
-        if !self.desk.policy.limits.ranks_return || members.is_joining() {
-            return None;
+    /// What is done about processes that die at once, where ranks come back and the job has begun.
+    fn judge_all(&mut self, processes: &[ProcessId], evidence: Evidence) -> Vec<(ProcessId, Judgement)> {
+        if !self.desk.policy.limits.ranks_return || self.desk.members.is_joining() {
+            return Vec::new();
         }
-        match processes {
-            [process] => members.lives(*process).then(|| self.judge(*process, evidence)),
-            _ => Some(Verdict::Ignore(NoReturn::HostLost)),
-        }
+        let living = processes.iter().copied().filter(|process| self.desk.members.lives(*process));
+        let living: Vec<_> = living.collect();
+        living.into_iter().map(|process| (process, self.judge(process, evidence))).collect()
     }
 
     /// Repairs all reductions that the `dead` took part in, or ends them; also those that were to read what

@@ -69,6 +69,7 @@ impl Master {
             self.desk.outbox.send(peer.process, welcome);
         }
         self.start_watching();
+        self.place_replicas();
         self.desk.outbox.notice(Notice::Complete { ranks: self.desk.members.size() });
     }
 
@@ -118,6 +119,7 @@ impl Master {
         self.desk.members.leave(sender.rank);
         self.refusals.depart(sender.rank);
         self.outcomes.depart(sender.rank);
+        self.drop_replicas(sender.rank);
         self.liveness.forget(Watched::Rank(sender.rank));
         self.desk.outbox.notice(Notice::Left(sender));
         self.desk.outbox.send(sender, ToWorker::Farewell);

@@ -12,6 +12,7 @@
 //! | `ending` | how a reduction ends: well, or refused |
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | `members` | who joins the job, and who leaves it in good order |
+//! | `migrating` | ranks that come back on other hosts, and their replicas there |
 //! | `returning` | ranks whose processes have died, and that come back |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
@@ -20,6 +21,7 @@ mod agents;
 mod ending;
 mod failure;
 mod members;
+mod migrating;
 mod returning;
 mod teams;
 
@@ -41,10 +43,11 @@ use crate::{
     membership::{Freshness, Membership},
     outcomes::Outcomes,
     policy::Policy,
-    recovery::Detectors,
+    recovery::{Detectors, Starts},
     reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
+    replicas::Replicas,
     scheduler::{Scheduler, Step},
     timers::Timer,
     tries::RETRY_PAUSE,
@@ -61,6 +64,8 @@ pub struct Master {
     remains: Remains,
     liveness: Liveness,
     detectors: Detectors,
+    replicas: Replicas,
+    starts: Starts,
     scheduler: Scheduler,
     lengths: Lengths,
 }
@@ -81,6 +86,8 @@ impl Master {
             remains: Remains::default(),
             liveness: Liveness::default(),
             detectors: Detectors::default(),
+            replicas: Replicas::default(),
+            starts: Starts::default(),
         }
     }
 
@@ -238,6 +245,11 @@ impl Master {
                 self.copies(id, |reduction, desk| reduction.hear_of_copies(id, sender, &kept, desk));
             }
             ToMaster::Pong { .. } => {}
+            ToMaster::Took { reduction, took } => {
+                if !self.lengths.hear(reduction, sender.rank, took) {
+                    self.desk.outbox.stale(sender, "time that nobody wants to know");
+                }
+            }
             ToMaster::Opened(opened) => self.open(sender, *opened),
             ToMaster::Parts { reduction, parts, effort } => {
                 self.take_parts(sender, reduction, parts, effort);
@@ -248,6 +260,8 @@ impl Master {
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(sender),
             ToMaster::Leave => self.leave(sender),
+            ToMaster::Replicated { agent } => self.hear_replicated(sender, agent),
+            ToMaster::NotReplicated { agent, reason } => self.hear_not_replicated(sender, agent, reason),
         }
     }
 

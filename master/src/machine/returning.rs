@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
-    message::{Contribution, Evidence, Finished, News, NoReturn, Peer, ToAgent, ToWorker},
+    message::{Contribution, Evidence, Finished, Learning, News, NoReturn, Peer, ToAgent, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -18,22 +18,27 @@ use crate::{
     event::Notice,
     liveness::Watched,
     outcomes::Outcome,
-    recovery::Verdict,
+    recovery::{Judgement, Sign, Start, Verdict},
     reduction::{Called, Reduction},
+    replicas::Replica,
     timers::Timer,
 };
 
 impl Master {
     /// What is done about a process that takes part and has died in this way. Its rank comes back if what it
     /// has left is held where it is started again.
-    pub(super) fn judge(&mut self, process: ProcessId, evidence: Evidence) -> Verdict {
-        let Self { desk, detectors, .. } = self;
-        match (evidence, desk.members.agents().holder(process)) {
-            (Evidence::HostLost, _) => Verdict::Ignore(NoReturn::HostLost),
-            (Evidence::Silent(_), _) => Verdict::Ignore(NoReturn::Silent),
-            (Evidence::Disconnected | Evidence::Ended(_), None) => Verdict::Ignore(NoReturn::NotHeld),
-            (Evidence::Disconnected | Evidence::Ended(_), Some(agent)) => {
-                detectors.judge(desk.now, process.rank, agent, &desk.policy.recoveries)
+    pub(super) fn judge(&mut self, process: ProcessId, evidence: Evidence) -> Judgement {
+        let agents = self.desk.members.agents();
+        let ignored = |reason| Judgement { verdict: Verdict::Ignore(reason), passed: Vec::new() };
+        match (evidence, agents.of(process), agents.holder(process)) {
+            (Evidence::Silent(_), ..) => ignored(NoReturn::Silent),
+            (Evidence::HostLost, None, _) => ignored(NoReturn::HostLost),
+            (Evidence::HostLost, Some(agent), _) => {
+                self.detect(process.rank, self.sign_of_loss(agent), agent)
+            }
+            (Evidence::Disconnected | Evidence::Ended(_), _, None) => ignored(NoReturn::NotHeld),
+            (Evidence::Disconnected | Evidence::Ended(_), _, Some(agent)) => {
+                self.detect(process.rank, Sign::Process(agent), agent)
             }
         }
     }
@@ -41,23 +46,47 @@ impl Master {
     /// Takes in that a process was to be started in place of one of this host that has ended before it was
     /// here, or that could not be started.
     pub(super) fn miss(&mut self, missed: ProcessId, agent: AgentId) {
+        let origin = self.starts.of(missed.rank).and_then(|start| start.origin);
         self.desk.timers.call_off_all(Timer::Return(missed));
+        self.starts.forget(missed.rank);
         self.desk.members.miss(missed);
-        match self.detectors.judge(self.desk.now, missed.rank, agent, &self.desk.policy.recoveries) {
-            Verdict::Restart(pause) => self.start_after(pause, missed, agent),
+        if origin.is_some_and(|origin| self.replicas.whole(missed.rank) != Some(origin)) {
+            // It was lost before the process had it.
+            return self.give_up(missed.rank, NoReturn::NoReplica);
+        }
+        let sign = Sign::Process(agent);
+        let judged = self.detect(missed.rank, sign, agent);
+        self.tell_passed(missed.rank, &judged);
+        match judged.verdict {
+            Verdict::Restart(pause) => self.start_after(pause, missed, agent, origin),
+            Verdict::Migrate => self.migrate(missed, agent, sign),
             Verdict::Ignore(reason) => self.give_up(missed.rank, reason),
         }
     }
 
-    /// Has a process started in place of `dead`, after a pause.
-    pub(super) fn call_back(&mut self, pause: Duration, dead: ProcessId) {
-        if let Some(agent) = self.desk.members.agents().holder(dead) {
-            self.start_after(pause, dead, agent);
+    /// Has a process started in place of `dead`, as it was judged.
+    pub(super) fn call_back(&mut self, dead: ProcessId, verdict: Verdict, evidence: Evidence) {
+        let Some(agent) = self.desk.members.agents().of(dead) else { return };
+        match verdict {
+            Verdict::Restart(pause) => self.start_after(pause, dead, agent, None),
+            Verdict::Migrate if evidence == Evidence::HostLost => {
+                self.migrate(dead, agent, self.sign_of_loss(agent));
+            }
+            Verdict::Migrate => self.migrate(dead, agent, Sign::Process(agent)),
+            Verdict::Ignore(_) => {}
         }
     }
 
-    fn start_after(&mut self, pause: Duration, dead: ProcessId, agent: AgentId) {
+    /// Has an agent start a process in place of `dead` after a pause.
+    pub(super) fn start_after(
+        &mut self,
+        pause: Duration,
+        dead: ProcessId,
+        agent: AgentId,
+        origin: Option<Replica>,
+    ) {
         let next = ProcessId { incarnation: Incarnation(dead.incarnation.0 + 1), ..dead };
+        self.starts.order(Start { process: next, agent, origin });
         match pause.is_zero() {
             true => self.start(agent, next),
             false => self.desk.timers.set(self.desk.now + pause, Timer::Start(agent, next)),
@@ -66,8 +95,12 @@ impl Master {
 
     /// Has a process started, unless its rank was given up meanwhile.
     pub(super) fn start(&mut self, agent: AgentId, process: ProcessId) {
+        let Some(start) = self.starts.of(process.rank).filter(|start| start.process == process) else {
+            return;
+        };
         if self.desk.members.away_since(process.rank).is_some() {
-            self.desk.outbox.send_agent(agent, ToAgent::Start { process });
+            let origin = start.origin.and_then(|replica| self.origin(replica));
+            self.desk.outbox.send_agent(agent, ToAgent::Start { process, origin });
             let timeout = self.desk.policy.recoveries.restart.join_timeout;
             self.desk.timers.set(self.desk.now + timeout, Timer::Return(process));
         }
@@ -89,6 +122,8 @@ impl Master {
         }
         self.refusals.depart(rank);
         self.outcomes.depart(rank);
+        self.starts.forget(rank);
+        self.drop_replicas(rank);
         self.desk.tell_all(News::NotReturned { rank, reason });
         let waiting: Vec<ReductionId> = self
             .reductions
@@ -125,8 +160,13 @@ impl Master {
     /// Takes in that a rank has come back as this process. It hears what the others have heard before.
     pub(super) fn take_back(&mut self, process: ProcessId) {
         self.desk.timers.call_off_all(Timer::Return(process));
+        self.starts.forget(process.rank);
+        let members = &self.desk.members;
+        self.reductions.values_mut().for_each(|reduction| reduction.look_where(process.rank, members));
         self.liveness.watch(self.desk.now, Watched::Rank(process.rank));
         let Some(peer) = self.desk.members.alive(process.rank).cloned() else { return };
+        // Before it says what earlier processes have noted: that has to be in its replica, too.
+        self.place_replicas();
         let peers: Arc<[Peer]> = self.desk.members.firsts().cloned().collect();
         let limits = self.desk.policy.limits;
         self.desk.outbox.send(process, ToWorker::Welcome { peers, limits });
@@ -206,6 +246,7 @@ impl Master {
                 last: None,
                 lend: false,
                 beside: false,
+                learning: Learning::default(),
                 report: completed.report,
             })),
             Outcome::Refused(refusal) => ToWorker::Refused { reduction: id, refusal },

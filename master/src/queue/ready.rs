@@ -1,5 +1,7 @@
 //! What waits, and how well it can be read.
 
+use alloc::collections::BTreeSet;
+
 use everfold_protocol::{Path, ProcessId, message::Data};
 
 /// How many times longer reads from somebody slow take than those from others.
@@ -30,8 +32,8 @@ impl Ready {
     }
 
     /// Whether it is still there when the memory of `gone` is not.
-    pub(crate) fn outlasts(&self, gone: &Path) -> bool {
-        self.is_inline() || !gone.contains(self.process.rank)
+    pub(crate) fn outlasts(&self, gone: &BTreeSet<ProcessId>) -> bool {
+        self.is_inline() || !gone.contains(&self.process)
     }
 }
 

@@ -4,27 +4,76 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is done about a fault.
+pub use everfold_protocol::message::Recovery;
+
+/// Recoveries in the order in which they are tried. If none of them can be done, the job goes on without the
+/// rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recovery {
-    /// The job goes on without the rank.
-    Ignore,
-    /// The agent of its host starts the rank again.
-    Restart,
+pub struct Chain([Option<Recovery>; Self::LONGEST]);
+
+impl Chain {
+    /// Most recoveries in a row.
+    pub const LONGEST: usize = 3;
+
+    /// One recovery, and none behind it.
+    pub const fn of(first: Recovery) -> Self {
+        Self([Some(first), None, None])
+    }
+
+    /// `first`, and if it cannot be done, `second`.
+    pub const fn then(first: Recovery, second: Recovery) -> Self {
+        Self([Some(first), Some(second), None])
+    }
+
+    /// These in a row; `None` if there are none, or more than [`LONGEST`](Self::LONGEST), or if one stands
+    /// there twice.
+    pub fn new(recoveries: &[Recovery]) -> Option<Self> {
+        let mut chain = [None; Self::LONGEST];
+        for (index, recovery) in recoveries.iter().enumerate() {
+            if chain.contains(&Some(*recovery)) {
+                return None;
+            }
+            *chain.get_mut(index)? = Some(*recovery);
+        }
+        chain[0].map(|_| Self(chain))
+    }
+
+    /// The recoveries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Recovery> + '_ {
+        self.0.iter().flatten().copied()
+    }
+
+    /// Whether `recovery` stands there.
+    pub fn contains(&self, recovery: Recovery) -> bool {
+        self.iter().any(|other| other == recovery)
+    }
+}
+
+impl From<Recovery> for Chain {
+    fn from(recovery: Recovery) -> Self {
+        Self::of(recovery)
+    }
 }
 
 /// The recovery of each fault.
 ///
-/// The detector of repeated faults looks at a death first. If it sees none, the one of process faults does.
+/// The detector of repeated faults looks at the end of a process first. If it sees none, the one of process
+/// faults does. A host that is lost is looked at by the detector of network faults first, and then by that of
+/// physical faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recoveries {
     /// What is done if a process has ended and its host is well.
-    pub process: Recovery,
+    pub process: Chain,
     /// What is done if processes of one host end again and again.
     pub repeated: Option<Repeated>,
+    /// What is done if a host is lost.
+    pub physical: Chain,
+    /// What is done if several hosts of a domain are lost.
+    pub network: Option<Network>,
     /// How ranks are started again.
     pub restart: Restart,
+    /// Most bytes of replicas that an agent holds, where ranks migrate.
+    pub replica_bytes_max: u64,
 }
 
 /// More process faults on one host than its programs explain.
@@ -35,7 +84,17 @@ pub struct Repeated {
     /// ... within this time, the next one counts as repeated.
     pub within: Duration,
     /// What is done about it.
-    pub recovery: Recovery,
+    pub recovery: Chain,
+}
+
+/// More hosts of one domain are lost than their own faults explain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// A host that is lost counts as lost with its domain if more than this share of the domain's hosts, in
+    /// percent, is lost then, and it is not the only one.
+    pub share_percent: u32,
+    /// What is done about it. Ranks migrate to hosts of other domains only.
+    pub recovery: Chain,
 }
 
 /// How ranks are started again.
@@ -56,14 +115,34 @@ pub struct Restart {
 
 impl Recoveries {
     /// The job goes on without ranks whose processes have died.
-    pub const IGNORE: Self = Self { process: Recovery::Ignore, repeated: None, restart: Restart::USUAL };
+    pub const IGNORE: Self = Self {
+        process: Chain::of(Recovery::Ignore),
+        repeated: None,
+        physical: Chain::of(Recovery::Ignore),
+        network: None,
+        restart: Restart::USUAL,
+        replica_bytes_max: 4 << 30,
+    };
     /// Ranks are started again whose processes have died.
-    pub const RESTART: Self = Self { process: Recovery::Restart, ..Self::IGNORE };
+    pub const RESTART: Self = Self { process: Chain::of(Recovery::Restart), ..Self::IGNORE };
+    /// Ranks are started again whose processes have died, on another host if theirs is lost.
+    pub const MIGRATE: Self = Self { physical: Chain::of(Recovery::Migrate), ..Self::RESTART };
 
     /// Whether ranks may come back.
     pub fn ranks_return(&self) -> bool {
+        self.have(Recovery::Restart) || self.ranks_migrate()
+    }
+
+    /// Whether ranks may come back on other hosts.
+    pub fn ranks_migrate(&self) -> bool {
+        self.have(Recovery::Migrate)
+    }
+
+    fn have(&self, recovery: Recovery) -> bool {
         let repeated = self.repeated.map(|repeated| repeated.recovery);
-        [Some(self.process), repeated].contains(&Some(Recovery::Restart))
+        let network = self.network.map(|network| network.recovery);
+        let all = [Some(self.process), repeated, Some(self.physical), network];
+        all.iter().flatten().any(|chain| chain.contains(recovery))
     }
 }
 
@@ -109,5 +188,25 @@ mod tests {
         assert_eq!(pauses_ms, [0, 100, 200, 400, 6400, 10_000, 10_000, 10_000]);
         let endless = Restart { pause: Duration::MAX, pause_max: Duration::MAX, ..restart };
         assert_eq!(endless.pause_after(2), Duration::MAX);
+    }
+
+    #[test]
+    fn a_chain_has_each_recovery_once() {
+        use Recovery::{Ignore, Migrate, Restart};
+        let chain = Chain::new(&[Restart, Migrate, Ignore]).unwrap();
+        assert!(chain.iter().eq([Restart, Migrate, Ignore]));
+        assert_eq!(Chain::new(&[]), None);
+        assert_eq!(Chain::new(&[Migrate, Migrate]), None);
+        assert_eq!(Chain::new(&[Restart, Migrate, Ignore, Restart]), None);
+    }
+
+    #[test]
+    fn ranks_come_back_where_a_chain_says_so() {
+        assert!(!Recoveries::IGNORE.ranks_return());
+        assert!(Recoveries::RESTART.ranks_return() && !Recoveries::RESTART.ranks_migrate());
+        let only = Recoveries { physical: Recovery::Migrate.into(), ..Recoveries::IGNORE };
+        assert!(only.ranks_return() && only.ranks_migrate());
+        let network = Network { share_percent: 50, recovery: Recovery::Migrate.into() };
+        assert!(Recoveries { network: Some(network), ..Recoveries::IGNORE }.ranks_migrate());
     }
 }

@@ -1,19 +1,42 @@
 //! Which fault a death is a sign of, and what follows from the choice.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 use core::time::Duration;
 
 use everfold_protocol::{AgentId, Rank, Timestamp, message::NoReturn};
 
-use super::choice::{Recoveries, Recovery, Repeated};
+use super::choice::{Chain, Recoveries, Recovery, Repeated};
 
-/// What becomes of a rank whose process has ended on a host that is well.
+/// What becomes of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is started again after this pause.
+    /// It is started again after this pause, where it was.
     Restart(Duration),
+    /// It is started on another host.
+    Migrate,
     /// The job goes on without it.
     Ignore(NoReturn),
+}
+
+/// A verdict, and which recoveries could not be done that stand before it in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub verdict: Verdict,
+    pub passed: Vec<(Recovery, NoReturn)>,
+}
+
+/// What is known of a death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// A process has ended, and the host of this agent is well.
+    Process(AgentId),
+    /// The host is lost.
+    Host,
+    /// The host is lost, and too many others of its domain are, too.
+    Domain,
 }
 
 /// What is remembered of faults.
@@ -36,16 +59,52 @@ struct Starts {
 }
 
 impl Detectors {
-    /// Takes in that the process of a rank has ended on the host of `agent`, and says what is done about it.
-    pub fn judge(&mut self, now: Timestamp, rank: Rank, agent: AgentId, choice: &Recoveries) -> Verdict {
-        let repeated = choice.repeated.filter(|repeated| self.is_repeated(now, agent, repeated));
-        let recovery = repeated.map_or(choice.process, |repeated| repeated.recovery);
-        match (recovery, repeated) {
-            (Recovery::Restart, _) => self.restart(rank, choice),
-            (Recovery::Ignore, Some(Repeated { faults, within, .. })) => {
-                Verdict::Ignore(NoReturn::Repeated { faults, within })
+    /// Takes in that a rank has lost its process, and says what is done about it. `can_migrate` tells whether
+    /// another host can take it.
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        rank: Rank,
+        sign: Sign,
+        choice: &Recoveries,
+        can_migrate: Result<(), NoReturn>,
+    ) -> Judgement {
+        let (chain, ignored) = self.detect(now, sign, choice);
+        let (mut passed, mut last) = (Vec::new(), ignored);
+        for recovery in chain.iter() {
+            let done = match recovery {
+                Recovery::Ignore => return Judgement { verdict: Verdict::Ignore(last), passed },
+                // Nobody is there to do it.
+                Recovery::Restart if !matches!(sign, Sign::Process(_)) => Err(NoReturn::HostLost),
+                Recovery::Restart => self.restart(rank, choice).map(Verdict::Restart),
+                Recovery::Migrate => can_migrate.and_then(|()| self.migrate(rank, choice)),
+            };
+            match done {
+                Ok(verdict) => return Judgement { verdict, passed },
+                Err(reason) => {
+                    last = reason;
+                    passed.push((recovery, reason));
+                }
             }
-            (Recovery::Ignore, None) => Verdict::Ignore(NoReturn::Ignored),
+        }
+        // That the last one cannot be done is why the rank does not come back.
+        passed.pop();
+        Judgement { verdict: Verdict::Ignore(last), passed }
+    }
+
+    /// The recoveries that were chosen for a fault, and what is said if it is ignored.
+    fn detect(&mut self, now: Timestamp, sign: Sign, choice: &Recoveries) -> (Chain, NoReturn) {
+        let agent = match sign {
+            Sign::Process(agent) => agent,
+            Sign::Host => return (choice.physical, NoReturn::HostLost),
+            Sign::Domain => {
+                let network = choice.network.map(|network| network.recovery);
+                return (network.unwrap_or(choice.physical), NoReturn::HostLost);
+            }
+        };
+        match choice.repeated.filter(|repeated| self.is_repeated(now, agent, repeated)) {
+            Some(Repeated { faults, within, recovery }) => (recovery, NoReturn::Repeated { faults, within }),
+            None => (choice.process, NoReturn::Ignored),
         }
     }
 
@@ -70,27 +129,38 @@ impl Detectors {
         is_repeated
     }
 
-    fn restart(&mut self, rank: Rank, choice: &Recoveries) -> Verdict {
+    fn restart(&mut self, rank: Rank, choice: &Recoveries) -> Result<Duration, NoReturn> {
         let starts = self.starts.entry(rank).or_default();
         let restart = choice.restart;
         if starts.all >= restart.starts_max {
-            return Verdict::Ignore(NoReturn::Starts(starts.all));
+            return Err(NoReturn::Starts(starts.all));
         }
         if starts.fruitless >= restart.fruitless_max {
-            return Verdict::Ignore(NoReturn::Fruitless(starts.fruitless));
+            return Err(NoReturn::Fruitless(starts.fruitless));
         }
         let pause = restart.pause_after(starts.fruitless);
         *starts = Starts { all: starts.all + 1, fruitless: starts.fruitless + 1 };
-        Verdict::Restart(pause)
+        Ok(pause)
+    }
+
+    /// On another host a rank that made no progress has another chance.
+    fn migrate(&mut self, rank: Rank, choice: &Recoveries) -> Result<Verdict, NoReturn> {
+        let starts = self.starts.entry(rank).or_default();
+        if starts.all >= choice.restart.starts_max {
+            return Err(NoReturn::Starts(starts.all));
+        }
+        *starts = Starts { all: starts.all + 1, fruitless: 1 };
+        Ok(Verdict::Migrate)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::Restart;
+    use crate::recovery::{Network, Restart};
 
     const HOST: AgentId = AgentId(7);
+    const NOWHERE: Result<(), NoReturn> = Err(NoReturn::NoHost);
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::default() + Duration::from_millis(ms)
@@ -105,25 +175,26 @@ mod tests {
             if progress {
                 detectors.see_progress(Rank(1));
             }
-            detectors.judge(at(0), Rank(1), HOST, &choice)
+            detectors.judge(at(0), Rank(1), Sign::Process(HOST), &choice, NOWHERE).verdict
         };
         let pause = |ms| Verdict::Restart(Duration::from_millis(ms));
         assert_eq!([false; 3].map(&mut judge), [pause(0), pause(100), pause(200)]);
         assert_eq!(judge(false), Verdict::Ignore(NoReturn::Fruitless(3)));
         assert_eq!([true, false, true].map(&mut judge), [pause(0), pause(100), pause(0)]);
         assert_eq!(judge(true), Verdict::Ignore(NoReturn::Starts(6)));
-        assert_eq!(detectors.judge(at(0), Rank(2), HOST, &choice), pause(0), "that is another rank");
+        let other = detectors.judge(at(0), Rank(2), Sign::Process(HOST), &choice, NOWHERE);
+        assert_eq!(other.verdict, pause(0), "that is another rank");
     }
 
     #[test]
     fn faults_of_one_host_count_as_repeated_while_there_were_enough_in_time() {
         let mut detectors = Detectors::default();
         let within = Duration::from_millis(100);
-        let repeated = Some(Repeated { faults: 2, within, recovery: Recovery::Ignore });
+        let repeated = Some(Repeated { faults: 2, within, recovery: Recovery::Ignore.into() });
         let choice = Recoveries { repeated, ..Recoveries::RESTART };
         let mut is_repeated = |ms, host| {
-            let verdict = detectors.judge(at(ms), Rank(ms as u32), host, &choice);
-            verdict == Verdict::Ignore(NoReturn::Repeated { faults: 2, within })
+            let judged = detectors.judge(at(ms), Rank(ms as u32), Sign::Process(host), &choice, NOWHERE);
+            judged.verdict == Verdict::Ignore(NoReturn::Repeated { faults: 2, within })
         };
         assert!(!is_repeated(0, HOST) && !is_repeated(10, HOST));
         assert!(!is_repeated(20, AgentId(8)), "that is another host");
@@ -134,10 +205,37 @@ mod tests {
 
     #[test]
     fn a_repeated_fault_may_be_met_by_a_restart_and_a_single_one_ignored() {
-        let repeated = Repeated { faults: 0, within: Duration::ZERO, recovery: Recovery::Restart };
+        let repeated = Repeated { faults: 0, within: Duration::ZERO, recovery: Recovery::Restart.into() };
         let choice = Recoveries { repeated: Some(repeated), ..Recoveries::IGNORE };
-        let judge = |choice| Detectors::default().judge(at(0), Rank(1), HOST, choice);
+        let judge =
+            |choice| Detectors::default().judge(at(0), Rank(1), Sign::Process(HOST), choice, NOWHERE).verdict;
         assert_eq!(judge(&choice), Verdict::Restart(Duration::ZERO));
         assert_eq!(judge(&Recoveries::IGNORE), Verdict::Ignore(NoReturn::Ignored));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_followed_by_the_next() {
+        let process = Chain::then(Recovery::Restart, Recovery::Migrate);
+        let restart = Restart { fruitless_max: 0, ..Restart::USUAL };
+        let choice = Recoveries { process, restart, ..Recoveries::IGNORE };
+        let judge = |can| Detectors::default().judge(at(0), Rank(1), Sign::Process(HOST), &choice, can);
+        let passed = [(Recovery::Restart, NoReturn::Fruitless(0))];
+        assert_eq!(judge(Ok(())), Judgement { verdict: Verdict::Migrate, passed: passed.into() });
+        let ignored = Verdict::Ignore(NoReturn::NoReplica);
+        assert_eq!(judge(Err(NoReturn::NoReplica)), Judgement { verdict: ignored, passed: passed.into() });
+    }
+
+    #[test]
+    fn hosts_and_domains_have_recoveries_of_their_own() {
+        let judge = |choice: &Recoveries, sign| {
+            Detectors::default().judge(at(0), Rank(1), sign, choice, Ok(())).verdict
+        };
+        let lost = Verdict::Ignore(NoReturn::HostLost);
+        assert_eq!(judge(&Recoveries::RESTART, Sign::Host), lost);
+        assert_eq!(judge(&Recoveries::MIGRATE, Sign::Host), Verdict::Migrate);
+        assert_eq!(judge(&Recoveries::MIGRATE, Sign::Domain), Verdict::Migrate);
+        let network = Some(Network { share_percent: 50, recovery: Recovery::Ignore.into() });
+        let choice = Recoveries { network, ..Recoveries::MIGRATE };
+        assert_eq!([Sign::Host, Sign::Domain].map(|sign| judge(&choice, sign)), [Verdict::Migrate, lost]);
     }
 }

@@ -3,10 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`choice`] | which recovery a user has chosen for which fault |
+//! | `starts` | processes that are on their way in place of others |
 //! | `detectors` | which fault a death is a sign of, and what follows from the choice |
 
 pub mod choice;
 mod detectors;
+mod starts;
 
-pub use choice::{Recoveries, Recovery, Repeated, Restart};
-pub(crate) use detectors::{Detectors, Verdict};
+pub use choice::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
+pub(crate) use detectors::{Detectors, Judgement, Sign, Verdict};
+pub(crate) use starts::{Start, Starts};

@@ -12,9 +12,6 @@ use everfold_protocol::{
 use super::Reduction;
 use crate::task::Running;
 
-/// Ranks that call within one such part of a reduction's time call at about the same time.
-const LATE_PART: u32 = 4;
-
 /// What a reduction did so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
@@ -52,10 +49,14 @@ impl Account {
         }
     }
 
-    /// Whether nobody died in a reduction that began then and took so long, and all called soon after that.
-    pub(super) fn is_quiet(&self, started: Timestamp, took: Duration) -> bool {
-        let last_arrival = self.arrivals.last().map_or(started, |(_, at)| *at);
-        self.failures.is_empty() && last_arrival.since(started) <= took / LATE_PART
+    /// Whether nobody has died in it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// When a rank has called it.
+    pub(super) fn called_at(&self, rank: Rank) -> Option<Timestamp> {
+        self.arrivals.iter().find(|(caller, _)| *caller == rank).map(|(_, at)| *at)
     }
 
     /// Whether a rank has asked for all that was done.
@@ -222,25 +223,5 @@ impl Reduction {
             start: end.saturating_sub(done.work),
             end,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_rank_makes_a_reduction_unquiet() {
-        let at = |us| Timestamp::ZERO + Duration::from_micros(us);
-        let mut account = Account::default();
-        account.arrive(at(100), Rank(0), false);
-        account.arrive(at(120), Rank(1), false);
-        let took = Duration::from_micros;
-        assert!(account.is_quiet(at(100), took(80)));
-        assert!(!account.is_quiet(at(100), took(79)), "a quarter of it was waiting");
-        let evidence = Evidence::Disconnected;
-        let failure = FailureRecord { rank: Rank(1), at: took(1), evidence, restored: Vec::new() };
-        account.mourn(at(130), failure);
-        assert!(!account.is_quiet(at(100), took(800)), "somebody died");
     }
 }

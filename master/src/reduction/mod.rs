@@ -14,6 +14,7 @@
 //! | `reach` | how it goes on in spite of processes that do not reach each other |
 //! | `result` | how its result reaches those who are to have it, whoever dies meanwhile |
 //! | `recovery` | what a failure does to it, and how what was lost is put together again |
+//! | `failed` | what becomes of a task that came to nothing |
 //! | `returning` | what a rank has in it that comes back |
 //! | `copying` | when an original gets its replica |
 //! | `teams` | what is different about an attempt in teams |
@@ -23,6 +24,7 @@
 mod account;
 mod agreement;
 mod copying;
+mod failed;
 mod pieces;
 mod reach;
 mod recovery;
@@ -34,18 +36,25 @@ mod teams;
 mod turn;
 
 use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
-use core::{ops::RangeInclusive, time::Duration};
+use core::ops::RangeInclusive;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, ReductionSpec, SegmentIndex, Timestamp,
     message::{ByteRange, Contribution, Data},
-    spec::Protection,
+    spec::{Delivery, Protection},
 };
 
 pub use self::segment::{Segment, Segments};
 use self::{account::Account, copying::Copying};
 pub(crate) use self::{result::Course, teams::Standing};
-use crate::{apart::Apart, handout::Handout, lengths::Cut, policy::Policy, queue::Ready, timers::Timer};
+use crate::{
+    apart::Apart,
+    handout::Handout,
+    lengths::{Cut, Ended},
+    policy::Policy,
+    queue::Ready,
+    timers::Timer,
+};
 
 /// One reduction, from its first contribution to the release of its last window.
 #[derive(Clone, Debug)]
@@ -242,17 +251,34 @@ impl Reduction {
         self.share_memory
     }
 
+    /// Whether the first of several ranks that lives receives the result.
+    pub(crate) fn is_for_first(&self) -> bool {
+        matches!(self.spec.delivery, Delivery::FirstOf(_))
+    }
+
     /// Most partials that one of its tasks folds, unless any number may.
     pub(crate) fn fan_in_max(&self) -> usize {
         *self.fan_in.end()
     }
 
-    /// How it was cut, how long its bodies are, and how long it took until `now`, if that tells how long it
-    /// takes: its ranks came at about the same time, and nobody died.
-    pub(crate) fn lesson(&self, now: Timestamp) -> Option<(&Cut, u64, Duration)> {
-        let took = now.since(self.started);
-        let is_quiet = self.missing.is_empty() && self.account.is_quiet(self.started, took);
-        is_quiet.then_some((&self.cut, self.body_bytes, took))
+    /// What its ranks can tell of it when it ends `now`, if that is how long it takes: they came as they were
+    /// to, and nobody died.
+    pub(crate) fn lesson(&self, id: ReductionId, now: Timestamp) -> Option<Ended> {
+        let some_came_inlined = || self.originals.values().any(|original| original.is_inline());
+        let came_as_told = if self.cut.inlined { self.inline } else { !some_came_inlined() };
+        let is_quiet = self.missing.is_empty() && self.account.is_quiet();
+        let since_call = |root| Some((root, now.since(self.account.called_at(root)?)));
+        (is_quiet && came_as_told).then(|| Ended {
+            id,
+            body_bytes: self.body_bytes,
+            group: self.group.clone(),
+            root: self.spec.delivery.root().and_then(since_call),
+        })
+    }
+
+    /// How its bodies are cut.
+    pub(crate) fn cut(&self) -> Cut {
+        self.cut
     }
 
     /// When it was started.

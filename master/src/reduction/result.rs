@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentIndex, Timestamp,
-    message::{Data, Fault, Finished, HalfBody, NotCollected, Piece, ToWorker},
+    message::{Data, Fault, Finished, HalfBody, Learning, NotCollected, Piece, ToWorker},
     report::{Refusal, Report},
     spec::Delivery,
 };
@@ -126,7 +126,7 @@ impl Reduction {
     fn finished(&mut self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
         let (lend, beside) = (self.lends(&result), self.copies_beside());
-        Finished { reduction: id, lend, beside, result, last: None, report }
+        Finished { reduction: id, lend, beside, learning: Learning::default(), result, last: None, report }
     }
 
     /// Tells those who could not copy the whole result where it lies now, as far as they can reach that.
@@ -165,7 +165,9 @@ impl Reduction {
             let result = place(index, result);
             let range = self.range(index);
             match pieces.last_mut() {
-                Some(last) if last.process == result.process && last.data == result.data => {
+                Some(last)
+                    if last.process == result.process && !result.is_inline() && last.data == result.data =>
+                {
                     last.range.len += range.len;
                 }
                 _ => pieces.push(Piece { range, process: result.process, data: result.data.clone() }),
@@ -266,7 +268,7 @@ impl Reduction {
         let is_there = lives || (fault != Fault::Gone && desk.members.is_answered_for(culprit));
         if !is_there && self.could_be_read(culprit, &desk.members) {
             // Its memory is not there any more: it did not just die.
-            self.handout.lose(culprit.rank);
+            self.handout.lose(culprit);
         }
         let misses = self.handout.miss(process.rank, so_far);
         // A rank that finds no room itself gives up by itself, unless it is the only one who is to have the

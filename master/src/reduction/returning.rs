@@ -20,6 +20,13 @@ impl Reduction {
         self.survived.contains(rank)
     }
 
+    /// Takes in that `rank` has come back, maybe on another host.
+    pub(crate) fn look_where(&mut self, rank: Rank, members: &Membership) {
+        if self.group.contains(rank) {
+            self.share_memory &= members.share_memory(&self.spec.group);
+        }
+    }
+
     /// Whether the process of `rank` that takes part now has called.
     pub(crate) fn has_caller(&self, rank: Rank) -> bool {
         match self.only_listens(rank) {

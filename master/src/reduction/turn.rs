@@ -187,12 +187,16 @@ impl Reduction {
             Delivery::Root(root) => self.group.contains(root),
             Delivery::FirstOf(_) => false,
             // A worker that is still at a task that was given up cannot begin another one.
-            Delivery::All => bytes <= policy.spread_bytes && self.segments[index].abandoned.is_empty(),
+            Delivery::All => {
+                let is_short = bytes <= policy.spread_bytes || self.cut.inlined;
+                is_short && self.segments[index].abandoned.is_empty()
+            }
         };
         // What lay on a board, however long, came inlined; partials of it lie in windows, which close when
         // all is over.
         let reads_nobody = || partials.iter().all(|ready| !matches!(ready.data, Data::Window(_)));
         self.inline
+            && self.segments.count() == 1
             && !policy.limits.ranks_return
             && reads_nobody()
             && contributions == self.group.len()

@@ -1,7 +1,7 @@
 //! The file in which recoveries are chosen.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,14 +9,14 @@ use std::{
 use everfold_protocol::units;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, IntoDeserializer},
+    de::{Error, SeqAccess, Visitor},
 };
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use super::{Recoveries, Recovery, Repeated, Restart};
+use super::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
 use crate::{
     checkpoint::Interval,
     config::{Config, ConfigError},
@@ -31,12 +31,17 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart", "rollback" or "ignore"
+///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore", "rollback"
+///     physical = "ignore"       # a host is lost: "migrate" or "ignore"; ["migrate", "ignore"] is a list
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
 ///     within = "10 min"         # ... within this time
 ///     recovery = "ignore"
+///
+///     [network]                 # so many hosts of a domain are lost that it is the domain's fault
+///     share_percent = 50        # more than this share of them
+///     recovery = "migrate"      # to hosts of other domains
 ///
 ///     [restart]
 ///     starts_max = 100          # most starts of a rank
@@ -45,6 +50,9 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     pause_max = "10 s"
 ///     join_timeout = "60 s"     # how long a started process has to join
 ///
+///     [migrate]
+///     replica_bytes = "4 GiB"   # most bytes of replicas that the agent of a host holds
+///
 ///     [checkpoint]
 ///     protocol = "coordinated"  # or "independent": whether all ranks save at the same call
 ///     directory = "/scratch/me" # where they outlive the job; none without it
@@ -52,13 +60,13 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     mtbf = "1 d"              # mean time between failures of a process
 ///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
 /// "#)?;
-/// assert_eq!(file.recoveries().process, Recovery::Restart);
+/// assert_eq!(file.recoveries().process, Recovery::Restart.into());
 /// # Ok::<(), everfold::recovery::RecoveryError>(())
 /// ```
 ///
 /// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
-/// `[repeated]`: without that section nothing counts as repeated. Its own keys are all needed. Without
-/// `directory`, the protocol is "independent".
+/// `[repeated]` and `[network]`: without these sections nothing counts as repeated, or as lost with its domain.
+/// Their own keys are all needed. Without `directory`, the protocol is "independent".
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,8 +108,12 @@ fn at(path: &Option<PathBuf>) -> String {
 #[serde(deny_unknown_fields, default)]
 struct Written {
     process: Process,
+    #[serde(deserialize_with = "chain_elsewhere")]
+    physical: Chain,
     repeated: Option<WrittenRepeated>,
+    network: Option<WrittenNetwork>,
     restart: WrittenRestart,
+    migrate: WrittenMigrate,
     checkpoint: WrittenCheckpoint,
 }
 
@@ -109,7 +121,7 @@ struct Written {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
     /// Something that is done about one rank.
-    Of(Recovery),
+    Of(Chain),
     /// All ranks go back to the last checkpoint.
     Rollback,
 }
@@ -128,7 +140,23 @@ struct WrittenRepeated {
     faults: u32,
     #[serde(deserialize_with = "time")]
     within: Duration,
-    recovery: Recovery,
+    #[serde(deserialize_with = "chain")]
+    recovery: Chain,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenNetwork {
+    share_percent: u32,
+    #[serde(deserialize_with = "chain_elsewhere")]
+    recovery: Chain,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenMigrate {
+    #[serde(deserialize_with = "size")]
+    replica_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,9 +197,12 @@ struct Mtbf(#[serde(deserialize_with = "time")] Duration);
 impl Default for Written {
     fn default() -> Self {
         Self {
-            process: Process::Of(Recovery::Restart),
+            process: Process::Of(Chain::of(Recovery::Restart)),
+            physical: Recovery::Ignore.into(),
             repeated: None,
+            network: None,
             restart: WrittenRestart::default(),
+            migrate: WrittenMigrate::default(),
             checkpoint: WrittenCheckpoint::default(),
         }
     }
@@ -186,16 +217,33 @@ impl Default for WrittenRestart {
 
 impl<'de> Deserialize<'de> for Process {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match text.as_str() {
-            "rollback" => Ok(Self::Rollback),
+        deserializer.deserialize_any(ProcessVisitor)
+    }
+}
+
+/// What [`ChainVisitor`] takes, or that all ranks go back.
+struct ProcessVisitor;
+
+impl<'de> Visitor<'de> for ProcessVisitor {
+    type Value = Process;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ChainVisitor.expecting(f)?;
+        f.write_str(", or `rollback`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Process, E> {
+        match text {
+            "rollback" => Ok(Process::Rollback),
             other => {
-                let of = Recovery::deserialize(other.into_deserializer());
-                of.map(Self::Of).map_err(|error: serde::de::value::Error| {
-                    D::Error::custom(format!("{error}, or `rollback`"))
-                })
+                let of = recovery(other).map(Chain::of).map(Process::Of);
+                of.map_err(|error| E::custom(format!("{error}, or `rollback`")))
             }
         }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Process, A::Error> {
+        ChainVisitor.visit_seq(items).map(Process::Of)
     }
 }
 
@@ -209,6 +257,51 @@ impl<'de> Deserialize<'de> for Due {
                 .map(Self::Fixed)
                 .map_err(|why| D::Error::custom(format!("neither \"young\" nor \"daly\", and {why}"))),
         }
+    }
+}
+
+/// A recovery, or a list of them.
+struct ChainVisitor;
+
+impl<'de> Visitor<'de> for ChainVisitor {
+    type Value = Chain;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`restart`, `migrate` or `ignore`, or a list of them, each once")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Chain, E> {
+        recovery(text).map(Chain::of).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Chain, A::Error> {
+        let mut recoveries = Vec::new();
+        while let Some(text) = items.next_element::<String>()? {
+            recoveries.push(recovery(&text).map_err(A::Error::custom)?);
+        }
+        Chain::new(&recoveries)
+            .ok_or_else(|| A::Error::custom("a list names each recovery at most once, and at least one"))
+    }
+}
+
+fn recovery(text: &str) -> Result<Recovery, String> {
+    match text {
+        "restart" => Ok(Recovery::Restart),
+        "migrate" => Ok(Recovery::Migrate),
+        "ignore" => Ok(Recovery::Ignore),
+        other => Err(format!("unknown recovery `{other}`, expected `restart`, `migrate` or `ignore`")),
+    }
+}
+
+fn chain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
+    deserializer.deserialize_any(ChainVisitor)
+}
+
+fn chain_elsewhere<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
+    let chain = chain(deserializer)?;
+    match chain.contains(Recovery::Restart) {
+        true => Err(D::Error::custom("on a host that is lost nothing is started: `migrate` or `ignore`")),
+        false => Ok(chain),
     }
 }
 
@@ -298,12 +391,19 @@ impl RecoveryFile {
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
         file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
+        if file.rolls_back && file.recoveries.ranks_migrate() {
+            let key =
+                if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
+            let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
+            let line = line(text, offset.unwrap_or(0));
+            return Err(format!("{line}, key `{key}`: where all ranks go back, none migrates"));
+        }
         Ok(file)
     }
 
     /// What is written; an error comes with its offset.
     fn from_written(written: &Written) -> Result<Self, (usize, String)> {
-        let Written { process, repeated, restart, checkpoint } = written;
+        let Written { process, physical, repeated, network, restart, migrate, checkpoint } = written;
         let day = Duration::from_secs(86_400);
         let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
         let interval = match (checkpoint.interval, &checkpoint.mtbf) {
@@ -322,6 +422,10 @@ impl RecoveryFile {
             within,
             recovery,
         });
+        let network = network
+            .as_ref()
+            .map(|&WrittenNetwork { share_percent, recovery }| Network { share_percent, recovery });
+        let replica_bytes_max = migrate.replica_bytes.unwrap_or(Recoveries::IGNORE.replica_bytes_max);
         let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
         let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
         let directory = checkpoint.directory.clone();
@@ -335,10 +439,17 @@ impl RecoveryFile {
         }
         let (process, rolls_back) = match *process {
             Process::Of(recovery) => (recovery, false),
-            Process::Rollback => (Recovery::Ignore, true),
+            Process::Rollback => (Chain::of(Recovery::Ignore), true),
         };
         Ok(Self {
-            recoveries: Recoveries { process, repeated, restart },
+            recoveries: Recoveries {
+                process,
+                repeated,
+                physical: *physical,
+                network,
+                restart,
+                replica_bytes_max,
+            },
             rolls_back,
             interval,
             directory,
@@ -391,10 +502,10 @@ mod tests {
              [restart]\npause = \"0 s\"\nstarts_max = 7\n[checkpoint]\ninterval = \"5 min\"\nresult_log = \"1 MiB\"",
         )
         .unwrap();
-        let Recoveries { process, repeated, restart } = file.recoveries();
+        let Recoveries { process, repeated, restart, .. } = file.recoveries();
         let within = Duration::from_secs(5400);
-        assert_eq!(process, Recovery::Ignore);
-        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart }));
+        assert_eq!(process, Recovery::Ignore.into());
+        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart.into() }));
         assert_eq!(restart, Restart { pause: Duration::ZERO, starts_max: 7, ..Restart::USUAL });
         assert_eq!(file.checkpoint_interval(), Interval::Fixed(Duration::from_secs(300)));
         assert_eq!(file.result_log_bytes_max(), 1 << 20);
@@ -403,10 +514,30 @@ mod tests {
     }
 
     #[test]
+    fn ranks_may_migrate_at_every_fault() {
+        let text = "process = [\"restart\", \"migrate\"]\nphysical = [\"migrate\", \"ignore\"]\n\
+                    [network]\nshare_percent = 60\nrecovery = \"migrate\"\n[migrate]\nreplica_bytes = \"2 GiB\"";
+        let Recoveries { process, physical, network, replica_bytes_max, .. } =
+            RecoveryFile::parse(text).unwrap().recoveries();
+        assert_eq!(process, Chain::then(Recovery::Restart, Recovery::Migrate));
+        assert_eq!(physical, Chain::then(Recovery::Migrate, Recovery::Ignore));
+        assert_eq!(network, Some(Network { share_percent: 60, recovery: Recovery::Migrate.into() }));
+        assert_eq!(replica_bytes_max, 2 << 30);
+    }
+
+    #[test]
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
-            ("process = \"sometimes\"", ["line 1", "or `rollback`"]),
+            ("process = \"promote\"", ["line 1", "or `rollback`"]),
+            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "none migrates"]),
+            ("process = []", ["line 1", "at least one"]),
+            ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
+            ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
+            ("process = 3", ["line 1", "a list of them"]),
+            ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
+            ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),
+            ("[migrate]\nreplica_bytes = \"3 B\"", ["line 2", "migrate.replica_bytes"]),
             (
                 "[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"",
                 ["line 3", "checkpoint.protocol"],

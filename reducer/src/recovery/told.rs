@@ -2,24 +2,48 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Recoveries, Recovery, RecoveryFile, Repeated, Restart};
+use super::{Chain, Network, Recoveries, Recovery, RecoveryFile, Repeated, Restart};
 use crate::checkpoint::Interval;
 
 impl fmt::Display for RecoveryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recoveries { process, repeated, restart } = self.recoveries();
-        let about_process = if self.rolls_back() { ROLLBACK } else { told(process) };
-        writeln!(f, "A process ends, and its host is well:\n  {about_process}")?;
+        let recoveries = self.recoveries();
+        let Recoveries { process, repeated, physical, network, .. } = recoveries;
+        let about_process = if self.rolls_back() { ROLLBACK.to_owned() } else { told(process) };
+        writeln!(f, "A process ends, and its host is well:{about_process}")?;
         if let Some(Repeated { faults, within, recovery }) = repeated {
             writeln!(
                 f,
-                "That happens although {faults} processes of that host have ended within {}:\n  {}",
+                "That happens although {faults} processes of that host have ended within {}:{}",
                 time(within),
                 told(recovery)
             )?;
         }
-        writeln!(f, "A process is silent, or cut off:\n  the job goes on without its rank: it may live on")?;
-        writeln!(f, "A host is lost:\n  the job goes on without its ranks: nothing starts them elsewhere")?;
+        writeln!(
+            f,
+            "A process is silent, and its host is not:\n  the job goes on without its rank: it may live on"
+        )?;
+        writeln!(f, "A host is lost, or is silent:{}", told(physical))?;
+        if let Some(Network { share_percent, recovery }) = network {
+            writeln!(
+                f,
+                "More than {share_percent} % of the hosts of a domain, and more than one, are lost then:{}{}",
+                told(recovery),
+                if recovery.contains(Recovery::Migrate) { ", in another domain" } else { "" },
+            )?;
+        }
+        self.tell_checkpoints(f)?;
+        if recoveries.ranks_migrate() {
+            writeln!(f, "Replicas of checkpoints and outcomes, with an agent of another host:")?;
+            writeln!(f, "  take up to {} there", bytes(recoveries.replica_bytes_max))?;
+        }
+        Ok(())
+    }
+}
+
+impl RecoveryFile {
+    fn tell_checkpoints(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let restart = self.recoveries().restart;
         match self.recoveries().ranks_return() {
             true => {
                 restarts(f, &restart)?;
@@ -49,13 +73,27 @@ impl fmt::Display for RecoveryFile {
     }
 }
 
-const ROLLBACK: &str = "all ranks are started again, and go back to the last checkpoint that is complete";
+const ROLLBACK: &str = "\n  all ranks are started again, and go back to the last checkpoint that is complete";
 
-fn told(recovery: Recovery) -> &'static str {
-    match recovery {
-        Recovery::Restart => "its rank is started again on its host, and goes on from its last checkpoint",
-        Recovery::Ignore => "the job goes on without its rank",
+/// What is done, one line for each recovery in the list.
+fn told(chain: Chain) -> String {
+    let mut told = String::new();
+    for (index, recovery) in chain.iter().enumerate() {
+        told += if index == 0 { "\n  " } else { "\n  if that cannot be done, " };
+        told += match recovery {
+            Recovery::Restart => {
+                "its rank is started again on its host, and goes on from its last checkpoint"
+            }
+            Recovery::Migrate => {
+                "its rank is started on the host with the fewest ranks, and goes on from the replica of its last checkpoint"
+            }
+            Recovery::Ignore => "the job goes on without its rank",
+        };
     }
+    if !chain.contains(Recovery::Ignore) {
+        told += "\n  if that cannot be done, the job goes on without its rank";
+    }
+    told
 }
 
 fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
@@ -125,11 +163,22 @@ mod tests {
         let told = RecoveryFile::parse(text).unwrap().to_string();
         for line in [
             "its rank is started again on its host",
-            "although 5 processes of that host have ended within 10 min:\n  the job goes on without its rank",
+            "although 5 processes of that host have ended within 10 min:\n  the job goes on without its rank\n",
+            "A host is lost, or is silent:\n  the job goes on without its rank\n",
             "after 100ms, twice as long each time, up to 10 s",
             "up to 8 times in a row without that, and 100 times in all",
             "half of 1 GiB of outcomes",
             "Daly's optimum for a death of each process every 1 d",
+        ] {
+            assert!(told.contains(line), "{told}");
+        }
+        let text =
+            "physical = [\"migrate\", \"ignore\"]\n[network]\nshare_percent = 50\nrecovery = \"migrate\"";
+        let told = RecoveryFile::parse(text).unwrap().to_string();
+        for line in [
+            "silent:\n  its rank is started on the host with the fewest ranks",
+            "\n  if that cannot be done, the job goes on without its rank\nMore than 50 % of the hosts",
+            "take up to 4 GiB there",
         ] {
             assert!(told.contains(line), "{told}");
         }

@@ -318,7 +318,7 @@ fn a_balanced_segment_takes_little_longer_than_the_speed_that_is_left_allows() {
         assert!(balanced <= 1.1 * least, "{ranks} ranks take {balanced} s instead of {least} s");
         assert_eq!(virtual_seconds(ranks, GRAINS, false, |_| 4.0), 4.0 * even, "as the slowest");
         // From the middle on.
-        let late = |now| if now < even / 2.0 { 1.0 } else { 4.0 };
+        let late = |now: f64| if now < even / 2.0 { 1.0 } else { 4.0 };
         let least = even / 2.0 + GRAINS as f64 / 2.0 / (f64::from(ranks) - 0.75);
         let balanced = virtual_seconds(ranks, GRAINS, true, late);
         assert!(balanced <= 1.15 * least, "{ranks} ranks take {balanced} s instead of {least} s");

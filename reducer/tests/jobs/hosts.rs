@@ -2,7 +2,10 @@
 
 use std::process::{Child, Command, Stdio};
 
-use everfold::{News, Outcome, Protection, ReduceError, ReducerBody, Refusal, Session, Sum, launch::agent};
+use everfold::{
+    News, Outcome, Protection, ReduceError, ReducerBody, Refusal, Session, Sum, launch::agent,
+    locating::Component,
+};
 use futures::StreamExt;
 use nix::{
     sys::signal::{Signal, kill, raise},
@@ -28,6 +31,12 @@ pub(crate) fn add_to(suite: &mut Suite) {
     let lost = "hosts::an_agent_takes_its_host_along";
     suite.program(lost, a_host_dies);
     suite.test(lost, move || two_hosts(lost, Some(1), &[0, 1]));
+    let frozen = "hosts::an_agent_that_is_stopped_is_located";
+    suite.program(frozen, a_host_freezes);
+    suite.test(frozen, move || two_hosts(frozen, Some(1), &[0, 1]));
+    let killed = "hosts::an_agent_that_was_killed_is_located";
+    suite.program(killed, a_host_is_killed);
+    suite.test(killed, move || two_hosts(killed, Some(1), &[0, 1]));
     let over = "hosts::without_the_agent_of_the_master_all_ends";
     suite.program(over, the_master_dies);
     suite.test(over, move || two_hosts(over, Some(0), &[0, 1, 2, 3]));
@@ -138,8 +147,12 @@ async fn a_process_dies(session: Session) -> everfold::Result<()> {
 }
 
 pub(crate) fn kill_victim() -> everfold::Result<()> {
+    hit_victim(Signal::SIGKILL)
+}
+
+fn hit_victim(signal: Signal) -> everfold::Result<()> {
     let victim = std::env::var(VICTIM).unwrap().parse().unwrap();
-    Ok(kill(Pid::from_raw(victim), Signal::SIGKILL).map_err(std::io::Error::from)?)
+    Ok(kill(Pid::from_raw(victim), signal).map_err(std::io::Error::from)?)
 }
 
 /// The agent of ranks 2 and 3 dies. They are given up, and the others go on.
@@ -173,6 +186,38 @@ async fn a_host_dies(session: Session) -> everfold::Result<()> {
     let two = session.allreduce("two", Sum(vec![1u64; LENGTH])).group(session.survivors()).await?;
     assert_eq!(two.value, Some(Sum(vec![2; LENGTH])));
     Ok(())
+}
+
+async fn a_host_freezes(session: Session) -> everfold::Result<()> {
+    a_host_is_located(session, Signal::SIGSTOP, "host_frozen").await
+}
+
+async fn a_host_is_killed(session: Session) -> everfold::Result<()> {
+    a_host_is_located(session, Signal::SIGKILL, "host_dead").await
+}
+
+/// Something happens to the agent of ranks 2 and 3. The others hear which host it is, and what is wrong with it.
+async fn a_host_is_located(session: Session, signal: Signal, fault: &str) -> everfold::Result<()> {
+    let mut news = session.events();
+    session.allreduce("all are here", Sum(vec![1u8])).await?;
+    if session.rank().0 >= EACH {
+        if session.rank() == 3 {
+            hit_victim(signal)?;
+        }
+        let _ = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;
+        return Err(everfold::Error::application("the others go on without this rank"));
+    }
+    loop {
+        match news.next().await {
+            Some(News::Located(located)) => {
+                assert_eq!(located.fault, fault, "{located}");
+                assert!(matches!(&located.component, Component::Host(_)), "{located}");
+                assert_eq!(located.component.ranks(), everfold::Path::range(2, 4), "{located}");
+                return Ok(());
+            }
+            other => assert!(other.is_some(), "a lost host is located"),
+        }
+    }
 }
 
 /// With the agent of rank 0's host the master dies, and whatever anybody waits for ends.

@@ -32,6 +32,8 @@ mod given_up;
 mod hosts;
 mod kept;
 mod leftovers;
+mod located;
+mod migrate;
 mod outlive;
 mod plans;
 mod process;
@@ -83,7 +85,9 @@ fn suite() -> Suite {
     kept::add_to(&mut suite);
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
+    migrate::add_to(&mut suite);
     leftovers::add_to(&mut suite);
+    located::add_to(&mut suite);
     suite
 }
 
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["run", program, ranks, transport] => run(program, ranks, transport),
+        ["host", program, ranks] => migrate::host(program, ranks),
         ["inside-a-runtime"] => environment::inside_a_runtime(),
         ["run", ..] => {
             eprintln!("usage: run PROGRAM RANKS auto|shm|tcp");

@@ -54,9 +54,9 @@ pub(crate) fn add_to(suite: &mut Suite) {
     }
     suite.test("outlive::ranks_come_back::behind_a_durable_checkpoint", dies_behind_a_durable_one);
     suite.test("outlive::what_does_not_fit_is_told", what_does_not_fit);
-    suite.test("outlive::all_go_back", || roll_back(2, "", 0));
+    suite.test("outlive::all_go_back", || roll_back(2, "", true));
     suite.test("outlive::who_goes_back_without_progress_is_given_up", || {
-        roll_back(100, "[restart]\nfruitless_max = 2\npause = \"1 ms\"\n", 137);
+        roll_back(100, "[restart]\nfruitless_max = 2\npause = \"1 ms\"\n", false);
     });
     suite.test("outlive::a_rollback_needs_a_directory", || {
         let file = Scratch::new();
@@ -284,7 +284,7 @@ fn what_does_not_fit() {
 }
 
 /// A rank dies so often, and all go back.
-fn roll_back(deaths: u32, text: &str, code: i32) {
+fn roll_back(deaths: u32, text: &str, is_well: bool) {
     let expected = undisturbed("outlive::ignoring", "shm");
     let (directory, file) = (Scratch::new(), Scratch::new());
     fs::write(file.path(), format!("process = \"rollback\"\n{text}[checkpoint]\ninterval = \"0 s\"\n"))
@@ -292,13 +292,14 @@ fn roll_back(deaths: u32, text: &str, code: i32) {
     let mut command = job("outlive::ignoring", RANKS, "shm");
     command.env(DEATHS, deaths.to_string()).env(RECOVERY, file.path()).env(CHECKPOINTS, directory.path());
     let end = Process::spawn(command).end();
-    if code == 0 {
+    if is_well {
         end.assert_done(0..RANKS);
         assert_eq!(digests(&end), expected);
         let back = end.said.iter().filter(|line| line.contains("all ranks go back to generation"));
         assert_eq!(back.count(), deaths as usize, "{:#?}", end.said);
     } else {
-        end.assert_ended(code, []);
+        // The code is that of the killed rank, or of one that has heard of it and was faster.
+        assert!([1, 137].contains(&end.code), "{end:?}");
         assert!(says(&end, "times in a row without a new checkpoint"), "{:#?}", end.said);
     }
 }

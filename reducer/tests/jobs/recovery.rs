@@ -42,7 +42,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
         gives_up(file, 2, "1 other processes of its host");
     });
     let choice = Recoveries {
-        repeated: Some(Repeated { faults: 2, within: Duration::from_secs(3600), recovery: Recovery::Ignore }),
+        repeated: Some(Repeated {
+            faults: 2,
+            within: Duration::from_secs(3600),
+            recovery: Recovery::Ignore.into(),
+        }),
         restart: Restart { pause: Duration::from_millis(1), ..Restart::USUAL },
         ..Recoveries::RESTART
     };

@@ -10,7 +10,7 @@ use std::{
 use everfold_master::Policy;
 use everfold_protocol::{
     AgentId, JobId, ProcessId,
-    message::{AgentRef, RegionRef},
+    message::{AgentRef, Origin, RegionRef},
 };
 use tokio::time::Instant;
 
@@ -66,6 +66,8 @@ pub struct OwnAgent {
     board: Option<OwnedFd>,
     /// The files of this rank's vault, where ranks come back.
     vault: Option<[File; 2]>,
+    /// What the vault is to be filled with.
+    origin: Option<Origin>,
 }
 
 /// What a rank tells its agent of itself.
@@ -105,7 +107,7 @@ pub async fn hail(
         true => Some([line.take().await?.into(), line.take().await?.into()]),
         false => None,
     };
-    Ok(OwnAgent { line, id: welcome.id, board, vault })
+    Ok(OwnAgent { line, id: welcome.id, board, vault, origin: welcome.origin })
 }
 
 impl OwnAgent {
@@ -117,6 +119,11 @@ impl OwnAgent {
     /// The files of this rank's vault, where ranks come back. Given once.
     pub fn take_vault(&mut self) -> Option<[File; 2]> {
         self.vault.take()
+    }
+
+    /// What the vault is to be filled with, if an earlier process of this rank was on another host.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// Lets the agent serve this host's memory to others, to whom this host has that address.

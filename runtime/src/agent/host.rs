@@ -18,9 +18,11 @@ use std::{
 };
 
 use everfold_agent::{Action, Agent, Event};
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{
     AgentId, Epoch, JobId, ProcessId, Rank,
-    message::{Ending, FromAgent, Header, MASTER, RegionRef, ToAgent},
+    locating::FromLocator,
+    message::{Ending, FromAgent, Header, Lodging, MASTER, Origin, RegionRef, ToAgent},
     spec::Limits,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -37,8 +39,10 @@ use super::{
 };
 use crate::{
     descriptors::{self, patiently},
+    locating::{self, Faults, Locator, NodeConfig},
     master::{MasterConfig, MasterThread},
     memory::{board::OwnBoard, peer_region::PeerRegion},
+    replica::holding::{self, Replicas},
     transport::{
         control::{Address, Listener, connect_until, is_own},
         handshake::{self, HandshakeError, Key, Purpose},
@@ -69,6 +73,12 @@ pub struct AgentConfig {
     /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
     /// they end.
     pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
+    pub is_spare: bool,
+    /// Label of what this host shares with others that may fail together.
+    pub domain: Option<String>,
+    /// How faults are located.
+    pub rules: RuleBase,
 }
 
 /// An agent and the thread on which it lives.
@@ -77,6 +87,7 @@ pub struct AgentThread {
     input: mpsc::UnboundedSender<Input>,
     /// Whether it may ask for processes to be started.
     may_ask: Arc<AtomicBool>,
+    faults: Faults,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -91,23 +102,29 @@ impl AgentThread {
         let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
         let (input, inputs) = mpsc::unbounded_channel();
         let (from_others, may_ask) = (input.clone(), Arc::new(AtomicBool::new(false)));
-        let asks = may_ask.clone();
+        let (asks, faults) = (may_ask.clone(), Faults::default());
+        let located = faults.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
             runtime.block_on(async {
-                let host = Host::new(id, config, from_others, asks);
+                let host = Host::new(id, config, from_others, (asks, located));
                 match UnixListener::from_std(listener) {
                     Ok(listener) => host.run(listener, inputs).await,
                     Err(error) => tracing::error!(%error, "the agent cannot listen"),
                 }
             });
         })?;
-        Ok(Self { input, may_ask, thread: Some(thread) })
+        Ok(Self { input, may_ask, faults, thread: Some(thread) })
     }
 
     /// Where to say how processes end.
     pub fn ends(&self) -> Ends {
         Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
+    }
+
+    /// The faults that were located in the job, also once the agent has ended.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
     }
 
     /// Whether it may ask for processes to be started: where ranks come back.
@@ -189,7 +206,9 @@ pub(super) fn be_hard_to_kill() {
 enum Input {
     Hailed(Box<Caller>),
     Serve(IpAddr, oneshot::Sender<Serving>),
-    MasterFound(Outlet<FromAgent>),
+    /// This host has that address on the way to it, if it may be on another one.
+    MasterFound(Outlet<FromAgent>, Option<IpAddr>),
+    Locating(FromLocator),
     Event(Event),
     Finish,
 }
@@ -199,7 +218,8 @@ struct Caller {
     process: ProcessId,
     hail: Hail,
     region: Option<(OwnedFd, RegionRef)>,
-    /// Tells when it has ended.
+    /// Its process id, and what tells when it has ended.
+    pid: Option<i32>,
     end: Option<OwnedFd>,
     answer: oneshot::Sender<(Answer, Handed)>,
 }
@@ -225,6 +245,10 @@ struct Host {
     remains: Arc<Remains>,
     /// Of ranks that come back.
     vaults: BTreeMap<Rank, Arc<Vault>>,
+    /// Where the vaults of processes come from that are about to be started here.
+    origins: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
+    /// Of ranks of other hosts.
+    replicas: Arc<Replicas>,
     input: mpsc::UnboundedSender<Input>,
     /// The process that is being taken in.
     caller: Option<Box<Caller>>,
@@ -234,6 +258,7 @@ struct Host {
     ports: BTreeMap<IpAddr, u16>,
     to_master: Option<Outlet<FromAgent>>,
     master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    locator: Locator,
 }
 
 impl Host {
@@ -241,15 +266,29 @@ impl Host {
         id: AgentId,
         config: AgentConfig,
         input: mpsc::UnboundedSender<Input>,
-        may_ask: Arc<AtomicBool>,
+        (may_ask, faults): (Arc<AtomicBool>, Faults),
     ) -> Self {
+        let config = Arc::new(config);
+        let locator = locating::start(NodeConfig {
+            agent: config.clone(),
+            id,
+            began: std::time::Instant::now(),
+            faults,
+            tell: {
+                let input = input.clone();
+                Box::new(move |said| drop(input.send(Input::Locating(said))))
+            },
+        });
         Self {
             id,
             may_ask,
             machine: Agent::new(config.starts.is_some()),
-            config: Arc::new(config),
+            config,
+            locator,
             remains: Arc::default(),
             vaults: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            replicas: Arc::default(),
             input,
             caller: None,
             silence_max: Limits::default().silence_max(),
@@ -266,6 +305,9 @@ impl Host {
         let mut alone = std::pin::pin!(alone);
         let mut waits = self.config.starts.is_none();
         let mut is_finished = false;
+        if self.config.is_spare {
+            self.seek_master();
+        }
         while !self.machine.is_done() && !is_finished {
             let input = tokio::select! {
                 input = inputs.recv() => input,
@@ -280,6 +322,7 @@ impl Host {
             }
         }
         accepting.abort();
+        self.locator.conclude().await;
         // Those who were refused are still to hear why.
         let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
         // Ranks of other hosts may need it yet, though nobody does here.
@@ -303,16 +346,34 @@ impl Host {
                 let address = address.map(|port| SocketAddr::from((ip, port)).to_string());
                 let _ = answer.send(Serving { address: address.map_err(|error| error.to_string()) });
             }
-            Input::MasterFound(outlet) => {
+            Input::MasterFound(outlet, own_ip) => {
                 self.to_master = Some(outlet);
-                self.handle(Event::MasterFound);
+                let address = match own_ip {
+                    Some(ip) if self.config.starts.is_some() => self.serve(ip).await.map(Some),
+                    _ => Ok(None),
+                };
+                let address = address.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "this host takes no ranks of others");
+                    None
+                });
+                let address = address.zip(own_ip).map(|(port, ip)| SocketAddr::from((ip, port)).to_string());
+                let domain = self.config.domain.clone();
+                self.handle(Event::MasterFound(Lodging { address, domain }));
             }
+            Input::Locating(said) => self.tell(FromAgent::Locating(said)),
             Input::Event(event) => self.handle(event),
             Input::Finish => {}
         }
     }
 
     fn handle(&mut self, event: Event) {
+        match &event {
+            Event::Ended(process, ending) => self.locator.tell(locating::Input::Ended(*process, *ending)),
+            Event::Master(ToAgent::Locating(said)) => {
+                return self.locator.tell(locating::Input::Master(said.clone()));
+            }
+            _ => {}
+        }
         self.machine.handle(event);
         while let Some(action) = self.machine.poll_action() {
             self.act(action);
@@ -331,13 +392,20 @@ impl Host {
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
-            Action::Start(process) => self.start(process),
+            Action::Start { process, origin } => self.start(process, origin),
+            Action::Hold(limits) => {
+                self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
+                self.silence_max = limits.silence_max();
+                self.replicas.limit(limits.replica_bytes_max);
+            }
+            Action::DropReplica(process) => self.replicas.release(process),
             Action::Done => {}
         }
     }
 
     /// Has a process started by the parent of those here.
-    fn start(&mut self, process: ProcessId) {
+    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
+        self.origins.insert(process.rank, (process, origin));
         let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
         if !matches!(asked, Some(Ok(()))) {
             self.machine.handle(Event::Ended(process, Ending::Unknown));
@@ -351,8 +419,16 @@ impl Host {
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
         let AgentConfig { job, key, rendezvous, .. } = &*self.config;
         let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
-        let config =
-            MasterConfig { job, key, size: *size, rendezvous, policy: *policy, board: board.clone() };
+        let locator = self.locator.clone();
+        let config = MasterConfig {
+            job,
+            key,
+            size: *size,
+            rendezvous,
+            policy: *policy,
+            board: board.clone(),
+            locator,
+        };
         match MasterThread::start(config) {
             Ok(master) => {
                 self.master = Some((master, board));
@@ -369,7 +445,8 @@ impl Host {
 
     fn welcome(&mut self, process: ProcessId) {
         let Some(caller) = self.caller.take() else { return };
-        let Caller { region, end, answer, hail, .. } = *caller;
+        let Caller { region, pid, end, answer, hail, .. } = *caller;
+        self.locator.tell(locating::Input::Came(process, pid));
         let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
             match PeerRegion::adopt(file, &region) {
@@ -381,17 +458,28 @@ impl Host {
             tokio::spawn(watch(process, end, self.input.clone()));
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
-        let vault = if hail.policy.limits.ranks_return { self.vault_of(process) } else { None };
-        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some() };
+        let origin = self.origins.get(&process.rank).filter(|(expected, _)| *expected == process);
+        let origin = origin.and_then(|(_, origin)| origin.clone());
+        if origin.is_some() {
+            // What an earlier process has left here, or has not taken as a whole, is not what counts.
+            self.vaults.remove(&process.rank);
+        }
+        let returns = hail.policy.limits.ranks_return;
+        let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
+        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin };
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
-    /// The vault of a rank, which its first process here finds empty. If that had none, a later one has none
-    /// either: it would begin anew, and call what is over.
-    fn vault_of(&mut self, ProcessId { rank, incarnation }: ProcessId) -> Option<Arc<Vault>> {
+    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If there
+    /// was none for the first one, a later one has none either: it would begin anew, and call what is over.
+    fn vault_of(
+        &mut self,
+        ProcessId { rank, incarnation }: ProcessId,
+        is_filled: bool,
+    ) -> Option<Arc<Vault>> {
         match self.vaults.entry(rank) {
             Entry::Occupied(held) => Some(held.get().clone()),
-            Entry::Vacant(_) if incarnation.0 > 0 => None,
+            Entry::Vacant(_) if incarnation.0 > 0 && !is_filled => None,
             Entry::Vacant(place) => {
                 let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
                 let files = file().and_then(|first| Ok([first, file()?]));
@@ -420,13 +508,24 @@ impl Host {
         }
         let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
         let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        tokio::spawn(serve(listener, self.config.clone(), self.silence_max, self.remains.clone()));
-        if self.ports.is_empty() {
-            self.handle(Event::MasterSought);
-            tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
+        let server = Server {
+            id: self.id,
+            config: self.config.clone(),
+            remains: self.remains.clone(),
+            replicas: self.replicas.clone(),
+        };
+        tokio::spawn(serve(listener, server, self.silence_max, self.locator.clone()));
+        if self.ports.is_empty() && !self.config.is_spare {
+            self.seek_master();
         }
         self.ports.insert(ip, address.port());
         Ok(address.port())
+    }
+
+    /// Looks for the master.
+    fn seek_master(&mut self) {
+        self.handle(Event::MasterSought);
+        tokio::spawn(attend_master(self.id, self.config.clone(), self.silence_max, self.input.clone()));
     }
 }
 
@@ -502,6 +601,7 @@ async fn attend(
     if hello.purpose != Purpose::Hail {
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
@@ -510,7 +610,7 @@ async fn attend(
         None => None,
     };
     let (answer, answered) = oneshot::channel();
-    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, end, answer })));
+    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, pid, end, answer })));
     let Ok((answer, handed)) = answered.await else { return Ok(()) };
     if answer.is_err() {
         return line.tell(&answer).await;
@@ -544,23 +644,38 @@ async fn serve_rank(
     Ok(())
 }
 
-/// Serves what processes of this host have left.
-async fn serve(listener: Listener, config: Arc<AgentConfig>, silence_max: Duration, remains: Arc<Remains>) {
+/// What an agent serves to other hosts.
+#[derive(Clone)]
+struct Server {
+    id: AgentId,
+    config: Arc<AgentConfig>,
+    remains: Arc<Remains>,
+    replicas: Arc<Replicas>,
+}
+
+/// Serves what processes of this host have left, and replicas of ranks of other hosts, and lets other nodes talk
+/// to the one here.
+async fn serve(listener: Listener, server: Server, silence_max: Duration, locator: Locator) {
     let lobby = Lobby::for_job(RANKS_EXPECTED);
     loop {
         let (mut stream, guest) = lobby.next(&listener).await;
-        let (config, remains) = (config.clone(), remains.clone());
+        let (Server { id, config, remains, replicas }, locator) = (server.clone(), locator.clone());
         tokio::spawn(async move {
             let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
                 Ok(proved) => proved,
                 Err(error) => return tracing::debug!(%error, "dropped a connection"),
             };
-            let Purpose::Remains(process) = hello.purpose else {
-                return tracing::warn!(process = %hello.process, purpose = ?hello.purpose, "a connection was led astray");
-            };
             let served = async {
                 stream.bound_silence(silence_max)?;
-                tcp::serve(stream, seals, remains.of(process)).await
+                match hello.purpose {
+                    Purpose::Remains(process) => tcp::serve(stream, seals, remains.of(process)).await,
+                    Purpose::Replica(to) if to == id => {
+                        holding::serve(&replicas, hello.process, stream, seals).await
+                    }
+                    Purpose::Locate(to) if to == id => locating::listen(stream, seals, locator).await,
+                    Purpose::Link(to) if to == id => locating::show_link(stream).await,
+                    purpose => Err(io::Error::other(format!("it was led astray: {purpose:?}")).into()),
+                }
             };
             if let Err(error) = served.await {
                 tracing::debug!(%error, "dropped a connection");
@@ -594,9 +709,10 @@ async fn hear_master(
     let (stream, seals) = lobby::knock(knock, key, *job, MASTER, Purpose::Agent(id)).await?;
     // A master whose host has vanished does not say so.
     stream.bound_silence(silence_max)?;
+    let own_ip = stream.own_ip()?;
     let socket = Arc::new(stream.into_socket()?);
     let inlet = Inlet::new(socket.clone(), seals.inward);
-    let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward)));
+    let _ = input.send(Input::MasterFound(Outlet::new(socket, seals.outward), own_ip));
     let line = patiently(|| inlet.register()).await?;
     loop {
         let mut ready = line.readable().await?;

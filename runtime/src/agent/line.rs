@@ -7,7 +7,11 @@ use std::{
 };
 
 use everfold_master::Policy;
-use everfold_protocol::{AgentId, message::RegionRef, seal::Seal};
+use everfold_protocol::{
+    AgentId,
+    message::{Origin, RegionRef},
+    seal::Seal,
+};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{io::Interest, net::UnixStream};
@@ -37,12 +41,14 @@ pub(super) struct Hail {
 pub(super) type Answer = Result<Welcome, NoAgent>;
 
 /// The memory of the process is held.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub id: AgentId,
     pub board: bool,
     /// Whether the files of the rank's vault follow.
     pub vault: bool,
+    /// What the vault, which is empty, is to be filled with.
+    pub origin: Option<Origin>,
 }
 
 /// Why an agent does not take a process in.

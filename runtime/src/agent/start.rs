@@ -30,6 +30,7 @@ use tokio::{net::UnixStream, time::Instant};
 use super::host::{AgentConfig, AgentThread};
 use crate::{
     launch::{Environment, environment},
+    locating,
     transport::{
         control::{Address, Stranger, connect_own},
         handshake::Key,
@@ -207,7 +208,16 @@ fn run() -> io::Result<()> {
     crate::logs::show();
     crate::descriptors::raise_limit();
     super::host::be_hard_to_kill();
-    let config = AgentConfig { name, job: environment.job, key, rendezvous, starts: None };
+    let config = AgentConfig {
+        name,
+        job: environment.job,
+        key,
+        rendezvous,
+        starts: None,
+        is_spare: false,
+        domain: None,
+        rules: locating::rules(None)?,
+    };
     let agent = AgentThread::start(config)?;
     say_ready()?;
     agent.run();

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc};
 
-use everfold_protocol::{ReductionId, message::News};
+use everfold_protocol::{AgentId, ReductionId, message::News};
 use everfold_worker::machine::{End, Event, Gone};
 
 use super::{Deed, Driver, Inner, answer};
@@ -100,6 +100,23 @@ impl Driver {
         })))
     }
 
+    /// Brings the replica of the vault up to date.
+    pub(super) fn copy_vault(self: &Arc<Self>, inner: &mut Inner, agent: AgentId, number: u64) {
+        let (Some(mirror), Some(log)) = (&mut inner.mirror, &self.log) else { return };
+        let driver = Arc::downgrade(self);
+        let _runtime = self.runtime.enter();
+        mirror.copy(number, log, move |number, result| {
+            if let Some(driver) = driver.upgrade() {
+                driver.take(Event::Copied { agent, number, result });
+            }
+        });
+    }
+
+    /// Takes in that a checkpoint is in force.
+    pub(crate) fn saved(self: &Arc<Self>) {
+        self.take(Event::Saved);
+    }
+
     /// Tells those who listen at this process.
     pub(crate) fn publish(&self, news: News) {
         // The application may not listen.
@@ -107,10 +124,11 @@ impl Driver {
     }
 
     /// Goes on although an outcome cannot be noted. Returns false if nobody may hear of the outcome.
-    fn go_on_unnoted(&self, reason: String) -> bool {
+    fn go_on_unnoted(self: &Arc<Self>, reason: String) -> bool {
         let forbidden = self.log.as_ref().map_or(Ok(false), |log| log.forbid());
         match forbidden {
             Ok(true) => {
+                self.take(Event::Unnoted { reason: reason.clone() });
                 let news = News::CannotReturn { rank: self.process().rank, reason };
                 tracing::warn!(%news);
                 self.publish(news);

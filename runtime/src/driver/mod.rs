@@ -15,7 +15,7 @@ use std::{
 };
 
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
+    Path, ProcessId, Rank, ReductionId, ReductionSpec, Timestamp,
     message::{Contribution, Header, News, Peer, ToMaster, ToWorker},
     spec::Limits,
     watch::INTERVALS_MOST,
@@ -43,6 +43,7 @@ use crate::{
     memory::{board::Bell, window::Windows},
     peers::{Found, Peers},
     placing::{Calls, Placed, Placing},
+    replica::{Mirror, Partner},
     result_log::{ResultLog, digest},
     serving::Server,
     transport::{
@@ -103,6 +104,8 @@ struct Inner {
     due: Option<Timestamp>,
     /// Whether it takes part no more.
     over: bool,
+    /// Keeps a replica of the vault.
+    mirror: Option<Mirror>,
     /// Results on their way to the application, which get there when no reader has their memory any more.
     handing_back: JoinSet<()>,
 }
@@ -158,6 +161,7 @@ impl Driver {
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
             due: None,
             over: false,
+            mirror: None,
             handing_back: JoinSet::new(),
         };
         Ok(Arc::new_cyclic(|driver: &Weak<Self>| {
@@ -318,6 +322,11 @@ impl Driver {
         let _listening = self.hearing.begin();
         while self.attend(&ears).await? {}
         Ok(())
+    }
+
+    /// Up to how many bytes the body of a call comes inlined.
+    pub(crate) fn inline_bytes_max(&self, spec: &ReductionSpec) -> u64 {
+        self.lock().part.machine().inline_bytes_max(spec)
     }
 
     /// Makes a call.
@@ -580,6 +589,12 @@ impl Driver {
                 self.peers.take_back(peer);
             }
             Action::Note { reduction, end } => return self.note(inner, reduction, end),
+            Action::Replicate(agent) => {
+                let (key, job, me) = (self.config.key, self.config.job, self.config.process);
+                let silence_max = self.config.policy.limits.silence_max();
+                inner.mirror = Some(Mirror::new(Partner { key, job, me, agent, silence_max }));
+            }
+            Action::Copy { agent, number } => self.copy_vault(inner, agent, number),
             Action::Forget(process) => self.peers.forget_memory(process),
             Action::AgentLost(agent) => self.peers.forget_host(agent),
             Action::News(news) => {

@@ -182,7 +182,10 @@ impl Share {
         let fetch = async |part: Piece| {
             let fetched = match is_here(&part) {
                 true => None,
-                false => Some(peers.fetch(part.process, &part.data, Some(part.range)).await?),
+                false => {
+                    let fetched = peers.fetch(part.process, &part.data, Some(part.range)).await?;
+                    Some(fetched.part(part.range, array.bytes))
+                }
             };
             Ok::<_, ExecutionError>((part, fetched))
         };

@@ -67,6 +67,10 @@ impl Share {
                 }
             }
         };
+        let fetched: Vec<Fetched> = match &self.kind {
+            Kind::Array(array) => fetched.into_iter().map(|it| it.part(task.range, array.bytes)).collect(),
+            Kind::Object(_) | Kind::Pieces(_) => fetched,
+        };
         let fetch_ns = started.elapsed().as_nanos() as u64;
         let (last, others_ns) = last_and_others_ns(&task.sources, &times);
         let bytes: usize = fetched.iter().map(|bytes| bytes.len()).sum();

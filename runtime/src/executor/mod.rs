@@ -45,7 +45,7 @@ use crate::{
 
 /// Bytes up to which arrays are folded where they arrive: about the time of a hand-over to another thread.
 /// Only with operations that are ours: nobody knows how long others take.
-const ON_THE_SPOT_BYTES: usize = 128 << 10;
+const ON_THE_SPOT_BYTES: usize = 256 << 10;
 
 /// What this rank put into a reduction and what has become of it.
 #[derive(Debug)]

@@ -53,6 +53,8 @@ pub const RECOVERY: &str = "EVERFOLD_RECOVERY";
 pub const PLAN: &str = "EVERFOLD_PLAN";
 /// Names the file to which a profile is written.
 pub const RECORD: &str = "EVERFOLD_RECORD";
+/// Label of what a host shares with others that may fail together.
+pub const DOMAIN: &str = "EVERFOLD_DOMAIN";
 /// Names the directory of checkpoints.
 pub const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
 /// Names the directory of checkpoints that the job goes on from.

@@ -13,6 +13,8 @@
 //! Deliberately absent: nothing here reads the environment of the process. [`Hosts::find`] is told what to
 //! look at.
 
+use std::str::FromStr;
+
 use everfold_protocol::JobId;
 
 use super::environment::{EnvironmentError, Secret, secret};
@@ -23,8 +25,10 @@ pub const PORT: u16 = 7077;
 /// The hosts of a job, and which of them this one is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
-    /// How many there are.
+    /// On how many of them ranks are started: the first ones.
     pub count: u32,
+    /// How many more there are, ready to take ranks whose hosts are lost.
+    pub spares: u32,
     /// This one, from 0.
     pub index: u32,
     /// Where they meet, on host 0: `tcp:HOST:PORT`.
@@ -39,11 +43,37 @@ pub struct Hosts {
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     /// Number of hosts.
-    pub count: Option<u32>,
+    pub count: Option<HostCount>,
     /// This host's index.
     pub index: Option<u32>,
     /// `HOST:PORT`, or an address with `tcp:` before it.
     pub rendezvous: Option<String>,
+}
+
+/// A number of hosts with ranks, and of spare ones: `4`, or `4:6` for two spare ones besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCount {
+    /// On how many ranks are started.
+    pub count: u32,
+    /// How many more there are.
+    pub spares: u32,
+}
+
+impl FromStr for HostCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is no number of hosts: write 4, or 4:6 for 4 hosts with ranks of 6 in all");
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+        match text.split_once(':') {
+            None => Ok(Self { count: number(text)?, spares: 0 }),
+            Some((count, all)) => {
+                let (count, all) = (number(count)?, number(all)?);
+                Ok(Self { count, spares: all.checked_sub(count).ok_or_else(wrong)? })
+            }
+        }
+    }
 }
 
 /// Why it is not known which of the hosts this one is.
@@ -92,38 +122,49 @@ impl Hosts {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
         // Only who asks for several hosts means what a launcher says of itself.
         let asked = said.count.is_some() || said.rendezvous.is_some() || lookup(COUNTS[0]).is_some();
-        let count = number(said.count, &COUNTS, &lookup)?;
+        let expected = "a number of hosts such as 4, or 4:6 with two spare ones";
+        let count = first(said.count, &COUNTS, expected, &lookup)?;
         match count {
             _ if !asked => return Ok(None),
-            Some(1) => return Ok(None),
+            Some(HostCount { count: 1, spares: 0 }) => return Ok(None),
             _ => {}
         }
         let unknown = |what, flag, variable| HostsError::Unknown { what, flag, variable };
         let count = count.ok_or(unknown("how many hosts there are", "--hosts", COUNTS[0]))?;
-        let index = number(said.index, &INDICES, &lookup)?;
+        let HostCount { count, spares } = count;
+        let index = first(said.index, &INDICES, "a whole number from 0", &lookup)?;
         let index = index.ok_or(unknown("which of the hosts this one is", "--host-index", INDICES[0]))?;
-        if index >= count {
-            return Err(HostsError::IndexTooLarge { index, count });
+        let all = count.saturating_add(spares);
+        if index >= all {
+            return Err(HostsError::IndexTooLarge { index, count: all });
         }
         let place =
             said.rendezvous.or_else(|| lookup("EVERFOLD_RENDEZVOUS")).or_else(|| slurm_place(&lookup));
         let place = place.ok_or(unknown("where the hosts meet", "--rendezvous", "EVERFOLD_RENDEZVOUS"))?;
         let rendezvous = if place.starts_with("tcp:") { place } else { format!("tcp:{place}") };
-        Ok(Some(Self { count, index, rendezvous, job: job(&lookup)?, secret: secret(&lookup)? }))
+        let (job, secret) = (job(&lookup)?, secret(&lookup)?);
+        Ok(Some(Self { count, spares, index, rendezvous, job, secret }))
+    }
+
+    /// Whether this one is spare: no rank runs here until another host is lost.
+    pub fn is_spare(&self) -> bool {
+        self.index >= self.count
     }
 }
 
-fn number(
-    said: Option<u32>,
+/// What was said, or else the first of these variables.
+fn first<T: FromStr>(
+    said: Option<T>,
     names: &[&'static str],
+    expected: &'static str,
     lookup: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<u32>, EnvironmentError> {
+) -> Result<Option<T>, EnvironmentError> {
     let found = || names.iter().find_map(|name| Some((*name, lookup(name)?)));
     match (said, found()) {
         (Some(said), _) => Ok(Some(said)),
         (None, Some((variable, value))) => match value.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(EnvironmentError::Malformed { variable, value, expected: "a whole number from 0" }),
+            Err(_) => Err(EnvironmentError::Malformed { variable, value, expected }),
         },
         (None, None) => Ok(None),
     }
@@ -198,7 +239,9 @@ mod tests {
             ("SLURM_STEP_ID", "1"),
         ];
         assert!(find(Said::default(), &slurm).unwrap().is_none());
-        let hosts = find(Said { count: Some(4), ..Said::default() }, &slurm).unwrap().unwrap();
+        let hosts = find(Said { count: Some(HostCount { count: 4, spares: 0 }), ..Said::default() }, &slurm)
+            .unwrap()
+            .unwrap();
         assert_eq!((hosts.count, hosts.index, hosts.job), (4, 2, JobId(7 << 32 | 1)));
         assert_eq!(hosts.rendezvous, "tcp:n1:7077");
     }
@@ -209,13 +252,30 @@ mod tests {
         let said = Said { count: None, index: Some(1), rendezvous: Some("y:2".to_owned()) };
         let hosts = find(said, &found).unwrap().unwrap();
         assert_eq!((hosts.count, hosts.index, hosts.rendezvous.as_str()), (3, 1, "tcp:y:2"));
-        assert!(find(Said { count: Some(1), ..Said::default() }, &found).unwrap().is_none());
+        assert!(
+            find(Said { count: Some(HostCount { count: 1, spares: 0 }), ..Said::default() }, &found)
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn hosts_behind_those_with_ranks_are_spare() {
+        let said = |index| Said { index: Some(index), rendezvous: Some("y:2".to_owned()), count: None };
+        let found = |index| find(said(index), &[("EVERFOLD_HOSTS", "4:6")]).unwrap().unwrap();
+        assert_eq!((found(3).count, found(3).spares, found(3).is_spare()), (4, 2, false));
+        assert!(found(4).is_spare() && found(5).is_spare());
+        assert!(find(said(6), &[("EVERFOLD_HOSTS", "4:6")]).unwrap_err().to_string().contains("there are 6"));
+        for wrong in ["", "0", "4:", "4:3", "4:4:4", "four"] {
+            assert!(wrong.parse::<HostCount>().unwrap_err().contains("4:6"), "{wrong}");
+        }
+        assert_eq!("4:4".parse(), Ok(HostCount { count: 4, spares: 0 }));
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let error = |said, variables: &[_]| find(said, variables).unwrap_err().to_string();
-        let two = Said { count: Some(2), ..Said::default() };
+        let two = Said { count: Some(HostCount { count: 2, spares: 0 }), ..Said::default() };
         assert!(error(two.clone(), &[]).contains("--host-index"));
         assert!(error(two.clone(), &[("PMI_RANK", "0")]).contains("--rendezvous"));
         assert!(error(two.clone(), &[("PMI_RANK", "2")]).contains("this is host 2"));

@@ -40,11 +40,14 @@ use std::{
 use crate::{
     agent::{AgentConfig, AgentThread, Ends},
     descriptors,
+    locating::{self, Told},
+    logs,
     transport::{
         control::{Address, AddressError},
         handshake::Key,
     },
 };
+use everfold_locate::rules::RuleBase;
 use everfold_protocol::{Incarnation, JobId, ProcessId, Rank, message::Ending};
 use everfold_storage::job_directory;
 use nix::{
@@ -67,7 +70,8 @@ use tokio::{
 
 use super::{
     environment::{
-        CHECKPOINTS, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret, Transport,
+        CHECKPOINTS, DOMAIN, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE, Secret,
+        Transport,
     },
     hosts::Hosts,
     output::{Forwarder, Output, Sink},
@@ -81,6 +85,8 @@ pub const RANKS_MAX: u32 = 4096;
 pub const OUTPUT_LOST: u8 = 74;
 /// How long processes have to end after they were asked to, before they are killed.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How many located faults are told when the job has ended.
+const SUMMARY_MAX: usize = 10;
 /// Ctrl-C on a terminal ends the processes directly. We get the same signal, but may hear of it so much
 /// later.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
@@ -112,6 +118,9 @@ pub struct Local {
     pub plan: Option<PathBuf>,
     /// Where a profile is written to; without it, where our own environment says.
     pub record: Option<PathBuf>,
+    /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
+    /// everfold comes with.
+    pub rules: Option<PathBuf>,
     /// Where checkpoints are saved that outlive the job.
     pub checkpoints: Option<Checkpoints>,
     /// Whether all processes are started again from there when one has failed.
@@ -185,6 +194,7 @@ impl Local {
             recovery: None,
             plan: None,
             record: None,
+            rules: None,
             checkpoints: None,
             rollback: None,
             hosts: None,
@@ -210,6 +220,8 @@ impl Local {
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err(LocalError::InsideRuntime);
         }
+        // Those of the agent and, on one host, of the master.
+        logs::show();
         // The processes die with the thread that forked them, so that has to be this one, and no runtime's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let code = runtime.block_on(self.supervise());
@@ -278,7 +290,7 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, starts) = start_agent(&job)?;
+        let (agent, starts) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
     }
@@ -297,7 +309,7 @@ impl Local {
         for process in processes {
             ranks.spawn(attend(process));
         }
-        while !ranks.is_empty() || agent.may_ask() {
+        while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
                     let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
@@ -305,7 +317,7 @@ impl Local {
                     if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
                         over.send_replace(true);
                     }
-                    if ranks.is_empty() {
+                    if ranks.is_empty() && !self.is_spare() {
                         agent.expect_nobody();
                     }
                 }
@@ -329,8 +341,12 @@ impl Local {
             }
         }
         // Other hosts may need what its processes have left.
-        if self.hosts.is_some() {
-            tokio::task::spawn_blocking(move || agent.outlast()).await.ok();
+        let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
+        let end = move || if outlasts { agent.outlast() } else { drop(agent) };
+        tokio::task::spawn_blocking(end).await.ok();
+        let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
+        if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
+            notices.send(summary(&faults.list())).await;
         }
         *is_over.borrow()
     }
@@ -338,10 +354,10 @@ impl Local {
     /// A new job as rank 0 is to see it, and what keeps its rendezvous free for rank 0.
     fn found_job(&self) -> Result<(Environment, Option<TcpSocket>), LocalError> {
         let agent = Some(format!("everfold-agent-{:016x}", getrandom::u64()?));
-        if let Some(Hosts { count, index, rendezvous, job, secret }) = self.hosts.clone() {
+        if let Some(Hosts { count, index, rendezvous, job, secret, .. }) = self.hosts.clone() {
             let size = self.ranks.checked_mul(count).filter(|size| *size <= RANKS_MAX);
             let size = size.ok_or(LocalError::Ranks { ranks: self.ranks.saturating_mul(count) })?;
-            let (rank, incarnation) = (Rank(index * self.ranks), Incarnation(0));
+            let (rank, incarnation) = (Rank(index.saturating_mul(self.ranks)), Incarnation(0));
             let transport = self.transport;
             return Ok((
                 Environment { rank, incarnation, size, job, secret, rendezvous, transport, agent },
@@ -369,6 +385,11 @@ impl Local {
         Ok((environment, port))
     }
 
+    /// Whether no rank runs here until another host is lost.
+    fn is_spare(&self) -> bool {
+        self.hosts.as_ref().is_some_and(Hosts::is_spare)
+    }
+
     /// Starts all processes, or none.
     async fn start_all(
         &self,
@@ -377,7 +398,8 @@ impl Local {
         output: &Output,
     ) -> Result<Vec<Process>, LocalError> {
         let mut processes = Vec::new();
-        for rank in (0..self.ranks).map(|index| Rank(job.rank.0 + index)) {
+        let ranks = if self.is_spare() { 0 } else { self.ranks };
+        for rank in (0..ranks).map(|index| Rank(job.rank.0 + index)) {
             match self.start(rollbacks, &Environment { rank, ..job.clone() }, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
@@ -506,12 +528,36 @@ impl Failures {
 }
 
 /// The agent of the ranks that are about to be started, and whom it asks to be started anew.
-fn start_agent(job: &Environment) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+fn start_agent(
+    job: &Environment,
+    is_spare: bool,
+    rules: RuleBase,
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (starts, to_start) = mpsc::unbounded_channel();
-    let config = AgentConfig { name, job: job.job, key, rendezvous, starts: Some(starts) };
+    let starts = Some(starts);
+    let config =
+        AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
     Ok((AgentThread::start(config)?, to_start))
+}
+
+/// The label of what this host shares with others.
+fn domain() -> Option<String> {
+    std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
+}
+
+/// What was located while the job ran, a line each.
+fn summary(faults: &[Told]) -> String {
+    let line = |told: &Told| match told.located.harmless {
+        true => format!("everfold: no fault, but {}\n", told.located),
+        false => format!("everfold: located: {}\n", told.located),
+    };
+    let mut lines: String = faults.iter().take(SUMMARY_MAX).map(line).collect();
+    if faults.len() > SUMMARY_MAX {
+        lines += &format!("everfold: and {} more\n", faults.len() - SUMMARY_MAX);
+    }
+    lines
 }
 
 /// Waits for the `job` to end. If a signal comes first, has the processes end and gives that signal.

@@ -59,6 +59,12 @@ pub enum Purpose {
     Hail,
     /// Reads of what this process has left with its agent.
     Remains(ProcessId),
+    /// A process keeps a replica with this agent, or takes one.
+    Replica(AgentId),
+    /// Messages to the node of this agent's host that locates faults.
+    Locate(AgentId),
+    /// Bytes from this agent, to measure the way from it.
+    Link(AgentId),
 }
 
 /// Who connects, to what job, and why.

@@ -22,7 +22,7 @@ use super::{control::encode_batch, handshake::HandshakeError};
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Memory that is kept for what is sent next.
+/// Memory that is kept for what is sent, or comes, next.
 const BYTES_KEPT: usize = 1 << 20;
 
 /// Hears the other side.
@@ -100,8 +100,13 @@ impl Incoming {
         }
         self.bytes.copy_within(taken..self.filled, 0);
         self.filled -= taken;
-        // Memory grows with what has come, and not with what is announced.
-        self.bytes.resize(needed.min(2 * self.filled).max(READ_BYTES), 0);
+        // Memory grows with what has come, and not with what is announced. What has grown stays: to fill it anew
+        // costs as much as to read into it.
+        let len = needed.min(2 * self.filled).max(READ_BYTES);
+        if len > self.bytes.len() || self.bytes.len() > BYTES_KEPT {
+            self.bytes.resize(len, 0);
+            self.bytes.shrink_to(BYTES_KEPT);
+        }
         Ok(())
     }
 }

@@ -112,6 +112,16 @@ pub struct Mapped {
 }
 
 impl Fetched {
+    /// What of it lies in `range` of a body of `body_bytes` bytes. The master does not cut inlined bodies up.
+    pub fn part(self, range: ByteRange, body_bytes: usize) -> Self {
+        match self {
+            Self::Inline(bytes) if bytes.len() == body_bytes && range.end() <= body_bytes as u64 => {
+                Self::Inline(bytes.slice(range.start as usize..range.end() as usize))
+            }
+            other => other,
+        }
+    }
+
     /// Whether the bytes were valid all the time from the read until now.
     ///
     /// Only bytes that still lie at the peer can have become invalid.

@@ -55,7 +55,9 @@ impl Pool {
     /// A buffer of `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Staging {
         let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        words.resize(len.div_ceil(8), 0);
+        if words.len() < len.div_ceil(8) {
+            words.resize(len.div_ceil(8), 0);
+        }
         Staging { words, len, pool: self.clone() }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use everfold_master::{
     Policy,
-    recovery::{Recoveries, Recovery, Repeated, Restart},
+    recovery::{Network, Recoveries, Recovery, Repeated, Restart},
 };
 use everfold_protocol::{Rank, Timestamp, spec::Limits};
 
@@ -18,7 +18,11 @@ use super::{
     tally::Tally,
     violation::Violation,
 };
-use crate::{Call, Cut, Gap, Settings, World, settings::Returns, told::Line};
+use crate::{
+    Call, Cut, Gap, Settings, World,
+    settings::{Migrates, Returns},
+    told::Line,
+};
 
 /// Events after which a world that has not come to rest never will.
 const EVENTS_MAX: u64 = 1_000_000;
@@ -135,6 +139,11 @@ fn settings(schedule: &Schedule) -> Settings {
         start_failures: returns.start_failures_percent,
         hang: returns.hang_percent,
         note_time: us(returns.note_us),
+        migrates: returns.migrates.map(|migrates| Migrates {
+            spares: migrates.spares,
+            copy_time: us(migrates.copy_us),
+            copy_failures: migrates.copy_failures_percent,
+        }),
     });
     settings.board = schedule.board;
     settings.boardless = schedule.boardless.iter().copied().map(Rank).collect();
@@ -175,12 +184,26 @@ fn settings(schedule: &Schedule) -> Settings {
     settings.policy.refusals_max = refusals_max.unwrap_or(settings.policy.refusals_max);
     if let Some(returns) = schedule.returns {
         settings.policy.limits.board_bytes_max = 0;
+        if returns.migrates.is_some() {
+            settings.policy.limits.replica_bytes_max = 1 << 30;
+        }
         settings.policy.recoveries = Recoveries {
             repeated: returns.repeated.map(|(faults, within_us)| Repeated {
                 faults,
                 within: us(within_us),
-                recovery: Recovery::Ignore,
+                recovery: match returns.migrates {
+                    Some(migrates) if migrates.from_repeated => Recovery::Migrate.into(),
+                    _ => Recovery::Ignore.into(),
+                },
             }),
+            physical: match returns.migrates {
+                Some(_) => Recovery::Migrate.into(),
+                None => Recovery::Ignore.into(),
+            },
+            network: returns
+                .migrates
+                .and_then(|migrates| migrates.network_percent)
+                .map(|share_percent| Network { share_percent, recovery: Recovery::Migrate.into() }),
             restart: Restart {
                 starts_max: returns.returns_max,
                 fruitless_max: returns.fruitless_max,

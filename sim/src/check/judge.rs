@@ -326,12 +326,12 @@ impl<'a> Judgement<'a> {
     /// Ranks of the group that had died by `at`, whose contributions the master had taken in, and whose agents
     /// hold them since: also where a result was copied over them, if all that it was made of is there.
     fn held_by_agents(&self, case: &Case, at: Timestamp) -> Path {
-        let (facts, settings) = (self.world.facts(), self.world.settings());
+        let facts = self.world.facts();
         let id = ReductionId::new(&case.planned.name, case.planned.sequence);
         let Schedule { private, full, .. } = self.schedule;
         let is_left = |rank: Rank| {
-            let host = settings.host(rank);
-            let lives = !facts.hosts_ended.contains_key(&host);
+            let host = self.world.home(rank);
+            let lives = self.world.homes(rank).all(|host| !facts.hosts_ended.contains_key(&host));
             // What a later process brings along stands in for what the earlier one has left.
             let called = self.world.processes_that_called(rank, id);
             lives && facts.is_held(host, rank) && facts.have_all_left_memory(rank) && called < 2
@@ -359,7 +359,7 @@ impl<'a> Judgement<'a> {
         let facts = self.world.facts();
         let outlives = |rank: Rank| {
             let is_read = !facts.failed.contains_key(&rank) || facts.has_left_memory(rank);
-            let is_lost = facts.hosts_lost.contains_key(&self.world.settings().host(rank));
+            let is_lost = self.world.homes(rank).any(|host| facts.hosts_lost.contains_key(&host));
             let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);
             is_shared && is_read && !is_lost && !facts.deserted.contains_key(&rank)
         };

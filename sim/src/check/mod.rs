@@ -51,7 +51,9 @@ mod violation;
 
 pub use draw::draw;
 pub use execute::{Ran, run, run_told};
-pub use schedule::{Body, CallAt, Fault, Leave, Pacing, Planned, Receiver, Returning, Schedule, Trouble};
+pub use schedule::{
+    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, Receiver, Returning, Schedule, Trouble,
+};
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;
 pub use violation::Violation;

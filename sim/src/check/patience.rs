@@ -12,7 +12,7 @@ use everfold_protocol::board::PATIENCE as BOARD_PATIENCE;
 use everfold_protocol::{Rank, ReductionId, Timestamp, spec::Protection, watch::INTERVALS_MOST};
 
 use super::{
-    schedule::{Fault, Planned, Receiver, Schedule, Trouble},
+    schedule::{Fault, Planned, Receiver, Returning, Schedule, Trouble},
     suspects::Suspects,
 };
 
@@ -85,7 +85,8 @@ impl Suspects<'_> {
         // A program that fails takes as long to end as the next one to start.
         // The longest pause is 16 times the first one.
         let pause = 16 * returns.pause_us;
-        let once = Duration::from_micros(2 * returns.start_us + returns.note_us + pause) + hops;
+        let copy_us = returns.migrates.map_or(0, |migrates| 2 * migrates.copy_us);
+        let once = Duration::from_micros(2 * returns.start_us + returns.note_us + copy_us + pause) + hops;
         let starts = self.world.starts() as u32;
         let in_vain = Duration::from_micros(returns.return_us) * self.world.given_up() as u32;
         once * (starts + 1) + in_vain
@@ -151,7 +152,9 @@ impl Suspects<'_> {
         let portions = parts(&id).checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
         let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
-        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us);
+        // What is noted waits for a copy that is under way, and then for its own.
+        let copy_us = |returns: Returning| returns.migrates.map_or(0, |migrates| 2 * migrates.copy_us);
+        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us + copy_us(returns));
         // First whoever receives the result, and then all others.
         let notes = (Duration::from_micros(note_us) + hop) * 2 * u32::from(note_us > 0);
         tasks + gather + copies + hands_out + notes

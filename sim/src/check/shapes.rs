@@ -18,6 +18,7 @@ pub(super) fn reshape(schedule: &mut Schedule, random: &mut ChaCha8Rng, fair: bo
             9..13 => differ_in_length(schedule, random),
             13..18 => fold_arrays_slowly(schedule, random),
             18..23 if !fair => read_slowly(schedule, random),
+            23..31 => let_arrays_come_inlined(schedule, random),
             _ => {}
         }
     }
@@ -114,6 +115,23 @@ fn differ_in_length(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
         let long = some(schedule.ranks(), random, 0.4);
         for planned in named(schedule, &name) {
             (planned.body, planned.inline) = (Body::Object, true);
+            planned.long.clone_from(&long);
+        }
+    }
+}
+
+/// Lets arrays come inlined that are cut into segments: some ranks have heard that they are to, and others
+/// have not.
+fn let_arrays_come_inlined(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    for name in names(schedule) {
+        if random.random_bool(0.2) {
+            continue;
+        }
+        let length = *[8192, 50_000].choose(random).expect("not empty");
+        let part = *[0.0, 0.3, 0.7].choose(random).expect("not empty");
+        let long = some(schedule.ranks(), random, part);
+        for planned in named(schedule, &name) {
+            (planned.body, planned.inline) = (Body::Array(length), true);
             planned.long.clone_from(&long);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use everfold_master::Notice;
 use everfold_protocol::{
-    Path, Rank, Timestamp,
+    Path, ProcessId, Rank, Timestamp,
     message::{Evidence, News},
 };
 
@@ -82,7 +82,15 @@ impl Suspects<'_> {
         let all: BTreeSet<u64> = (0..settings.ranks).map(|rank| settings.host(Rank(rank))).collect();
         for &host in lost.keys() {
             tally.judge(TOLD);
-            let ranks = settings.ranks_on(host).collect();
+            let ranks: Path = settings.ranks_on(host).collect();
+            if self.world.migrates() {
+                // Others may have come to it.
+                let is_it = |notice: &Notice| matches!(notice, Notice::News(News::HostLost { ranks: told }) if ranks.is_subset(told));
+                if !self.world.notices().iter().any(is_it) {
+                    return Err(Violation::new(TOLD, format!("host {host}")));
+                }
+                continue;
+            }
             if !was_told(&News::HostLost { ranks }) {
                 return Err(Violation::new(TOLD, format!("host {host}")));
             }
@@ -115,7 +123,7 @@ impl Suspects<'_> {
                     by(facts.ends.get(&process), at) || facts.was_silent(settings, Place::Rank(rank), at)
                 }
                 Evidence::HostLost => {
-                    let host = settings.host(rank);
+                    let host = self.world.host_of(process);
                     by(facts.hosts_ended.get(&host), at) || facts.was_silent(settings, Place::Agent(host), at)
                 }
             };
@@ -125,13 +133,13 @@ impl Suspects<'_> {
         }
         for (&host, &at) in &facts.hosts_lost {
             tally.judge(TOGETHER);
-            let is_gone = |rank: &Rank| {
-                let left = |notice: &Notice| matches!(notice, Notice::Left(process) if process.rank == *rank);
-                by(facts.failed.get(rank).map(|(since, _)| since), at)
+            let is_gone = |process: &ProcessId| {
+                let left = |notice: &Notice| matches!(notice, Notice::Left(other) if other == process);
+                by(facts.failures.get(process).map(|(since, _)| since), at)
                     || self.world.notices().iter().any(left)
             };
-            if let Some(rank) = settings.ranks_on(host).find(|rank| !is_gone(rank)) {
-                return Err(Violation::new(TOGETHER, format!("rank {rank} of host {host}")));
+            if let Some(process) = self.world.processes_on(host).find(|process| !is_gone(process)) {
+                return Err(Violation::new(TOGETHER, format!("{process} of host {host}")));
             }
         }
         self.check_news(tally)?;

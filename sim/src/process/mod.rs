@@ -43,6 +43,8 @@ const WINDOWS_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub id: ProcessId,
+    /// Where it runs.
+    pub host: u64,
     /// Its machine and its calls on the board, while it lives.
     pub worker: Option<Participant<Words, Data>>,
     /// The deputy that it hosts, while it lives, and when that is woken up next.
@@ -101,6 +103,8 @@ pub(crate) struct Process {
     pub plays: bool,
     /// Whether it has got so far that it joins.
     pub joins: bool,
+    /// Who is to have the replica of its vault.
+    pub keeper: Option<u64>,
     /// How calls end that it is noting.
     pub noting: BTreeMap<ReductionId, Outcome>,
 }
@@ -115,17 +119,22 @@ pub(crate) struct Deputy {
 impl Process {
     /// A process that is about to join.
     pub fn new(id: ProcessId, settings: &Settings, board: Option<&Arc<Board<Words>>>) -> Self {
+        Self::at(settings.host(id.rank), id, settings, board)
+    }
+
+    /// A process that is about to join from this host.
+    pub fn at(host: u64, id: ProcessId, settings: &Settings, board: Option<&Arc<Board<Words>>>) -> Self {
         let rank = id.rank;
         let peer = Peer {
             process: id,
-            host: settings.host(rank),
+            host,
             pid: rank.0 + 1,
             region: None,
             bell: settings.board.then_some(0),
             board: settings.board.then_some(0),
             address: String::new(),
-            domain: settings.domain(settings.host(rank)),
-            agent: settings.agent_of(rank),
+            domain: settings.domain(host),
+            agent: settings.agent_at(host),
         };
         let mut worker = Participant::new(Worker::new(peer, settings.ranks));
         if let Some(board) = board.filter(|_| !settings.boardless.contains(&rank)) {
@@ -133,6 +142,7 @@ impl Process {
         }
         Self {
             id,
+            host,
             worker: Some(worker),
             deputy: None,
             vanished: false,
@@ -161,6 +171,7 @@ impl Process {
             readers: Readers::default(),
             plays: id == ProcessId::first(rank),
             joins: id == ProcessId::first(rank),
+            keeper: None,
             noting: BTreeMap::new(),
         }
     }

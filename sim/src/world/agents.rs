@@ -11,6 +11,7 @@ use super::World;
 use crate::{
     agent::{Agent, Deed, Standing},
     events::{Happening, Place},
+    process::Process,
 };
 
 impl World {
@@ -25,19 +26,24 @@ impl World {
                 true => most,
                 false => self.courier.random().random_range(Duration::ZERO..most),
             };
-            self.schedule(self.now() + wait, Happening::AtAgent(host, Event::MasterFound));
+            self.schedule(
+                self.now() + wait,
+                Happening::AtAgent(host, Event::MasterFound(self.lodging(host))),
+            );
         }
     }
 
     /// Lets an agent take in an event.
     pub(super) fn tell_agent(&mut self, host: u64, event: Event) {
         let Some(agent) = self.agents.get_mut(&host).filter(|agent| agent.lives()) else { return };
-        let is_over = event == Event::MasterFound && (self.driver.is_done() || self.driver.is_lost());
+        let is_over =
+            matches!(event, Event::MasterFound(_)) && (self.driver.is_done() || self.driver.is_lost());
         let event = if is_over { Event::MasterLost } else { event };
         for deed in agent.hear(event) {
             match deed {
                 Deed::Tell(message) => self.courier.agent_tells(&mut self.agenda, host, message),
-                Deed::Start(process) => self.order_start(host, process),
+                Deed::Start(process, origin) => self.order_start(host, process, origin),
+                Deed::DropReplica(process) => self.drop_replica(host, process),
             }
         }
     }
@@ -54,7 +60,7 @@ impl World {
 
     fn show_agent_of(&mut self, process: ProcessId, event: Event) {
         if self.settings.agents {
-            self.schedule(self.now(), Happening::AtAgent(self.settings.host(process.rank), event));
+            self.schedule(self.now(), Happening::AtAgent(self.host_of(process), event));
         }
     }
 
@@ -66,6 +72,7 @@ impl World {
         drop(self.thaw(Place::Agent(host)));
         self.facts.end_host(now, host);
         self.lose_logs(host);
+        self.lose_replicas(host);
         if is_masters {
             self.facts.end_master(now);
             self.driver.die();
@@ -93,10 +100,11 @@ impl World {
 
     /// Hosts whose agents go on although all of their ranks have hung up.
     pub(crate) fn needless_agents(&self) -> impl Iterator<Item = u64> {
-        let has_hung_up = |rank| self.process(rank).worker.is_none() || self.closed.contains(&rank);
+        let has_hung_up =
+            |process: &Process| process.worker.is_none() || self.closed.contains(&process.id.rank);
         let goes_on = |agent: &Agent| self.settings.agents && agent.lives() && !agent.is_done();
         let is_needless = move |(host, agent): &(&u64, &Agent)| {
-            goes_on(agent) && self.settings.ranks_on(**host).all(has_hung_up)
+            goes_on(agent) && self.processes.iter().filter(|process| process.host == **host).all(has_hung_up)
         };
         self.agents.iter().filter(is_needless).map(|(host, _)| *host)
     }

@@ -65,7 +65,7 @@ impl World {
 
     /// Takes a host away with all its processes.
     pub(super) fn lost_host(&mut self, host: u64) {
-        for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
+        for rank in self.ranks_at(host) {
             self.end_process(self.process(rank).id);
             self.process_mut(rank).vanished = true;
         }
@@ -75,7 +75,7 @@ impl World {
     /// Lets the agent of a host die, and all ranks there with it.
     pub(super) fn end_host(&mut self, host: u64) {
         self.end_agent(host, Standing::Ended);
-        for rank in self.settings.ranks_on(host).collect::<Vec<_>>() {
+        for rank in self.ranks_at(host) {
             self.process_mut(rank).lives_on = false;
             self.die(self.process(rank).id);
         }

@@ -20,7 +20,7 @@ impl World {
         }
         let (purpose, reduction) = (work.purpose(), work.reduction().called());
         for (owner, window) in work.reads() {
-            let is_far = self.settings.host(owner.rank) != self.settings.host(reader.rank);
+            let is_far = self.host_of(owner) != self.host_of(reader);
             let cut = self.outages.separates(reader.rank, owner.rank)
                 || self.outages.gap(reader.rank, owner.rank).is_some();
             let process = self.of_mut(owner);

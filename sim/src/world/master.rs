@@ -41,15 +41,15 @@ impl World {
                 }
             }
             Happening::Disconnected(process) => {
-                self.facts.hang_up(process, self.settings.host(process.rank));
+                self.facts.hang_up(process, self.host_of(process));
                 self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
                 match &said {
-                    FromAgent::Join => self.facts.take_in_agent(host),
+                    FromAgent::Join(_) => self.facts.take_in_agent(host),
                     FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
-                    FromAgent::Pong { .. } => {}
+                    FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
                 self.run_coordinator();

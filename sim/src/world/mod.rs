@@ -33,6 +33,7 @@ mod folding;
 mod keeping;
 mod lending;
 mod master;
+mod migrating;
 mod notes;
 mod oracle;
 mod plan;
@@ -382,6 +383,7 @@ impl World {
             Happening::Noted(process, reduction) => {
                 self.tell_worker(process.rank, Event::Noted(reduction));
             }
+            Happening::Copied(process, number) => self.copied(process, number),
         }
     }
 }
@@ -390,5 +392,6 @@ impl World {
 fn agents(settings: &Settings) -> BTreeMap<u64, Agent> {
     let of = |host| settings.ranks_on(host).filter(|_| settings.agents).map(ProcessId::first);
     let ranks = (0..settings.ranks).map(Rank).filter(|rank| settings.agents || rank.0 == 0);
-    ranks.map(|rank| settings.host(rank)).map(|host| (host, Agent::of(of(host)))).collect()
+    let hosts = ranks.map(|rank| settings.host(rank)).chain(settings.spares());
+    hosts.map(|host| (host, Agent::of(of(host)))).collect()
 }

@@ -192,7 +192,7 @@ impl World {
     fn has_left_copy(&self, keeper: &Process, owner: Rank, segment: SegmentId) -> bool {
         let rank = keeper.id.rank;
         let has_left = self.copying.failed(rank).is_some_and(Evidence::leaves_memory);
-        has_left && self.facts.is_held(self.settings.host(rank), rank) && keeper.has_left_copy(owner, segment)
+        has_left && self.facts.is_held(keeper.host, rank) && keeper.has_left_copy(owner, segment)
     }
 
     /// Whether no other process holds `rank`'s contribution, as a copy or folded. Those that were declared
@@ -203,13 +203,13 @@ impl World {
             return false;
         }
         let Some(spec) = self.spec_of(reduction) else { return true };
-        let mut hosts = spec.group.iter().map(|rank| self.settings.host(rank));
+        let mut hosts = spec.group.iter().map(|rank| self.home(rank));
         let first = hosts.next();
         let share_memory = hosts.all(|host| Some(host) == first);
         let holds = |process: &&Process, id: SegmentId| {
             let folded = process.partials.get(&id).is_some_and(|held| held.contains(&rank));
             let failed = self.copying.failed(process.id.rank);
-            let host = self.settings.host(process.id.rank);
+            let host = process.host;
             let is_past = self.process(process.id.rank).id != process.id;
             if is_past {
                 // Its agent holds what it has left. Its replicas are gone.

@@ -110,10 +110,10 @@ impl World {
 
     /// Whether a contribution can be read in what an earlier process of `rank` has left.
     fn is_left_by_an_earlier_one(&self, rank: Rank, reduction: ReductionId) -> bool {
-        let is_held = !self.facts.hosts_lost.contains_key(&self.settings.host(rank));
+        let is_held = |process: &&Process| !self.facts.hosts_lost.contains_key(&process.host);
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
-        let mut of_rank = self.all().filter(|process| process.id.rank == rank);
-        is_held && !overwritten && of_rank.any(|process| process.remains(reduction, Shown::Original))
+        let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
+        !overwritten && of_rank.any(|process| process.remains(reduction, Shown::Original))
     }
 
     /// Whether the master has declared `rank` failed, or has let it go.
@@ -131,8 +131,8 @@ impl World {
     /// all of a group that is on its host.
     fn has_remains(&self, rank: Rank, reduction: ReductionId) -> bool {
         let group = self.process(rank).shares.get(&reduction).map(|share| &share.spec.group);
-        let host = self.settings.host(rank);
-        let is_here = |group: &Path| group.iter().all(|other| self.settings.host(other) == host);
+        let host = self.home(rank);
+        let is_here = |group: &Path| group.iter().all(|other| self.home(other) == host);
         let is_mapped = || !self.facts.hosts_lost.contains_key(&host) && group.is_some_and(is_here);
         self.facts.has_left_memory(rank) && (self.facts.is_held(host, rank) || is_mapped())
     }

@@ -37,10 +37,10 @@ impl World {
 
     /// Whether `reader` gets at the memory of `owner` in which a window is, or was.
     fn reaches_memory(&self, reader: Rank, owner: ProcessId, window: &WindowRef) -> Reach {
-        let (process, host) = (self.of(owner), self.settings.host(owner.rank));
+        let (process, host) = (self.of(owner), self.host_of(owner));
         let knows = self.process(reader);
         // A replica on disk is its keeper's alone.
-        let shares = self.settings.host(reader) == host && (is_in_region(window) || !shows_copy(window));
+        let shares = self.home(reader) == host && (is_in_region(window) || !shows_copy(window));
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()
             || process.lives_on
@@ -89,7 +89,7 @@ impl World {
     /// Whether what `reader` reads of what lies in another process's own memory arrives damaged.
     pub(super) fn is_garbled(&mut self, reader: Rank, owner: ProcessId, data: &Data) -> bool {
         let Data::Window(window) = data else { return false };
-        let is_far = self.settings.host(reader) != self.settings.host(owner.rank);
+        let is_far = self.home(reader) != self.host_of(owner);
         let owner = self.of_mut(owner);
         let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
         owner.garbled -= u32::from(is_damaged);

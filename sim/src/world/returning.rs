@@ -8,7 +8,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use everfold_agent::Event as AgentEvent;
-use everfold_protocol::{ProcessId, Rank, ReductionId, Timestamp, message::Ending};
+use everfold_protocol::{
+    ProcessId, Rank, ReductionId, Timestamp,
+    message::{Ending, Origin},
+};
 use everfold_worker::machine::{End, Event};
 use rand::Rng;
 
@@ -25,13 +28,20 @@ enum Deed {
     Close,
 }
 
+/// A result log.
+pub(super) type Log = BTreeMap<ReductionId, Outcome>;
+
 /// What outlives the processes of ranks that come back.
 #[derive(Debug, Default)]
 pub(super) struct Comebacks {
     /// What each rank's program does, and when.
     programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
-    /// How calls have ended, as their ranks have noted.
-    logs: BTreeMap<Rank, BTreeMap<ReductionId, Outcome>>,
+    /// How calls have ended, as their ranks have noted: in the vaults where they are, or were last.
+    pub(super) logs: BTreeMap<Rank, Log>,
+    /// Replicas of vaults, by the host where they are.
+    pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
+    /// Where the vaults of processes come from that are about to be started: whose, and at which host.
+    pub(super) origins: BTreeMap<ProcessId, Option<(ProcessId, u64)>>,
     /// How futures have ended, whichever process of a rank it was.
     ended: BTreeMap<(Rank, ReductionId), Ended>,
     /// Earlier processes: what they have left is read there.
@@ -60,6 +70,7 @@ impl World {
         let to = match what {
             Happening::ToWorker(to, ..) | Happening::Done(to, _) | Happening::MasterLost(to) => to,
             Happening::Renew(to, _) | Happening::Note(to, _) | Happening::Noted(to, _) => to,
+            Happening::Copied(to, _) => to,
             Happening::Joins(to) | Happening::Replay(to) | Happening::Exit(to) => to,
             _ => return false,
         };
@@ -85,12 +96,13 @@ impl World {
     }
 
     /// Draws a time of up to `most`.
-    fn some_time(&mut self, most: Duration) -> Duration {
+    pub(super) fn some_time(&mut self, most: Duration) -> Duration {
         self.courier.random().random_range(Duration::ZERO..=most)
     }
 
     /// Lets an agent be about to start a process, which takes a while and may fail.
-    pub(super) fn order_start(&mut self, host: u64, process: ProcessId) {
+    pub(super) fn order_start(&mut self, host: u64, process: ProcessId, origin: Option<Origin>) {
+        self.comebacks.origins.insert(process, origin.map(|origin| (origin.process, origin.agent.id.0)));
         let returns = self.settings.returns.expect("only where ranks come back are they started");
         let at = self.now() + self.some_time(returns.start_time);
         let fails = self.courier.random().random_ratio(returns.start_failures, 100);
@@ -112,7 +124,11 @@ impl World {
         }
         let rank = process.rank;
         drop(self.thaw(Place::Rank(rank)));
-        let new = Process::new(process, &self.settings, None);
+        if !self.take_vault(process) {
+            // What it is to go on from is not there any more.
+            return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
+        }
+        let new = Process::at(host, process, &self.settings, None);
         let old = std::mem::replace(self.process_mut(rank), new);
         assert!(old.worker.is_none() && !old.lives_on, "a process is started once the earlier one has ended");
         self.comebacks.past.insert(old.id, old);
@@ -241,7 +257,8 @@ impl World {
 
     /// Takes the logs away that went with a host.
     pub(super) fn lose_logs(&mut self, host: u64) {
-        self.comebacks.logs.retain(|rank, _| self.settings.host(*rank) != host);
+        let there = self.ranks_at(host);
+        self.comebacks.logs.retain(|rank, _| !there.contains(rank));
     }
 
     /// Takes in how a future ends, which is as it has ended before (I9), and as it stands in the log.
@@ -297,7 +314,8 @@ impl World {
     fn comes_back(&self, rank: Rank) -> bool {
         let process = self.process(rank);
         let is_there = process.worker.as_ref().is_some_and(|worker| worker.machine().gone().is_none());
-        let hosts_lives = self.agents.get(&self.settings.host(rank)).is_some_and(|agent| agent.lives());
+        let hosts_lives =
+            self.migrates() || self.agents.get(&self.home(rank)).is_some_and(|agent| agent.lives());
         let master_lives = !self.driver.is_done() && !self.driver.is_lost();
         let is_known = self.facts.failed.contains_key(&rank);
         let is_joining = is_there && !process.plays;

@@ -171,6 +171,8 @@ impl World {
             Action::Forget(dead) => drop(process.forgotten.insert(dead)),
             Action::AgentLost(agent) => drop(process.hosts_lost.insert(agent.0)),
             Action::Note { reduction, end } => self.begin_note(id, reduction, end),
+            Action::Replicate(to) => process.keeper = Some(to.id.0),
+            Action::Copy { agent, number } => self.begin_copy(id, agent, number),
             Action::News(_) | Action::Unwelcome(_) | Action::Returned(_) => {}
         }
     }

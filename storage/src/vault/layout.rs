@@ -10,9 +10,9 @@ pub(super) const MAGIC: [u8; 4] = *b"evvt";
 /// Version of the format that is written.
 pub(super) const VERSION: u16 = 1;
 /// Bytes of a mark, which every half begins with.
-pub(super) const MARK_BYTES: usize = 88;
+pub const MARK_BYTES: usize = 88;
 /// Where the seal lies: the last byte of a mark.
-pub(super) const SEAL_AT: u64 = MARK_BYTES as u64 - 1;
+pub const SEAL_AT: u64 = MARK_BYTES as u64 - 1;
 /// The seal of what is complete, a mark or a record. No flipped bit makes [`UNSEALED`] of it.
 pub(super) const SEAL: u8 = 0xa5;
 /// The seal of a mark whose log lacks an outcome. No flipped bit makes it of another one.

@@ -88,6 +88,11 @@ impl Log {
         self.seed == mark.seed()
     }
 
+    /// Where it ends: there lies a byte that says so.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Bytes of its records.
     pub fn bytes(&self) -> u64 {
         self.end - self.start

@@ -130,17 +130,14 @@ use std::{fs::File, io::IoSlice};
 pub use self::{
     detached::{Fingerprint, StateFile, StateSource},
     error::{Damage, Piece, VaultError},
+    layout::{MARK_BYTES, SEAL_AT},
     log::Outcome,
-    names::{Generation, Half, Owner},
+    names::{Extent, Generation, Half, Owner},
     options::Options,
     state::{Checkpoint, Part},
     writer::CheckpointWriter,
 };
-use self::{
-    file::HalfFile,
-    layout::{LACKING, SEAL_AT},
-    log::Log,
-};
+use self::{file::HalfFile, layout::LACKING, log::Log};
 
 /// The last checkpoint of a rank, and the outcomes that it has seen since. Dropping it closes the files.
 #[derive(Debug)]
@@ -293,6 +290,22 @@ impl Vault {
     /// Bytes that the result log takes, of at most those in its [`Options`].
     pub fn log_bytes(&self) -> u64 {
         self.log.bytes()
+    }
+
+    /// What of the files makes up the generation in force, with its log.
+    pub fn extent(&self) -> Extent {
+        Extent { generation: self.generation(), bytes: self.log.end() + 1 }
+    }
+
+    /// Fills `buffer` with bytes of the generation in force, as they lie in its file from `offset` on.
+    ///
+    /// A copy of all of them is a half of a vault with the same owner, in either file; the other one is empty,
+    /// or begins with a mark whose [seal](SEAL_AT) is zero.
+    ///
+    /// # Errors
+    /// [`VaultError::Io`].
+    pub fn read_raw(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VaultError> {
+        self.file().read(offset, buffer)
     }
 
     /// Bytes that both files take, with the generation before, and with what is kept for the next outcomes.

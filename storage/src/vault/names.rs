@@ -39,6 +39,15 @@ impl fmt::Display for Generation {
     }
 }
 
+/// The generation in force as bytes: its file from the beginning on, up to this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Which generation.
+    pub generation: Generation,
+    /// Up to and with the byte that says that its log ends.
+    pub bytes: u64,
+}
+
 /// One of the two files of a vault. Each holds one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {

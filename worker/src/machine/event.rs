@@ -9,7 +9,7 @@ use alloc::{
 use everfold_protocol::{
     AgentId, Path, ProcessId, ReductionId, TaskId,
     message::{
-        Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
+        AgentRef, Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
         TaskCounters, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
@@ -62,6 +62,24 @@ pub enum Event {
     /// How this reduction has ended is in the result log since an earlier process of this rank was here: it
     /// may have died before it could say so. To be told of all that is in the log, before the first call.
     Recalled(ReductionId),
+    /// A checkpoint is in force.
+    Saved,
+    /// The vault lacks an outcome that could not be noted: no later process can go on from it until the next
+    /// checkpoint.
+    Unnoted {
+        /// Why, for people.
+        reason: String,
+    },
+    /// All that was in the vault when a [copy](Action::Copy) was asked for is in its replica, or why there is
+    /// none.
+    Copied {
+        /// Who has it.
+        agent: AgentId,
+        /// Number of the copy.
+        number: u64,
+        /// What has become of it.
+        result: Result<(), String>,
+    },
     /// The application calls no more reductions.
     Close,
     /// The connection to the master broke.
@@ -184,6 +202,15 @@ pub enum Action {
         reduction: ReductionId,
         /// How.
         end: End,
+    },
+    /// From now on copies go to this agent, which has nothing yet.
+    Replicate(AgentRef),
+    /// Bring the replica of this rank's vault up to date; answer with [`Event::Copied`].
+    Copy {
+        /// Who has it.
+        agent: AgentId,
+        /// Which of the copies it is. What answers a later one answers the earlier ones, too.
+        number: u64,
     },
     /// Nobody reads this reduction's windows any more.
     Release(ReductionId),

@@ -25,9 +25,15 @@ use everfold_protocol::{
 
 mod attempt;
 mod event;
+mod learnt;
+mod mirror;
 
-use self::attempt::Way;
 pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
+use self::{
+    attempt::Way,
+    learnt::Learnt,
+    mirror::{Copy, Followed, Mirror, Note},
+};
 
 /// How often a rank tries to make room for a result beside its contribution. The master has it wait before
 /// each.
@@ -38,6 +44,9 @@ const CROWDED_MAX: u32 = 50;
 struct Local {
     name: String,
     spec: ReductionSpec,
+    called: Timestamp,
+    /// Whether the master wants to know how long it took.
+    is_timed: bool,
     /// What this rank's partial holds, where that is more than its own original.
     held: BTreeMap<SegmentIndex, Path>,
     /// Whether others may have to copy the result from here, too.
@@ -95,6 +104,7 @@ enum State {
 #[derive(Debug)]
 pub struct Worker {
     process: ProcessId,
+    now: Timestamp,
     epoch: Epoch,
     limits: Limits,
     reductions: BTreeMap<ReductionId, Local>,
@@ -104,6 +114,7 @@ pub struct Worker {
     failed: Path,
     /// Which processes were.
     dead: BTreeSet<ProcessId>,
+    learnt: Learnt,
     /// Attempts in teams that were dissolved before this rank has called them.
     dissolved: VecDeque<ReductionId>,
     /// Tasks under way: of which segment, what its partial holds once it is done, and the deputy who hears
@@ -115,6 +126,7 @@ pub struct Worker {
     has_told: bool,
     /// Silence of the master, from the beginning of the job on.
     watch: Option<(Watch, Alarm)>,
+    mirror: Mirror,
     actions: VecDeque<Action>,
 }
 
@@ -133,11 +145,13 @@ impl Worker {
     pub fn new(peer: Peer, size: u32) -> Self {
         let mut worker = Self {
             process: peer.process,
+            now: Timestamp::ZERO,
             epoch: Epoch(0),
             limits: Limits::default(),
             peers: None,
             failed: Path::empty(),
             dead: BTreeSet::new(),
+            learnt: Learnt::default(),
             dissolved: VecDeque::new(),
             reductions: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -145,6 +159,7 @@ impl Worker {
             phase: Phase::Open,
             has_told: false,
             watch: None,
+            mirror: Mirror::default(),
             actions: VecDeque::new(),
         };
         worker.send(ToMaster::Join { peer, size });
@@ -171,6 +186,7 @@ impl Worker {
 
     /// Takes in one event.
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
+        self.now = now;
         match event {
             Event::Call(contribution) => self.call(contribution),
             Event::Master { header, message } => {
@@ -191,8 +207,20 @@ impl Worker {
             }
             Event::Executed { task, result } => self.executed(task, result),
             Event::Collected { reduction, result } => self.collected(reduction, result),
-            Event::Noted(reduction) => self.noted(reduction),
-            Event::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
+            Event::Noted(reduction) => self.wait_for_copy(Note::Noted(reduction)),
+            Event::Recalled(reduction) => self.wait_for_copy(Note::Recalled(reduction)),
+            Event::Saved => {
+                let copy = self.mirror.save();
+                self.copy(copy);
+            }
+            Event::Unnoted { reason } => {
+                let followed = self.mirror.lack_outcome(reason);
+                self.follow(followed);
+            }
+            Event::Copied { agent, number, result } => {
+                let followed = self.mirror.copied(Copy { agent, number }, result);
+                self.follow(followed);
+            }
             Event::Close if self.phase == Phase::Open => self.phase = Phase::Closing,
             Event::Close => {}
             Event::MasterLost => self.end_all(Gone::MasterLost),
@@ -238,6 +266,8 @@ impl Worker {
             self.refuse_call(reduction, end);
         } else {
             let Contribution { name, spec, .. } = contribution.clone();
+            let took = self.learnt.tell(&spec);
+            took.into_iter().for_each(|took| self.send(took));
             let way = self.set_out(contribution);
             self.open(reduction, name, spec, way);
         }
@@ -248,6 +278,8 @@ impl Worker {
         let local = Local {
             name,
             spec,
+            called: self.now,
+            is_timed: false,
             held,
             lends: false,
             beside: false,
@@ -265,6 +297,16 @@ impl Worker {
     /// one that is refused does not count, or else the others would wait for its number.
     pub fn is_full(&self) -> bool {
         self.phase == Phase::Open && self.reductions.len() as u64 >= self.limits.reductions_max
+    }
+
+    /// Up to how many bytes the body of a call comes inlined. What the master has learnt holds for calls that
+    /// have it to themselves, so the master holds one long body of each rank at most.
+    pub fn inline_bytes_max(&self, spec: &ReductionSpec) -> u64 {
+        let is_open = |local: &Local| !matches!(local.state, State::Serving);
+        match self.learnt.inlines(spec) && !self.reductions.values().any(is_open) {
+            true => u64::MAX,
+            false => self.limits.inline_bytes_max,
+        }
     }
 
     /// Whether a call may be put on the board instead: the master hears those of one name in order.
@@ -347,7 +389,16 @@ impl Worker {
                 self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
             }
             ToWorker::Returned { peer } => self.take_back(peer),
-            ToWorker::AgentLost { agent } => self.actions.push_back(Action::AgentLost(agent)),
+            ToWorker::AgentLost { agent } => {
+                self.actions.push_back(Action::AgentLost(agent));
+                let followed = self.mirror.lose(agent);
+                self.follow(followed);
+            }
+            ToWorker::Replicate { to } => {
+                let copy = self.mirror.order(to.id);
+                self.actions.push_back(Action::Replicate(to));
+                self.copy(copy);
+            }
             ToWorker::Farewell => {
                 self.phase = Phase::Closed(Gone::Left);
                 self.actions.push_back(Action::Closed);
@@ -402,6 +453,7 @@ impl Worker {
         };
         if let State::Folding { report } = &mut local.state {
             let report = core::mem::take(report);
+            self.stop_clock(reduction);
             let end = result.map_or_else(End::ResultLost, |_| End::Received(*report));
             return self.end(reduction, end);
         }
@@ -432,7 +484,7 @@ impl Worker {
             local.awaited = Some(Box::new(finished));
             return;
         }
-        let Finished { reduction, result, last, lend, beside, report } = finished;
+        let Finished { reduction, result, last, lend, beside, learning, report } = finished;
         if reduction.is_in_teams() {
             self.actions.push_back(Action::Over(reduction));
         }
@@ -442,6 +494,8 @@ impl Worker {
         let Some(local) = self.reductions.get_mut(&reduction).filter(is_open) else {
             return;
         };
+        self.learnt.hear(&local.spec, learning);
+        local.is_timed = learning.asks;
         if !report.survived.is_empty() && matches!(local.state, State::Running) {
             let (ranks, redone) = (report.survived.clone(), report.folds_redone);
             self.actions.push_back(Action::News(News::Recovered { name: local.name.clone(), ranks, redone }));
@@ -453,6 +507,8 @@ impl Worker {
             return self.begin(task, path, None);
         }
         if result.is_empty() {
+            self.stop_clock(reduction);
+            let Some(local) = self.reductions.get(&reduction) else { return };
             let is_root = local.spec.delivery.root() == Some(self.process.rank);
             self.end(reduction, if is_root { End::Received(report) } else { End::Finished(report) });
             return;
@@ -477,6 +533,7 @@ impl Worker {
     }
 
     fn collected(&mut self, reduction: ReductionId, result: Result<Collected, ExecutionError>) {
+        self.stop_clock(reduction);
         let Some(local) = self.reductions.get_mut(&reduction) else {
             return;
         };
@@ -548,6 +605,15 @@ impl Worker {
         self.release(reduction);
     }
 
+    /// Notes that an outcome is here, if the master wants to know how long that took.
+    fn stop_clock(&mut self, reduction: ReductionId) {
+        if let Some(local) = self.reductions.get_mut(&reduction)
+            && core::mem::take(&mut local.is_timed)
+        {
+            self.learnt.note(&local.spec, reduction, self.now.since(local.called));
+        }
+    }
+
     /// Has it noted how a call has ended before the application hears that.
     fn note(&mut self, reduction: ReductionId, end: End, said: Option<ToMaster>) {
         let Some(local) = self.reductions.get_mut(&reduction) else { return };
@@ -572,6 +638,30 @@ impl Worker {
         said.into_iter().for_each(|message| self.send(message));
         if !is_served {
             self.release(reduction);
+        }
+    }
+
+    /// Takes in that something is in the vault. It counts once it is in the replica, too, if there is one.
+    fn wait_for_copy(&mut self, note: Note) {
+        match self.mirror.note(note) {
+            Ok(copy) => self.copy(copy),
+            Err(note) => self.count(note),
+        }
+    }
+
+    fn copy(&mut self, copy: Option<Copy>) {
+        self.actions.extend(copy.map(|Copy { agent, number }| Action::Copy { agent, number }));
+    }
+
+    fn follow(&mut self, Followed { said, notes }: Followed) {
+        said.into_iter().for_each(|message| self.send(message));
+        notes.into_iter().for_each(|note| self.count(note));
+    }
+
+    fn count(&mut self, note: Note) {
+        match note {
+            Note::Noted(reduction) => self.noted(reduction),
+            Note::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Every kind of body gives the value that a single process would have computed.
 
+mod again;
 mod custom;
 mod groups;
 mod objects;
@@ -14,6 +15,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("values::bits_and_truth", 5, operations::bits_and_truth);
     suite.job("values::locations", 5, operations::locations);
     suite.job("values::long_arrays", 5, operations::long_arrays);
+    suite.job("values::again_and_again", 4, again::and_again);
     suite.job("values::custom_elements", 5, custom::elements);
     suite.job("values::custom_order", 7, custom::order);
     suite.job("values::custom_alignment", 3, custom::alignment);

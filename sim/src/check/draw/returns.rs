@@ -1,10 +1,13 @@
 //! Worlds whose ranks come back after their processes have died.
 
-use rand::Rng;
+use rand::{Rng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Weather, death, pick};
-use crate::check::schedule::{Body, Fault, Receiver, Returning, Schedule, Trouble};
+use super::{Weather, faults::death, pick};
+use crate::{
+    check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Trouble},
+    settings::FIRST_SPARE,
+};
 
 /// Lets ranks come back, and more of them die: once or several times, also while they are coming back.
 pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
@@ -20,6 +23,7 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
         fruitless_max: if gives_up { pick(random, [0, 1, 3, 100]) } else { 100 },
         pause_us: pick(random, [0, 300, 2000]),
         repeated: (gives_up && random.random_bool(0.3)).then(|| (pick(random, [0, 1, 2]), 10_000)),
+        migrates: None,
     });
     for planned in &mut schedule.reductions {
         if let Receiver::Root(root) = planned.receiver {
@@ -75,4 +79,40 @@ fn add_deaths(schedule: &mut Schedule, random: &mut ChaCha8Rng, start_us: u64) {
             at_us += random.random_range(0..3 * start_us + 2000);
         }
     }
+}
+
+/// Lets ranks come back on other hosts, and hosts be lost: one or several, also while ranks are on their way.
+pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let Some(returns) = &mut schedule.returns else { return };
+    let is_rough = random.random_bool(0.3);
+    returns.migrates = Some(Migrating {
+        spares: pick(random, [0, 1, 1, 2]),
+        copy_us: pick(random, [20, 200, 3000]),
+        copy_failures_percent: if is_rough { pick(random, [0, 5, 30]) } else { 0 },
+        from_repeated: is_rough && random.random_bool(0.5),
+        network_percent: random.random_bool(0.3).then(|| pick(random, [0, 30, 60])),
+    });
+    let (start_us, masters) = (returns.start_us, schedule.hosts[0]);
+    // Who is only silent may live on, and does not come back.
+    schedule.faults.retain(|fault| {
+        matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_) | Trouble::EndHost(_))
+            || matches!(fault.what, Trouble::Crash { .. } | Trouble::Break(_) | Trouble::Slow { .. })
+    });
+    schedule.faults.retain(|fault| fault.what != Trouble::EndHost(masters) || is_rough);
+    schedule.ping_interval_us = 0;
+    (schedule.damage_percent, schedule.agents_join_us) = (0, 0);
+    let others: Vec<u32> = schedule.hosts.iter().copied().filter(|host| *host != masters).collect();
+    for _ in 0..random.random_range(1..=3) {
+        let Some(&host) = others.choose(random) else { break };
+        let latest_us = pick(random, [4000, 10_000, 60_000]);
+        let at_us = random.random_range(0..latest_us);
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what: Trouble::EndHost(host) });
+        if random.random_bool(0.3) {
+            // While its ranks are started elsewhere.
+            let at_us = at_us + random.random_range(0..3 * start_us + 2000);
+            let what = Trouble::EndHost(FIRST_SPARE + random.random_range(0..2));
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
 }

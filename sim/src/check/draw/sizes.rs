@@ -9,7 +9,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     super::schedule::{Body, Planned, Receiver, Schedule},
-    Weather, add_reduction, pick,
+    Weather, pick,
+    reductions::add_reduction,
 };
 
 /// Length in bytes up to which bodies travel in messages.

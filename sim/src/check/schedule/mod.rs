@@ -1,7 +1,9 @@
 //! What a run does, as plain data.
 //!
 //! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and
-//! executed again; only delays and chance mishaps still come from its seed.
+//! executed again; only delays and chance mishaps still come from its seed. What goes wrong is in `trouble`.
+
+mod trouble;
 
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use everfold_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::trouble::{Fault, Trouble};
 use crate::settings::Wakes;
 
 /// Everything that a run does.
@@ -122,6 +125,28 @@ pub struct Returning {
     /// With how many process faults of a host within which time further ones are ignored.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeated: Option<(u32, u64)>,
+    /// How ranks come back on other hosts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub migrates: Option<Migrating>,
+}
+
+/// How ranks come back on other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Migrating {
+    /// Hosts without ranks.
+    pub spares: u32,
+    /// Longest time that a copy of a vault takes, or of what is new in it.
+    pub copy_us: u64,
+    /// How often a copy fails.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub copy_failures_percent: u32,
+    /// Whether repeated faults are met by migration.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from_repeated: bool,
+    /// Share of the hosts of a domain beyond which it counts as lost.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub network_percent: Option<u32>,
 }
 
 fn usual_fruitless_max() -> u32 {
@@ -174,7 +199,8 @@ pub struct Planned {
     pub order: Order,
     /// Whether bodies travel in messages.
     pub inline: bool,
-    /// Ranks whose bodies are too long for that all the same: objects differ in length.
+    /// Ranks whose bodies do not, all the same: objects differ in length, and not all ranks have heard that
+    /// arrays are to.
     #[serde(default, skip_serializing_if = "is_default")]
     pub long: Vec<u32>,
     /// What of an original outlives its owner.
@@ -252,19 +278,6 @@ pub struct Leave {
     pub at_us: u64,
 }
 
-/// Something goes wrong, and is well again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fault {
-    /// When it begins.
-    pub at_us: u64,
-    /// How long it lasts; deaths last.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub lasts_us: u64,
-    /// What.
-    pub what: Trouble,
-}
-
 /// Bodies that travel in messages may lie on the board, unless a schedule says otherwise.
 pub(super) const BOARD_BYTES: u64 = 16 << 10;
 
@@ -279,53 +292,6 @@ fn is_usual(board_bytes: &u64) -> bool {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// What goes wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[allow(missing_docs)]
-pub enum Trouble {
-    /// A process dies; its connections break.
-    Kill(u32),
-    /// A process dies, and of its messages to the master that are under way only the first `arrive` arrive.
-    Crash { rank: u32, arrive: u64 },
-    /// A process on the master's host dies; its lifeline tells that before anything that it had sent arrives.
-    LetGo(u32),
-    /// A process leaves its job without a word, and lives on: its program has failed.
-    Abandon(u32),
-    /// The connection between a process and the master breaks, and both live.
-    Break(u32),
-    /// A host goes with all its processes, without a word; the master, too, if it is on it.
-    LoseHost(u32),
-    /// The agent of a host dies, and the ranks there with it; their connections break. The master dies, too,
-    /// if it is on it.
-    EndHost(u32),
-    /// A process does not run.
-    Freeze(u32),
-    /// The agent of a host does not run, nor does the master, if it is in it.
-    FreezeAgent(u32),
-    /// A process runs only for `runs_us` of every `every_us`.
-    Starve { rank: u32, every_us: u64, runs_us: u64 },
-    /// The agent of a host does.
-    StarveAgent { host: u32, every_us: u64, runs_us: u64 },
-    /// Hosts cannot be heard by others; connections hold.
-    Cut { from: Vec<u32>, to: Vec<u32>, both_ways: bool },
-    /// Two hosts do not reach each other's memory, although the master hears both; for the rest of the run,
-    /// unless it lasts for a time. Reads fail at once, or nothing answers them.
-    Unreachable { a: u32, b: u32, at_once: bool },
-    /// Messages between the master and a rank take up to so much longer; nobody is silent for too long.
-    Late { rank: u32, by_us: u64 },
-    /// So many reads from other hosts of what a rank holds in its memory arrive damaged.
-    Garble { rank: u32, reads: u32 },
-    /// A rank takes longer for its tasks.
-    Slow { rank: u32, task_us: u64 },
-    /// A rank takes longer to write a copy.
-    SlowDisk { rank: u32, write_us: u64 },
-    /// A rank's disk takes no copies.
-    FullDisk(u32),
-    /// The copies that a rank keeps by then are damaged.
-    SpoilCopies(u32),
 }
 
 impl Schedule {
@@ -482,52 +448,6 @@ impl Receiver {
             Self::Root(rank) => std::slice::from_mut(rank),
             Self::FirstOf(ranks) => ranks,
             Self::All => &mut [],
-        }
-    }
-}
-
-impl Trouble {
-    /// Which rank it hits, if it is one.
-    pub fn rank(&self) -> Option<u32> {
-        match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) | Self::Break(rank) => Some(*rank),
-            Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(*rank),
-            Self::Crash { rank, .. }
-            | Self::Starve { rank, .. }
-            | Self::Slow { rank, .. }
-            | Self::SlowDisk { rank, .. }
-            | Self::Garble { rank, .. }
-            | Self::Late { rank, .. } => Some(*rank),
-            _ => None,
-        }
-    }
-
-    /// Whether somebody does not run meanwhile, or messages do not arrive.
-    pub(crate) fn halts(&self) -> bool {
-        let of_agent = matches!(self, Self::FreezeAgent(_) | Self::StarveAgent { .. });
-        of_agent || matches!(self, Self::Freeze(_) | Self::Starve { .. } | Self::Cut { .. })
-    }
-
-    /// Which host it hits, if it is one.
-    pub(crate) fn host(&self) -> Option<u32> {
-        match self {
-            Self::LoseHost(host) | Self::EndHost(host) | Self::FreezeAgent(host) => Some(*host),
-            Self::StarveAgent { host, .. } => Some(*host),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn rank_mut(&mut self) -> Option<&mut u32> {
-        match self {
-            Self::Kill(rank) | Self::LetGo(rank) | Self::Abandon(rank) | Self::Break(rank) => Some(rank),
-            Self::Freeze(rank) | Self::FullDisk(rank) | Self::SpoilCopies(rank) => Some(rank),
-            Self::Crash { rank, .. }
-            | Self::Starve { rank, .. }
-            | Self::Slow { rank, .. }
-            | Self::SlowDisk { rank, .. }
-            | Self::Garble { rank, .. }
-            | Self::Late { rank, .. } => Some(rank),
-            _ => None,
         }
     }
 }

@@ -1,0 +1,205 @@
+//! What a host's counters say of it: symptoms, and what it answers to probes of its state.
+//!
+//! Counters only grow. What counts is how much they have grown since the last sample, so the first one says nothing.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::time::Duration;
+
+use everfold_protocol::{ProcessId, Rank, time::Timestamp};
+
+use crate::{
+    place::{Host, Place},
+    probe::Reading,
+    symptom::{Kind, Symptom},
+};
+
+/// Counters of a host at one time. What its system does not have is absent.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Time of all cores, and of that taken by other virtual machines, in ticks.
+    pub cores: Option<(u64, u64)>,
+    /// For how long some task has waited for memory.
+    pub memory_waits: Option<Duration>,
+    /// For how long some task has waited for a disk.
+    pub disk_waits: Option<Duration>,
+    /// Errors of disks.
+    pub disk_errors: Option<u64>,
+    /// Bytes that are free where everfold keeps replicas, and bytes in all.
+    pub disk: Option<(u64, u64)>,
+    /// Errors and drops of all interfaces but the loopback.
+    pub link_errors: Option<u64>,
+    /// How far the wall clock is ahead of one that nobody sets.
+    pub clock: Duration,
+    /// Of each process of the job: for how long its main thread has run, and has waited for a core.
+    pub processes: BTreeMap<ProcessId, (Duration, Duration)>,
+}
+
+const STEAL: f64 = 0.1;
+const MEMORY_PRESSURE: f64 = 0.2;
+const DISK_SLOW: f64 = 0.6;
+/// A disk with less than this share left is full. Of a large disk, this share of [`DISK_BYTES`] is enough.
+const DISK_FREE: f64 = 0.01;
+const DISK_BYTES: u64 = 100 << 30;
+const LINK_ERRORS: f64 = 10.0;
+const CLOCK_JUMP: Duration = Duration::from_millis(500);
+/// Processes that want a core for less than this share of the time do not starve.
+const WANTED_LEAST: f64 = 0.1;
+
+/// Follows the counters of one host.
+#[derive(Debug)]
+pub struct Load {
+    me: Host,
+    last: Option<(Timestamp, Sample)>,
+    starved: f64,
+    computes: BTreeMap<Rank, f64>,
+    memory_pressure: f64,
+}
+
+impl Load {
+    /// Of host `me`.
+    pub fn new(me: Host) -> Self {
+        Self { me, last: None, starved: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
+    }
+
+    /// Takes a sample. Returns what is over its threshold.
+    pub fn handle_sample(&mut self, now: Timestamp, sample: Sample) -> Vec<Symptom> {
+        let Some((then, before)) = self.last.replace((now, sample.clone())) else { return Vec::new() };
+        let seconds = now.since(then).as_secs_f64();
+        if seconds == 0.0 {
+            return Vec::new();
+        }
+        self.follow_processes(&before, &sample, seconds);
+        let share = |now: Option<Duration>, then: Option<Duration>| {
+            Some(now?.saturating_sub(then?).as_secs_f64() / seconds)
+        };
+        let steal = before.cores.zip(sample.cores).map(|((all, steal), (all_now, steal_now))| {
+            steal_now.saturating_sub(steal) as f64 / all_now.saturating_sub(all).max(1) as f64
+        });
+        let memory = share(sample.memory_waits, before.memory_waits);
+        self.memory_pressure = memory.unwrap_or(0.0);
+        let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) as f64);
+        let jump = sample.clock.abs_diff(before.clock);
+        let values = [
+            (Kind::Steal, steal, STEAL),
+            (Kind::MemoryPressure, memory, MEMORY_PRESSURE),
+            (Kind::DiskSlow, share(sample.disk_waits, before.disk_waits), DISK_SLOW),
+            (Kind::DiskError, grown(sample.disk_errors, before.disk_errors), 1.0),
+            (Kind::DiskFull, sample.disk.map(|disk| 1.0 - free(disk)), 1.0 - DISK_FREE),
+            (
+                Kind::LinkErrors,
+                grown(sample.link_errors, before.link_errors).map(|it| it / seconds),
+                LINK_ERRORS,
+            ),
+            (Kind::ClockJump, Some(jump.as_secs_f64()), CLOCK_JUMP.as_secs_f64()),
+        ];
+        let is_over =
+            |(_, value, threshold): &(Kind, Option<f64>, f64)| value.is_some_and(|value| value > *threshold);
+        let symptom = |(kind, value, threshold): (Kind, Option<f64>, f64)| Symptom {
+            kind,
+            suspect: Place::Host(self.me),
+            witness: self.me,
+            ago: Duration::ZERO,
+            value: value.unwrap_or_default(),
+            threshold,
+        };
+        values.into_iter().filter(is_over).map(symptom).collect()
+    }
+
+    /// Of the time in which ranks want a core, they wait for one this share of it.
+    pub fn starved(&self) -> f64 {
+        self.starved
+    }
+
+    /// What the host answers to a probe of its state.
+    pub fn state(&self) -> Vec<(Reading, f64)> {
+        let mut state =
+            Vec::from([(Reading::CpuStolen, self.starved), (Reading::MemoryPressure, self.memory_pressure)]);
+        let last = self.last.as_ref().map(|(_, sample)| sample);
+        state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
+        state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
+        state
+    }
+
+    /// The share of the time in which a rank computes, or waits for a core to compute.
+    pub fn computes(&self, rank: Rank) -> Option<f64> {
+        self.computes.get(&rank).copied()
+    }
+
+    fn follow_processes(&mut self, before: &Sample, now: &Sample, seconds: f64) {
+        self.computes.clear();
+        self.starved = 0.0;
+        for (process, (ran, waited)) in &now.processes {
+            let Some((ran_before, waited_before)) = before.processes.get(process) else { continue };
+            let ran = ran.saturating_sub(*ran_before).as_secs_f64();
+            let waited = waited.saturating_sub(*waited_before).as_secs_f64();
+            self.computes.insert(process.rank, ((ran + waited) / seconds).min(1.0));
+            if ran + waited >= WANTED_LEAST * seconds {
+                self.starved = self.starved.max(waited / (ran + waited));
+            }
+        }
+    }
+}
+
+/// The share of a disk that is free.
+fn free((free, all): (u64, u64)) -> f64 {
+    (free as f64 / all.clamp(1, DISK_BYTES) as f64).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What is told if nothing but this has changed within a second.
+    fn told(change: impl Fn(&mut Sample)) -> (Vec<Kind>, Load) {
+        let process = (ProcessId::first(3), (SECOND, SECOND));
+        let usual = Sample {
+            cores: Some((1000, 10)),
+            memory_waits: Some(SECOND),
+            disk_waits: Some(SECOND),
+            disk_errors: Some(3),
+            disk: Some((5 << 30, 10 << 30)),
+            link_errors: Some(7),
+            clock: SECOND * 1000,
+            processes: [process].into(),
+        };
+        let mut load = Load::new(Host(2));
+        let start = Timestamp::ZERO + SECOND;
+        assert!(load.handle_sample(start, usual.clone()).is_empty(), "the first sample says nothing");
+        assert!(load.handle_sample(start + SECOND, usual.clone()).is_empty(), "nothing has changed");
+        let mut changed = usual;
+        change(&mut changed);
+        let told = load.handle_sample(start + SECOND * 2, changed);
+        assert!(
+            told.iter()
+                .all(|symptom| symptom.suspect == Place::Host(Host(2)) && symptom.value > symptom.threshold)
+        );
+        (told.into_iter().map(|symptom| symptom.kind).collect(), load)
+    }
+
+    #[test]
+    fn each_counter_has_its_symptom() {
+        assert_eq!(told(|it| it.cores = Some((1100, 40))).0, [Kind::Steal]);
+        assert_eq!(told(|it| it.memory_waits = Some(SECOND * 3 / 2)).0, [Kind::MemoryPressure]);
+        assert_eq!(told(|it| it.disk_waits = Some(SECOND * 2)).0, [Kind::DiskSlow]);
+        assert_eq!(told(|it| it.disk_errors = Some(5)).0, [Kind::DiskError]);
+        assert_eq!(told(|it| it.disk = Some((1 << 20, 10 << 30))).0, [Kind::DiskFull]);
+        assert_eq!(told(|it| it.disk = Some((2 << 30, 10 << 40))).0, [], "2 GiB are room");
+        assert_eq!(told(|it| it.link_errors = Some(100)).0, [Kind::LinkErrors]);
+        assert_eq!(told(|it| it.clock -= SECOND * 5).0, [Kind::ClockJump]);
+        assert_eq!(told(|it| it.disk = None).0, []);
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_a_core_computes_and_starves() {
+        let run = |ran, waited| {
+            let process = (ProcessId::first(3), (SECOND + ran, SECOND + waited));
+            let (_, load) = told(|it| it.processes = [process].into());
+            (load.computes(Rank(3)), load.starved())
+        };
+        assert_eq!(run(SECOND / 4, SECOND / 4), (Some(0.5), 0.5));
+        assert_eq!(run(SECOND, Duration::ZERO), (Some(1.0), 0.0));
+        assert_eq!(run(SECOND / 100, SECOND / 50).1, 0.0, "it hardly wants one");
+    }
+}

@@ -1,0 +1,213 @@
+use everfold_protocol::{
+    Path, SegmentId, SegmentIndex, TaskId,
+    locating::HostRef,
+    message::{AgentRef, Contribution, Data, PartialReady, Source, TaskCounters},
+    spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection, ReductionSpec},
+};
+
+use super::*;
+
+/// Two ranks on each of four hosts.
+struct Job {
+    now: Timestamp,
+    observer: Observer,
+    calls: u64,
+    found: Vec<Symptom>,
+}
+
+const RANKS: u32 = 8;
+const MS: Duration = Duration::from_millis(1);
+
+impl Job {
+    fn new() -> Self {
+        let host = |host: u32| HostRef {
+            agent: AgentRef { id: AgentId(host.into()), address: String::new() },
+            ranks: Path::range(2 * host, 2 * host + 2),
+            domain: None,
+        };
+        let hosts: Vec<HostRef> = (0..RANKS / 2).map(host).collect();
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        Self { now, observer: Observer::new(now, &hosts), calls: 0, found: Vec::new() }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.observer.handle_timeout(self.now);
+        self.found.extend(core::iter::from_fn(|| self.observer.poll_symptom()));
+    }
+
+    fn call(&mut self, rank: u32, length: u64) {
+        let spec = ReductionSpec {
+            group: Path::range(0, RANKS),
+            delivery: Delivery::Root(Rank(0)),
+            kind: BodyKind::Array { element: ElementType::U8, operation: Operation::Sum, length },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: false,
+            trace: false,
+        };
+        let (reduction, name) = (ReductionId::new("x", self.calls), "x".into());
+        let call = Contribution { reduction, name, spec, data: Data::Private };
+        let message = ToMaster::Contribute(call.into());
+        self.observer.handle_message(self.now, ProcessId::first(rank), &message);
+    }
+
+    /// All contribute at once, but for those who come later by this time.
+    fn reduce(&mut self, late: &[u32], by: Duration) {
+        self.pass(MS * 20);
+        (0..RANKS).filter(|rank| !late.contains(rank)).for_each(|rank| self.call(rank, 8));
+        self.pass(by);
+        late.iter().for_each(|rank| self.call(*rank, 8));
+        self.observer.handle_over(self.now, ReductionId::new("x", self.calls), None);
+        self.calls += 1;
+    }
+
+    /// A rank reads a megabyte from another one, in that time.
+    fn read(&mut self, reader: u32, owner: u32, time: Duration) {
+        let (task, to) = (TaskId(self.calls), ProcessId::first(reader));
+        let reduction = ReductionId::new("y", self.calls);
+        let segment = SegmentId { reduction, index: SegmentIndex(0) };
+        let path = Path::single(Rank(owner));
+        let source = Source { process: ProcessId::first(owner), path: path.clone(), data: Data::Private };
+        let range = everfold_protocol::message::ByteRange { start: 0, len: 1 << 20 };
+        self.observer
+            .handle_task(to, &Task { task, segment, range, own: Path::empty(), sources: vec![source] });
+        let counters = TaskCounters {
+            fetch_ns: time.as_nanos() as u64,
+            fetched_bytes: 1 << 20,
+            ..TaskCounters::default()
+        };
+        let done = PartialReady { task, segment, path, data: Data::Private, counters };
+        self.observer.handle_message(self.now, to, &ToMaster::PartialReady(done));
+        self.calls += 1;
+    }
+
+    fn kinds(&self) -> Vec<(Kind, Place)> {
+        let mut kinds: Vec<_> = self.found.iter().map(|symptom| (symptom.kind, symptom.suspect)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+}
+
+fn rank(rank: u32) -> Place {
+    Place::Rank { rank: Rank(rank), host: Host(rank / 2) }
+}
+
+#[test]
+fn who_keeps_the_others_waiting_each_time_is_late() {
+    let mut job = Job::new();
+    (0..100).for_each(|_| job.reduce(&[5], MS * 30));
+    assert_eq!(job.kinds(), [(Kind::Late, rank(5))]);
+    assert!(job.found.iter().all(|it| (0.5..0.7).contains(&it.value)), "30 ms of 50: {:?}", job.found);
+}
+
+#[test]
+fn where_everybody_is_late_at_times_nobody_is() {
+    let mut job = Job::new();
+    (0..200).for_each(|round| {
+        let late = [0, 1, 2].map(|it| (round * 3 + it) % RANKS);
+        job.reduce(&late, MS * 30);
+    });
+    assert_eq!(job.kinds(), []);
+}
+
+#[test]
+fn a_rank_that_never_calls_is_named_while_others_wait() {
+    let mut job = Job::new();
+    (0..RANKS).filter(|rank| *rank != 3).for_each(|rank| job.call(rank, 8));
+    (0..8).for_each(|_| job.pass(MS * 500));
+    assert_eq!(job.kinds(), [(Kind::NotCalled, rank(3))]);
+    let before = job.found.len();
+    job.observer.handle_failed(Rank(3), Evidence::Disconnected);
+    (0..8).for_each(|_| job.pass(MS * 500));
+    assert_eq!(job.found.len(), before, "nobody waits for the dead");
+}
+
+#[test]
+fn who_differs_from_most_diverges() {
+    let mut job = Job::new();
+    for odd in [0, 4] {
+        (0..RANKS).for_each(|rank| job.call(rank, if rank == odd { 9 } else { 8 }));
+        let refusal = Refusal::Mismatch {
+            name: "x".into(),
+            sequence: 0,
+            aspect: everfold_protocol::spec::Aspect::Length,
+            first: Rank(0),
+            first_says: String::new(),
+            other: Rank(1),
+            other_says: String::new(),
+        };
+        job.observer.handle_over(job.now, ReductionId::new("x", job.calls), Some(&refusal));
+        job.pass(MS * 500);
+        job.calls += 1;
+    }
+    assert_eq!(job.kinds(), [(Kind::Diverging, rank(0)), (Kind::Diverging, rank(4))]);
+}
+
+#[test]
+fn a_link_is_slow_beside_others_and_a_host_if_all_of_its_links_are() {
+    for (slow, place) in [
+        ([(2, 4)].as_slice(), Place::Link { from: Host(1), to: Host(2) }),
+        (&[(2, 4), (6, 2), (2, 0)], Place::Host(Host(1))),
+    ] {
+        let mut job = Job::new();
+        for _ in 0..10 {
+            for (from, to) in [(0, 4), (4, 6), (6, 0), (4, 0), (6, 4), (0, 6), (2, 4), (6, 2), (2, 0)] {
+                let time = if slow.contains(&(from, to)) { MS * 40 } else { MS * 4 };
+                (0..3).for_each(|_| job.read(to, from, time));
+            }
+            job.pass(MS * 500);
+        }
+        assert_eq!(job.kinds(), [(Kind::SlowRead, place)]);
+    }
+}
+
+#[test]
+fn of_two_hosts_the_past_tells_that_their_link_became_slow() {
+    let mut job = Job::new();
+    for time in [4, 4, 4, 4, 5, 40, 40, 40] {
+        (0..3).for_each(|_| job.read(0, 2, MS * time));
+        job.pass(MS * 500);
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(0) })]);
+}
+
+#[test]
+fn ranks_starve_where_they_wait_for_cores_more_than_elsewhere() {
+    for (shares, starving) in [
+        ([0.0, 0.9, 0.0, 0.1], vec![Host(1)]),
+        ([0.8, 0.85, 0.8, 0.7], vec![]),
+        ([0.8, 0.95, 0.8, 0.7], vec![Host(1)]),
+        ([0.0, 0.1, 0.2, 0.1], vec![]),
+    ] {
+        let mut job = Job::new();
+        (0..).map(AgentId).zip(shares).for_each(|(agent, share)| job.observer.handle_starved(agent, share));
+        job.pass(MS * 500);
+        let expected: Vec<_> =
+            starving.into_iter().map(|host| (Kind::CpuPressure, Place::Host(host))).collect();
+        assert_eq!(job.kinds(), expected, "{shares:?}");
+    }
+}
+
+#[test]
+fn deaths_are_told_by_what_speaks_for_them() {
+    let mut job = Job::new();
+    job.observer.handle_failed(Rank(1), Evidence::Ended(Ending::Signal(9)));
+    job.observer.handle_failed(Rank(2), Evidence::Silent(MS * 1500));
+    job.observer.handle_failed(Rank(3), Evidence::Disconnected);
+    job.observer.handle_ended(Rank(3), Ending::OutOfMemory);
+    job.observer.handle_agent_gone(AgentId(2), None);
+    job.observer.handle_agent_gone(AgentId(3), Some(MS * 1500));
+    job.pass(MS);
+    let expected = [
+        (Kind::Silence, Place::Host(Host(3))),
+        (Kind::Silence, rank(2)),
+        (Kind::Broken, Place::Host(Host(2))),
+        (Kind::Ended, rank(1)),
+        (Kind::Ended, rank(3)),
+        (Kind::OutOfMemory, rank(3)),
+    ];
+    assert_eq!(job.kinds(), expected);
+}

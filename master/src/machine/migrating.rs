@@ -1,0 +1,177 @@
+//! Ranks that come back on other hosts.
+//!
+//! Each rank keeps a replica of its vault with the agent of another host. When its own host is lost, an agent
+//! starts it again from there: a spare one, or the one with the fewest ranks.
+
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
+
+use everfold_protocol::{
+    AgentId, Path, ProcessId, Rank,
+    message::{News, NoReturn, Origin, ToAgent, ToWorker},
+};
+
+use super::Master;
+use crate::{
+    recovery::{Judgement, Sign, Start, Verdict},
+    replicas::Replica,
+    timers::Timer,
+};
+
+impl Master {
+    /// Takes in what a host offers that joins, and lets ranks keep their replicas there that have none.
+    pub(super) fn welcome_agent(&mut self, agent: AgentId) {
+        let limits = self.desk.policy.limits;
+        if limits.replica_bytes_max == 0 {
+            return;
+        }
+        self.desk.outbox.send_agent(agent, ToAgent::Welcome { limits });
+        for process in self.without_replica() {
+            self.place_replica(process);
+        }
+    }
+
+    /// Lets all ranks that keep no replica keep one, once the job has begun, or tells them that there is no
+    /// place.
+    pub(super) fn place_replicas(&mut self) {
+        for process in self.without_replica() {
+            if !self.place_replica(process) {
+                // What an earlier process has left gets old.
+                self.drop_replicas(process.rank);
+                self.tell_unreplicated(process.rank, "no other host can keep one".into());
+            }
+        }
+    }
+
+    fn without_replica(&self) -> Vec<ProcessId> {
+        if self.desk.policy.limits.replica_bytes_max == 0 || self.desk.members.is_joining() {
+            return Vec::new();
+        }
+        self.desk.members.processes().filter(|process| !self.replicas.is_ordered(*process)).collect()
+    }
+
+    fn tell_unreplicated(&mut self, rank: Rank, reason: String) {
+        self.desk.tell(&Path::single(rank), News::Unreplicated { rank, reason });
+    }
+
+    /// Tells a process where to keep its replica, if there is a place: in another domain if there is one, and
+    /// where the fewest are. Returns whether there is.
+    fn place_replica(&mut self, process: ProcessId) -> bool {
+        let agents = self.desk.members.agents();
+        let Some(own) = agents.of(process) else { return false };
+        let is_near =
+            |agent: AgentId| agents.domain(own).is_some() && agents.domain(agent) == agents.domain(own);
+        let fits = |agent: &AgentId| *agent != own && !self.replicas.has_refused(process.rank, *agent);
+        let order = |agent: &AgentId| (is_near(*agent), self.replicas.count_at(*agent), *agent);
+        let place = agents.lodgings().filter(fits).min_by_key(order);
+        let Some(to) = place.and_then(|agent| agents.lodging(agent)) else { return false };
+        if let Some(useless) = self.replicas.order(process, to.id) {
+            self.drop_replica(useless);
+        }
+        self.desk.outbox.send(process, ToWorker::Replicate { to });
+        true
+    }
+
+    /// Takes in that an agent is lost, with all replicas there.
+    pub(super) fn lose_replicas(&mut self, agent: AgentId) {
+        let useless = self.replicas.lose_agent(agent);
+        useless.into_iter().for_each(|replica| self.drop_replica(replica));
+    }
+
+    pub(super) fn hear_replicated(&mut self, sender: ProcessId, agent: AgentId) {
+        if let Some(before) = self.replicas.complete(sender, agent) {
+            self.drop_replica(before);
+        }
+    }
+
+    /// Takes in that a process keeps no replica with an agent, and lets it try another one.
+    pub(super) fn hear_not_replicated(&mut self, sender: ProcessId, agent: AgentId, reason: String) {
+        let Some(useless) = self.replicas.lack(sender, agent) else { return };
+        useless.into_iter().for_each(|replica| self.drop_replica(replica));
+        self.tell_unreplicated(sender.rank, reason);
+        self.place_replica(sender);
+    }
+
+    /// Nobody starts this rank any more.
+    pub(super) fn drop_replicas(&mut self, rank: Rank) {
+        let replicas = self.replicas.depart(rank);
+        replicas.into_iter().for_each(|replica| self.drop_replica(replica));
+    }
+
+    fn drop_replica(&mut self, Replica { process, agent }: Replica) {
+        if self.desk.members.agents().here().any(|here| here == agent) {
+            self.desk.outbox.send_agent(agent, ToAgent::DropReplica { process });
+        }
+    }
+
+    /// What the loss of a host is a sign of.
+    pub(super) fn sign_of_loss(&self, agent: AgentId) -> Sign {
+        let (lost, all) = self.desk.members.agents().losses_around(agent);
+        match self.desk.policy.recoveries.network {
+            Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Sign::Domain,
+            _ => Sign::Host,
+        }
+    }
+
+    /// Lets the detectors judge that a rank has lost its process, which was on the host of `agent`.
+    pub(super) fn detect(&mut self, rank: Rank, sign: Sign, agent: AgentId) -> Judgement {
+        let can_migrate = match (self.replicas.whole(rank), self.find_host(agent, sign)) {
+            (None, _) => Err(NoReturn::NoReplica),
+            (Some(_), None) => Err(NoReturn::NoHost),
+            (Some(_), Some(_)) => Ok(()),
+        };
+        self.detectors.judge(self.desk.now, rank, sign, &self.desk.policy.recoveries, can_migrate)
+    }
+
+    /// Where a rank of the host of `from` is started: where the fewest ranks are, in another domain if its
+    /// domain is lost.
+    fn find_host(&self, from: AgentId, sign: Sign) -> Option<AgentId> {
+        let agents = self.desk.members.agents();
+        let is_lost = |agent: AgentId| sign == Sign::Domain && agents.domain(agent) == agents.domain(from);
+        let fits = |agent: &AgentId| *agent != from && !is_lost(*agent);
+        let load = |agent: AgentId| self.desk.members.count_at(agent) + self.starts.at(agent).len();
+        agents.lodgings().filter(fits).min_by_key(|agent| (load(*agent), *agent))
+    }
+
+    /// Has a rank started on another host than that of `from`, in place of `dead`.
+    pub(super) fn migrate(&mut self, dead: ProcessId, from: AgentId, sign: Sign) {
+        let (Some(replica), Some(agent)) = (self.replicas.whole(dead.rank), self.find_host(from, sign))
+        else {
+            // It was looked for when it was judged; a host that was lost since is judged by itself.
+            return self.give_up(dead.rank, NoReturn::NoHost);
+        };
+        let to = self.desk.members.agents().lodging(agent).map(|to| to.address).unwrap_or_default();
+        self.desk.tell_all(News::Migrates { rank: dead.rank, to });
+        self.start_after(Duration::ZERO, dead, agent, Some(replica));
+    }
+
+    /// Takes in that the host is lost on which a process was to be started.
+    pub(super) fn redirect(&mut self, Start { process, agent, .. }: Start) {
+        self.desk.timers.call_off_all(Timer::Return(process));
+        self.desk.timers.call_off_all(Timer::Start(agent, process));
+        self.starts.forget(process.rank);
+        // It may have been started: whatever it says is stale.
+        self.desk.members.miss(process);
+        let sign = self.sign_of_loss(agent);
+        let judged = self.detect(process.rank, sign, agent);
+        self.tell_passed(process.rank, &judged);
+        match judged.verdict {
+            Verdict::Migrate => self.migrate(process, agent, sign),
+            Verdict::Ignore(reason) => self.give_up(process.rank, reason),
+            Verdict::Restart(_) => unreachable!("nobody is there to do it"),
+        }
+    }
+
+    /// Tells which recoveries could not be done.
+    pub(super) fn tell_passed(&mut self, rank: Rank, judged: &Judgement) {
+        for &(recovery, reason) in &judged.passed {
+            self.desk.tell_all(News::Passed { rank, recovery, reason });
+        }
+    }
+
+    /// Where a process finds its vault.
+    pub(super) fn origin(&self, replica: Replica) -> Option<Origin> {
+        let agent = self.desk.members.agents().lodging(replica.agent)?;
+        Some(Origin { process: replica.process, agent })
+    }
+}

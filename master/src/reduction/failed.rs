@@ -1,0 +1,282 @@
+//! What becomes of a task that came to nothing.
+//!
+//! Its executor could not reach somebody, read damaged bytes, or spoilt its own partial. What lives and could not
+//! be reached is tried again, what is damaged is doubted, and what is lost is put together again, as after a
+//! death: see `recovery`.
+
+use alloc::{string::String, sync::Arc, vec::Vec};
+
+use everfold_protocol::{
+    Path, ProcessId, SegmentId, SegmentIndex,
+    message::{Fault, TaskFailed},
+    report::Refusal,
+};
+
+use super::Reduction;
+use crate::{desk::Desk, membership::Membership, queue::Ready, task::Running};
+
+impl Reduction {
+    /// Takes in that a task came to nothing. Returns whether something begins to wait.
+    ///
+    /// # Errors
+    /// Why the reduction cannot complete as it is.
+    pub(crate) fn fail(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, suspects, fault, reason, .. } = failed;
+        let (executor, members) = (running.executor.rank, &desk.members);
+        match fault {
+            Fault::Gone if !desk.members.lives(culprit) => {
+                self.damaged(index, &running, (culprit, fault), members).map(|()| false)
+            }
+            // Most likely the death of a process that shows nothing any more is about to be noticed.
+            Fault::Unreachable | Fault::Gone => self.unreachable(index, running, culprit, reason, desk),
+            Fault::Damaged => self.damaged(index, &running, (culprit, fault), members).map(|()| false),
+            Fault::Torn if self.spec.delivery.root() != Some(executor) => {
+                self.torn(index, &running, members).map(|()| false)
+            }
+            Fault::Torn | Fault::Unfit => {
+                let path = if suspects.is_empty() { running.held_by(culprit) } else { suspects };
+                Err(Refusal::FoldFailed { executor, path, reason })
+            }
+        }
+    }
+
+    /// The same of a task that was given up before.
+    ///
+    /// # Errors
+    /// It was tried for too long.
+    pub(crate) fn fail_in_vain(
+        &mut self,
+        running: Running,
+        failed: TaskFailed,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let TaskFailed { segment: SegmentId { index, .. }, culprit, fault, reason, .. } = failed;
+        self.segments[index].spoil(running.executor.rank);
+        let is_apart = fault == Fault::Unreachable && desk.members.is_answered_for(culprit);
+        let is_over = is_apart && self.did_not_reach(index, running.executor, culprit, desk);
+        match is_over && self.stands_still(index) {
+            true => Err(running.not_folded(culprit, reason)),
+            false => Ok(false),
+        }
+    }
+
+    /// Takes in that a task came to nothing because its executor could not reach `culprit`. If that process
+    /// lives, or its agent does, its partials are left alone for a while: most likely a death is about to be
+    /// noticed. Otherwise others are to read them. Returns whether something begins to wait.
+    ///
+    /// # Errors
+    /// A contribution is lost, or it was tried for too long.
+    fn unreachable(
+        &mut self,
+        index: SegmentIndex,
+        running: Running,
+        culprit: ProcessId,
+        reason: String,
+        desk: &Desk,
+    ) -> Result<bool, Refusal> {
+        let members = &desk.members;
+        if !members.is_answered_for(culprit) || self.has_lost_to(index, &running, culprit, members) {
+            // Its memory is not there any more: it did not just die.
+            return self.damaged(index, &running, (culprit, Fault::Unreachable), members).map(|()| false);
+        }
+        if self.did_not_reach(index, running.executor, culprit, desk) {
+            return Err(running.not_folded(culprit, reason));
+        }
+        self.repair(index, Some(&running), members)?;
+        let segment = &mut self.segments[index];
+        // What waits already is about to be tried again, and this together with it.
+        let begins = segment.suspended.is_empty();
+        while let Some(ready) = segment.queue.remove(|ready| ready.process == culprit && !ready.is_inline()) {
+            segment.suspended.push(ready);
+        }
+        Ok(begins && !segment.suspended.is_empty())
+    }
+
+    /// Takes in that a task came to nothing because it met a damaged copy at `culprit`.
+    ///
+    /// It is told who has it, not which of its data it is. Replicas are suspected first, which may lie on a
+    /// disk. Whatever else was read there beside one is not: if it was that, the next try without the replica
+    /// tells. What a process holds that lives, or whose agent does, is read again a few times, unless it is
+    /// gone: the damage may have come on the way.
+    ///
+    /// # Errors
+    /// A contribution is lost.
+    fn damaged(
+        &mut self,
+        index: SegmentIndex,
+        running: &Running,
+        (culprit, fault): (ProcessId, Fault),
+        members: &Membership,
+    ) -> Result<(), Refusal> {
+        if self.has_lost_to(index, running, culprit, members) {
+            return self.repair(index, Some(running), members);
+        }
+        let segment = &mut self.segments[index];
+        let may_pass = fault != Fault::Gone && members.is_answered_for(culprit);
+        let there = running.sources.iter().filter(|(process, _)| *process == culprit).map(|(_, path)| path);
+        let (replicas, others): (Vec<&Path>, Vec<&Path>) =
+            there.partition(|path| segment.is_replica(culprit, path));
+        let suspects = if replicas.is_empty() { others } else { replicas };
+        // All of these are counted: none of them is above suspicion.
+        let is_believed = |path: &&Path| !(may_pass && segment.reads_again(culprit.rank, path));
+        let damaged: Vec<&Path> = suspects.into_iter().filter(is_believed).collect();
+        // What came inlined was not read there.
+        let is_damaged =
+            |copy: &Arc<Ready>| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
+        if !damaged.is_empty() && segment.keep_replicas(|copy| !is_damaged(copy)) == 0 {
+            let held = segment.held.len();
+            segment.held.retain(|_, copy| !is_damaged(copy));
+            if segment.held.len() < held {
+                segment.spoil(culprit.rank);
+            }
+            if self.originals.get(&culprit.rank).is_some_and(is_damaged) {
+                self.originals.remove(&culprit.rank);
+            }
+            self.handout.drop_body_of(culprit);
+        }
+        self.repair(index, Some(running), members)
+    }
+
+    /// Whether some of what a task was to read at `culprit` has died with that process: then nothing else
+    /// there is suspected.
+    fn has_lost_to(
+        &self,
+        index: SegmentIndex,
+        running: &Running,
+        culprit: ProcessId,
+        members: &Membership,
+    ) -> bool {
+        let segment = &self.segments[index];
+        let half_filled: Vec<Arc<Ready>> = self.half_filled(index).collect();
+        let copies = || segment.held.values().chain(&half_filled).chain(self.originals.values());
+        let known = || copies().chain(segment.replicas.values().flatten());
+        let is_left = |path: &Path| {
+            let mut those = known().filter(|copy| copy.process == culprit && copy.path == *path);
+            those.any(|copy| members.readable(copy, self.share_memory))
+        };
+        let mut sources = running.sources.iter().filter(|(process, _)| *process == culprit);
+        !members.lives(culprit) && sources.any(|(_, path)| !is_left(path))
+    }
+
+    /// Takes in that a task came to nothing and spoilt its executor's partial.
+    ///
+    /// # Errors
+    /// A contribution is lost.
+    fn torn(&mut self, index: SegmentIndex, running: &Running, members: &Membership) -> Result<(), Refusal> {
+        let segment = &mut self.segments[index];
+        segment.held.remove(&running.executor.rank);
+        segment.spoil(running.executor.rank);
+        self.repair(index, Some(running), members)
+    }
+
+    /// Lets partials that could not be reached take part again.
+    pub fn resume(&mut self, index: SegmentIndex) {
+        self.segments[index].tries.go_on();
+        for ready in core::mem::take(&mut self.segments[index].suspended) {
+            self.put(index, ready);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{
+        Generation, Incarnation, JobId, Rank, ReductionId, ReductionSpec, TaskId, Timestamp, WindowId,
+        message::{Contribution, Data, Peer, Place, WindowRef},
+        spec::{BodyKind, Delivery, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{lane::Load, lengths::Cut, policy::Policy};
+
+    const SEGMENT: SegmentIndex = SegmentIndex(0);
+    /// Whose data arrives damaged.
+    const CULPRIT: ProcessId = ProcessId { rank: Rank(0), incarnation: Incarnation(0) };
+
+    fn window() -> Data {
+        let (window, generation, place) = (WindowId(0), Generation(1), Place::Served);
+        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+    }
+
+    fn path(ranks: &[u32]) -> Path {
+        ranks.iter().copied().map(Rank).collect()
+    }
+
+    /// What lies at the culprit.
+    fn ready(ranks: &[u32]) -> Arc<Ready> {
+        Arc::new(Ready { process: CULPRIT, path: path(ranks), data: window() })
+    }
+
+    /// A reduction of an object to which ranks 0 to 2 have contributed, the first in this way.
+    fn reduction(first: Data) -> (Reduction, Membership) {
+        let mut members = Membership::new(JobId(1), 3);
+        let spec = ReductionSpec {
+            group: Path::range(0, 3),
+            delivery: Delivery::All,
+            kind: BodyKind::Object { type_name: "T".into() },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::Disk,
+            allow_missing: false,
+            trace: false,
+        };
+        let id = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction: id, name: "x".into(), spec, data: window() };
+        let (now, policy) = (Timestamp::ZERO, Policy::default());
+        let cut = Cut::fixed(policy.segment_len(&contribution.spec.kind, 3, false));
+        let mut reduction = Reduction::new(now, Rank(0), &contribution, cut, &policy, false);
+        for (rank, data) in (0..).zip([first, window(), window()]) {
+            let (process, host) = (ProcessId::first(Rank(rank)), u64::from(rank));
+            let (region, bell, board, domain) = (None, None, None, None);
+            let address = String::new();
+            members.join(Peer { process, host, pid: 1, region, bell, board, address, domain, agent: None });
+            reduction.arrive(now, process, data, false);
+        }
+        (reduction, members)
+    }
+
+    /// A task that reads these at the culprit comes to nothing: something there is damaged.
+    fn meets_damage(reduction: &mut Reduction, members: &Membership, read: &[&[u32]]) -> Result<(), Refusal> {
+        let queue = &mut reduction.segments[SEGMENT].queue;
+        while queue.remove(|_| true).is_some() {}
+        let (task, executor) = (TaskId(0), ProcessId::first(Rank(2)));
+        let sources = read.iter().map(|ranks| (CULPRIT, path(ranks))).collect();
+        let (own, load, late) = (path(&[2]), Load::default(), Timestamp::ZERO);
+        let running = Running { task, executor, own, sources, path: Path::range(0, 3), load, late };
+        reduction.damaged(SEGMENT, &running, (CULPRIT, Fault::Damaged), members)
+    }
+
+    #[test]
+    fn what_lies_beside_damaged_replicas_is_not_suspected() {
+        let (mut reduction, members) = reduction(window());
+        for owner in [1, 2] {
+            reduction.segments[SEGMENT].add_replica(Rank(owner), ready(&[owner]));
+        }
+        for owner in [1, 2] {
+            for is_kept in [true, true, true, false] {
+                meets_damage(&mut reduction, &members, &[&[0], &[owner]]).unwrap();
+                assert_eq!(reduction.segments[SEGMENT].replicas.contains_key(&Rank(owner)), is_kept);
+            }
+        }
+        for _ in 0..3 {
+            meets_damage(&mut reduction, &members, &[&[0]]).unwrap();
+        }
+        let lost = Refusal::ContributionLost { ranks: path(&[0]) };
+        assert_eq!(meets_damage(&mut reduction, &members, &[&[0]]), Err(lost), "it is damaged by itself");
+    }
+
+    #[test]
+    fn what_came_inlined_does_not_go_with_a_damaged_partial() {
+        let (mut reduction, members) = reduction(Data::Inline(b"0".as_slice().into()));
+        reduction.segments[SEGMENT].hold(ready(&[1, 2]));
+        for is_held in [true, true, true, false] {
+            meets_damage(&mut reduction, &members, &[&[0], &[1, 2]]).unwrap();
+            assert_eq!(reduction.segments[SEGMENT].held.contains_key(&Rank(0)), is_held);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Ranks whose hosts are lost, and that go on on other hosts: the same bits in the end.
+//!
+//! A host is a process that starts ranks as `everfold run --hosts` does, and that has an agent of its own. All
+//! are on this machine, and read each other over TCP. To lose one, its process is killed: its ranks die with
+//! it.
+
+use std::{fs, path::PathBuf, process::Command, time::Duration};
+
+use everfold::{
+    Config, Interval, News, NoReturn, Order, Session, Sum,
+    launch::{Hosts, Local, hosts::Said},
+};
+use futures::StreamExt;
+use nix::sys::signal::{Signal, raise};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    come_back::Fate,
+    process::{End, Mark, Process},
+    suite::Suite,
+};
+
+/// Ranks on each host.
+const EACH: u32 = 2;
+const STEPS: u64 = 60;
+const LENGTH: usize = 3000;
+/// The step at which each rank says where it is.
+const TOLD: u64 = 25;
+
+pub(crate) fn add_to(suite: &mut Suite) {
+    suite.program_with(config(), "migrate::computes_on", computes_on);
+    suite.test("migrate::a_spare_host_takes_the_ranks_of_a_lost_one", || {
+        loses(Case { hosts: 2, spares: 1, lost: &[1], ..Case::default() });
+    });
+    suite.test("migrate::without_a_spare_host_the_others_take_them", || {
+        loses(Case { hosts: 3, spares: 0, lost: &[2], ..Case::default() });
+    });
+    suite.test("migrate::the_host_that_takes_them_is_lost_too", || {
+        loses(Case { hosts: 2, spares: 2, lost: &[1, 3], ..Case::default() });
+    });
+    suite.test("migrate::ranks_leave_a_domain_that_is_lost", || {
+        let domains = &["a", "b", "b", "b", "a"][..];
+        let file = "physical = \"migrate\"\n[network]\nshare_percent = 30\nrecovery = \"migrate\"";
+        let ends = loses(Case { hosts: 3, spares: 2, lost: &[1, 2], file, domains, ..Case::default() });
+        let comes = |line: &&String| {
+            line.contains("life 1 goes") && ["[4]", "[5]"].iter().any(|it| line.contains(it))
+        };
+        let went = |host: usize| ends[host].said.iter().filter(comes).count() as u32;
+        assert_eq!(
+            (went(3), went(0) + went(4)),
+            (0, EACH),
+            "the last one of its domain is left alone: {ends:#?}"
+        );
+    });
+    suite.test("migrate::a_rank_whose_host_is_faulty_goes_elsewhere", || {
+        let file = "[repeated]\nfaults = 1\nwithin = \"1 h\"\nrecovery = \"migrate\"";
+        let plan = "2.0.between.9 3.0.between.12";
+        let ends = loses(Case { hosts: 2, spares: 1, file, plan, ..Case::default() });
+        assert!(ends[1].said.iter().any(|line| line.contains("life 1")), "{ends:#?}");
+        assert!(ends[2].said.iter().any(|line| line.contains("life 1")), "{ends:#?}");
+    });
+    suite.program_with(config(), "migrate::is_told", is_told);
+    suite.test("migrate::without_room_for_a_replica_a_rank_does_not_come_back", || {
+        let file = "physical = \"migrate\"\n[migrate]\nreplica_bytes = \"1 KiB\"";
+        let mut job = Job::start("migrate::is_told", &Case { hosts: 2, spares: 1, file, ..Case::default() });
+        job.hosts[1].as_mut().unwrap().wait_for(1, "may be killed");
+        job.lose(1);
+        let ends = job.end();
+        ends[0].assert_done(0..EACH);
+    });
+}
+
+/// Ranks come back, and save checkpoints where they ask for them.
+fn config() -> Config {
+    Config::default().restart_ranks().checkpoint_interval(Interval::Fixed(Duration::from_secs(3600)))
+}
+
+/// What goes wrong where.
+#[derive(Clone, Copy)]
+struct Case {
+    hosts: u32,
+    spares: u32,
+    /// Hosts that are lost, in order: each once ranks that run there have said where they are.
+    lost: &'static [usize],
+    file: &'static str,
+    domains: &'static [&'static str],
+    plan: &'static str,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        let file = "physical = [\"migrate\", \"ignore\"]";
+        Self { hosts: 2, spares: 0, lost: &[], file, domains: &[], plan: "" }
+    }
+}
+
+/// A job on several hosts. It is killed with this value.
+struct Job {
+    hosts: Vec<Option<Process>>,
+    mark: Mark,
+    file: PathBuf,
+}
+
+impl Job {
+    fn start(program: &'static str, case: &Case) -> Self {
+        let mark = Mark::new();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let file = std::env::temp_dir().join(format!("everfold-migrate-{}.toml", mark.number()));
+        fs::write(&file, case.file).unwrap();
+        let start = |host: u32| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["host", program, &EACH.to_string()]);
+            let all = case.hosts + case.spares;
+            command
+                .env("EVERFOLD_HOSTS", format!("{}:{all}", case.hosts))
+                .env("EVERFOLD_HOST_INDEX", host.to_string())
+                .env("EVERFOLD_RENDEZVOUS", format!("127.0.0.1:{port}"))
+                .env("EVERFOLD_JOB", format!("{:x}", mark.number()))
+                .env("EVERFOLD_SECRET", "a5".repeat(32))
+                .env("EVERFOLD_RECOVERY", &file)
+                .env("COME_BACK_PLAN", case.plan);
+            command.envs(case.domains.get(host as usize).map(|label| ("EVERFOLD_DOMAIN", label)));
+            Some(Process::spawn_marked(&mut command, mark.clone()))
+        };
+        Self { hosts: (0..case.hosts + case.spares).map(start).collect(), mark, file }
+    }
+
+    /// Kills a host with everything on it.
+    fn lose(&mut self, host: usize) {
+        drop(self.hosts[host].take().unwrap());
+    }
+
+    /// Waits until all hosts that are left have ended, and tells how.
+    fn end(mut self) -> Vec<End> {
+        let ends = self.hosts.iter_mut().map(|host| match host {
+            Some(host) => host.ended(),
+            None => End { code: 137, said: Vec::new() },
+        });
+        let ends = ends.collect();
+        assert_eq!(self.mark.living(), []);
+        ends
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+fn digests(ends: &[End]) -> Vec<&str> {
+    let said = ends.iter().flat_map(|end| &end.said);
+    said.filter_map(|line| line.find("digest ").map(|at| &line[at..])).collect()
+}
+
+/// Runs a job that loses hosts, and compares its result with that of one which does not.
+fn loses(case: Case) -> Vec<End> {
+    let ranks = case.hosts * EACH;
+    let undisturbed = Job::start("migrate::computes_on", &Case { lost: &[], plan: "", ..case }).end();
+    let expected = digests(&undisturbed);
+    assert_eq!(expected.len(), ranks as usize, "{undisturbed:#?}");
+    let mut job = Job::start("migrate::computes_on", &case);
+    for host in case.lost {
+        job.hosts[*host].as_mut().unwrap().wait_for(1, "is half way");
+        job.lose(*host);
+    }
+    let ends = job.end();
+    assert_eq!(digests(&ends), expected, "{ends:#?}");
+    ends
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct State {
+    step: u64,
+    values: Vec<u64>,
+}
+
+async fn computes_on(session: Session) -> everfold::Result<()> {
+    let fate = Fate::of(&session);
+    let mut field = vec![0u64; LENGTH * 10];
+    let saved: Option<State> = session.resume().array("field", &mut field).await?;
+    let rank = u64::from(session.rank().0);
+    let mut state = saved.unwrap_or_else(|| State { step: 0, values: vec![rank + 1; LENGTH] });
+    println!("life {} goes on at step {}", fate.life, state.step);
+    assert!(field.iter().all(|value| *value == state.step), "field and state are of one generation");
+    while state.step < STEPS {
+        if fate.is("between", state.step) {
+            raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+        }
+        let mine = state.values.iter().map(|it| it.wrapping_mul(31).wrapping_add(state.step)).collect();
+        let Some(Sum(sum)) = session.allreduce("step", Sum::<Vec<u64>>(mine)).await?.value else {
+            unreachable!("all receive it")
+        };
+        for (mine, sum) in state.values.iter_mut().zip(&sum) {
+            *mine = mine.wrapping_mul(7).wrapping_add(*sum ^ rank);
+        }
+        let parts = Sum(vec![rank as f64 / 3.0 + state.step as f64; 10]);
+        let root = session.size() - 1;
+        let at_root = session.reduce("check", parts).root(root).order(Order::Fixed).await?;
+        state.values[0] ^= at_root.value.map_or(0, |Sum(sum)| sum[0].to_bits());
+        state.step += 1;
+        if state.step.is_multiple_of(7) {
+            field.fill(state.step);
+            session.checkpoint(&state).array("field", &field).now().await?;
+        }
+        if state.step == TOLD + 15 * u64::from(fate.life) {
+            println!("life {} of rank {rank} is half way", fate.life);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let all = session.allreduce("digest", Sum(state.values)).await?;
+    let digest = all.value.map(|Sum(all)| all.iter().fold(0, |digest: u64, it| digest.rotate_left(5) ^ it));
+    println!("digest {digest:?}");
+    Ok(())
+}
+
+/// Ranks 2 and 3 have no replica, and are lost with their host.
+async fn is_told(session: Session) -> everfold::Result<()> {
+    let mut news = session.events();
+    session.resume::<u64>().await?;
+    session.allreduce("all are here", Sum(vec![1u64; 1000])).await?;
+    // Of one that has a value of 8000 bytes there is no room for a replica, and before it has been told that.
+    session.allreduce("again", Sum(vec![1u64; 1000])).await?;
+    if session.rank().0 >= EACH {
+        println!("may be killed");
+        session.allreduce("never", Sum(vec![1u64])).await?;
+        return Err(everfold::Error::application("nobody kills it"));
+    }
+    let (mut unreplicated, mut gone) = (0, 0);
+    while gone < EACH {
+        match news.next().await {
+            Some(News::Unreplicated { reason, .. }) => {
+                assert!(reason.contains("migrate.replica_bytes"), "{reason}");
+                unreplicated += 1;
+            }
+            Some(News::NotReturned { rank, reason }) => {
+                assert!(rank.0 >= EACH && reason == NoReturn::NoReplica, "{rank}: {reason}");
+                gone += 1;
+            }
+            other => assert!(other.is_some(), "it is told"),
+        }
+    }
+    assert!(unreplicated > 0);
+    let two = session.allreduce("two", Sum(vec![1u64])).group(session.survivors()).await?;
+    assert_eq!(two.value, Some(Sum(vec![2])));
+    Ok(())
+}
+
+/// A host: starts ranks of `program`, or none until another one is lost.
+pub(crate) fn host(program: &str, ranks: &str) -> std::process::ExitCode {
+    let mut local = Local::new(ranks.parse().unwrap(), std::env::current_exe().unwrap());
+    local.arguments = ["run", program, ranks, "tcp"].map(Into::into).into();
+    local.transport = everfold::launch::Transport::Tcp;
+    local.hosts = Hosts::find(Said::default(), |name| std::env::var(name).ok()).unwrap();
+    match local.run() {
+        Ok(code) => code.into(),
+        Err(error) => panic!("{error}"),
+    }
+}

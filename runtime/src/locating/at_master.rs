@@ -1,0 +1,130 @@
+//! What the master's thread shows to the observer, which stands beside it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use everfold_locate::observer::Observer;
+use everfold_master::event::{Action, Notice};
+use everfold_protocol::{
+    AgentId, Path, ProcessId, Rank, Timestamp,
+    locating::HostRef,
+    message::{News, Peer, ToMaster, ToWorker},
+};
+
+use super::{Input, Locator};
+
+/// The observer of a job that has begun.
+pub(crate) struct AtMaster {
+    locator: Locator,
+    job: Option<(Observer, Arc<[HostRef]>)>,
+    /// When each agent was heard last.
+    heard: BTreeMap<AgentId, Timestamp>,
+    /// Agents whose loss is known.
+    gone: BTreeSet<AgentId>,
+}
+
+impl AtMaster {
+    /// Shows what it sees to this node.
+    pub fn new(locator: Locator) -> Self {
+        Self { locator, job: None, heard: BTreeMap::new(), gone: BTreeSet::new() }
+    }
+
+    /// The hosts of the job, once it has begun.
+    pub fn hosts(&self) -> Option<Arc<[HostRef]>> {
+        self.job.as_ref().map(|(_, hosts)| hosts.clone())
+    }
+
+    /// A rank has said something.
+    pub fn hear(&mut self, now: Timestamp, sender: ProcessId, message: &ToMaster) {
+        if let Some((observer, _)) = &mut self.job {
+            observer.handle_message(now, sender, message);
+        }
+    }
+
+    /// An agent has said something.
+    pub fn hear_agent(&mut self, now: Timestamp, agent: AgentId) {
+        self.heard.insert(agent, now);
+    }
+
+    /// An agent says for which share of the time its ranks wait for a core, in percent.
+    pub fn take_starved(&mut self, agent: AgentId, percent: u8) {
+        if let Some((observer, _)) = &mut self.job {
+            observer.handle_starved(agent, f64::from(percent) / 100.0);
+        }
+    }
+
+    /// The connection to an agent broke.
+    pub fn lose_agent(&mut self, agent: AgentId) {
+        if let (Some((observer, _)), true) = (&mut self.job, self.gone.insert(agent)) {
+            observer.handle_agent_gone(agent, None);
+        }
+    }
+
+    /// The master has decided something. Returns whether the job begins with that.
+    pub fn see(&mut self, now: Timestamp, action: &Action) -> bool {
+        if let (Action::Send { message: ToWorker::Welcome { peers, .. }, .. }, None) = (action, &self.job) {
+            let hosts = hosts(peers);
+            self.job = Some((Observer::new(now, &hosts), hosts));
+            return true;
+        }
+        let Some((observer, _)) = &mut self.job else { return false };
+        match action {
+            Action::Send { to, message: ToWorker::Task(task) } => observer.handle_task(*to, task),
+            Action::Send { message: ToWorker::Returned { peer }, .. } => {
+                observer.handle_returned(peer.process.rank, peer.agent.as_ref().map(|agent| agent.id));
+            }
+            Action::DisconnectAgent(agent) => {
+                if self.gone.insert(*agent) {
+                    let silence = self.heard.get(agent).map(|heard| now.since(*heard));
+                    observer.handle_agent_gone(*agent, Some(silence.unwrap_or_default()));
+                }
+            }
+            Action::Notice(notice) => notify(observer, now, notice),
+            _ => {}
+        }
+        false
+    }
+
+    /// Time has passed. Returns when this is to be called next.
+    pub fn let_time_pass(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let (observer, _) = self.job.as_mut()?;
+        observer.handle_timeout(now);
+        while let Some(symptom) = observer.poll_symptom() {
+            self.locator.tell(Input::Observed(symptom));
+        }
+        Some(observer.next_timeout())
+    }
+}
+
+fn notify(observer: &mut Observer, now: Timestamp, notice: &Notice) {
+    match notice {
+        Notice::Failed { process, evidence } => observer.handle_failed(process.rank, *evidence),
+        Notice::News(News::Ended { rank, ending }) => observer.handle_ended(*rank, *ending),
+        Notice::Refused { reduction, refusal, .. } => observer.handle_over(now, *reduction, Some(refusal)),
+        Notice::Finished(reduction) | Notice::Dissolved(reduction) => {
+            observer.handle_over(now, *reduction, None)
+        }
+        _ => {}
+    }
+}
+
+/// The hosts that these processes have told of. The first is that of rank 0, where the master is.
+fn hosts(peers: &[Peer]) -> Arc<[HostRef]> {
+    let mut hosts: Vec<HostRef> = Vec::new();
+    let mut ranks: BTreeMap<AgentId, Vec<Rank>> = BTreeMap::new();
+    for peer in peers {
+        let Some(agent) = &peer.agent else { continue };
+        let of_agent = ranks.entry(agent.id).or_default();
+        if of_agent.is_empty() {
+            let domain = peer.domain.clone();
+            hosts.push(HostRef { agent: agent.clone(), ranks: Path::empty(), domain });
+        }
+        of_agent.push(peer.process.rank);
+    }
+    for host in &mut hosts {
+        host.ranks = ranks.remove(&host.agent.id).unwrap_or_default().into_iter().collect();
+    }
+    hosts.into()
+}

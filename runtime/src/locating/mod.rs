@@ -1,0 +1,158 @@
+//! The part of each agent that locates faults: observes its host, tells other agents what was observed, asks, and concludes.
+//!
+//! The machines are those of `everfold_locate`. Agents talk to each other over TCP connections of their own, so that hosts are
+//! diagnosed while others die. What was located goes to the agent of the master's host, and from there over the master's
+//! connections to everybody.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `node` | lets a host's machines act |
+//! | `links` | the way to other hosts' nodes |
+//! | `probes` | executes what nodes ask |
+//! | `counters` | reads what the system counts |
+//! | `history` | what has become of the processes of the host |
+//! | `at_master` | what the master's thread shows to the observer |
+//! | `told` | what users read of a located fault |
+//! | [`ask`] | what users may ask a running job |
+//!
+//! Deliberately absent: doing anything about a fault.
+
+pub mod ask;
+pub(crate) mod at_master;
+mod counters;
+mod history;
+mod links;
+mod node;
+mod probes;
+mod told;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use everfold_locate::{
+    message::Message, place::Host, probe::Answer, rules::RuleBase, symptom::Symptom, tfa::Question,
+};
+use everfold_protocol::{
+    AgentId, ProcessId,
+    locating::{FromLocator, Located, ToLocator},
+    message::Ending,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use self::ask::Asked;
+pub(crate) use self::{links::listen, probes::show_link};
+
+/// Names the file of the rules that hold in a job.
+pub const RULES: &str = "EVERFOLD_RULES";
+
+/// A located fault, and when it was told here.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub located: Arc<Located>,
+}
+
+/// Located faults, in the order in which they were told.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Mutex<Vec<Told>>>);
+
+/// More are not listed.
+const FAULTS_MAX: usize = 1000;
+
+impl Faults {
+    /// All of them.
+    pub fn list(&self) -> Vec<Told> {
+        self.lock().clone()
+    }
+
+    fn push(&self, located: Arc<Located>) {
+        let mut told = self.lock();
+        if told.len() < FAULTS_MAX {
+            told.push(Told { at: Instant::now(), located });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Told>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that a node is told.
+pub(crate) enum Input {
+    /// By the master.
+    Master(ToLocator),
+    /// By the observer beside the master.
+    Observed(Symptom),
+    /// A process of this host has come, with this process id.
+    Came(ProcessId, Option<i32>),
+    /// A process of this host has ended.
+    Ended(ProcessId, Ending),
+    /// By the node of another host.
+    Said(Host, Message),
+    /// A probe is done that the node of this host has asked for.
+    Probed(Host, Question, Answer),
+    /// By a user.
+    Asked(Asked),
+    /// The job is over: what is known is to be concluded, and this to be dropped then.
+    Over(oneshot::Sender<()>),
+}
+
+/// Where to tell a host's node what has happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Locator(mpsc::UnboundedSender<Input>);
+
+impl Locator {
+    /// Tells the node. One that has ended wants to know nothing more.
+    pub fn tell(&self, input: Input) {
+        let _ = self.0.send(input);
+    }
+
+    /// Lets the node conclude what it can. Returns when it has.
+    pub async fn conclude(&self) {
+        let (done, is_done) = oneshot::channel();
+        self.tell(Input::Over(done));
+        let _ = is_done.await;
+    }
+}
+
+/// What a node is to know of its job.
+pub(crate) struct NodeConfig {
+    /// Its agent's configuration.
+    pub agent: Arc<crate::agent::AgentConfig>,
+    /// Its agent.
+    pub id: AgentId,
+    /// When it began.
+    pub began: Instant,
+    /// Where to list what was located.
+    pub faults: Faults,
+    /// Tells the master.
+    pub tell: Box<dyn Fn(FromLocator) + Send>,
+}
+
+/// Begins to locate faults, in the current runtime.
+pub(crate) fn start(config: NodeConfig) -> Locator {
+    let (input, inputs) = mpsc::unbounded_channel();
+    let locator = Locator(input);
+    tokio::spawn(ask::listen(config.agent.job, locator.clone()));
+    tokio::spawn(node::Node::new(config, locator.clone()).run(inputs));
+    locator
+}
+
+/// The rules in a file; without one, those in the file that the environment names, or those that everfold comes with.
+///
+/// # Errors
+/// The file cannot be read, or the first thing that is wrong in it.
+pub fn rules(file: Option<&Path>) -> io::Result<RuleBase> {
+    let named = || std::env::var_os(RULES).filter(|name| !name.is_empty()).map(PathBuf::from);
+    let Some(file) = file.map(Path::to_owned).or_else(named) else { return Ok(RuleBase::default()) };
+    let wrong =
+        |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {reason}", file.display()));
+    let text = std::fs::read_to_string(&file).map_err(|error| wrong(error.to_string()))?;
+    RuleBase::parse(&text).map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,387 @@
+//! Lets a host's machines act: the node of the host in the tree of those that locate faults.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use everfold_locate::{
+    load::Load,
+    message::Message,
+    place::{Domain, Host, Place},
+    probe::{Answer, Probe, Reading},
+    register::Register,
+    rules::RuleBase,
+    tfa::{self, Finding, Question, Tfa, Verdict},
+    tfd::{self, Pace, Tfd, Ticket},
+    tree::Tree,
+};
+use everfold_protocol::{
+    Timestamp,
+    locating::{FromLocator, HostRef, ToLocator},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior},
+};
+
+use super::{
+    Input, Locator, NodeConfig,
+    ask::{About, Asked, Reply},
+    counters,
+    history::History,
+    links::Links,
+    probes, told,
+};
+use crate::driver::timestamp;
+
+/// How often the counters of the host are read.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How many hosts have the same parent in the tree.
+const CHILDREN: u32 = 8;
+/// The host of the master.
+const ROOT: Host = Host(0);
+/// A verdict that the root has not acknowledged is said again after this long.
+const REPEAT: Duration = Duration::from_secs(1);
+/// How long it may take to conclude when the job is over.
+const CONCLUSION: Duration = Duration::from_millis(1200);
+/// Ranks that starve for less of the time, in percent, are not told of.
+const STARVED_LEAST: u8 = 10;
+
+/// The node of one host.
+pub(super) struct Node {
+    config: NodeConfig,
+    locator: Locator,
+    origin: std::time::Instant,
+    rules: RuleBase,
+    history: History,
+    place: Option<Standing>,
+    /// Users who wait until their rules hold.
+    pushes: Vec<(Arc<str>, oneshot::Sender<Reply>)>,
+    /// Who waits until all is concluded, and how long.
+    over: Option<(oneshot::Sender<()>, Instant)>,
+}
+
+/// Where the node stands in a job that has begun.
+struct Standing {
+    me: Host,
+    hosts: Arc<[HostRef]>,
+    tfd: Tfd,
+    tfa: Tfa,
+    register: Register,
+    load: Load,
+    links: Links,
+    /// Verdicts that the root has not acknowledged, and when to say them again.
+    reports: BTreeMap<Ticket, (Verdict, Timestamp)>,
+    next_report: u64,
+    starved: u8,
+}
+
+impl Node {
+    pub fn new(config: NodeConfig, locator: Locator) -> Self {
+        let rules = config.agent.rules.clone();
+        let origin = std::time::Instant::now();
+        let history = History::default();
+        Self { config, locator, origin, rules, history, place: None, pushes: Vec::new(), over: None }
+    }
+
+    /// Locates faults until the agent ends.
+    pub async fn run(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        let mut sampling = tokio::time::interval(PERIOD);
+        sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let due = self.next_timeout();
+            tokio::select! {
+                input = inputs.recv() => match input {
+                    Some(input) => self.take(input),
+                    None => return,
+                },
+                _ = sampling.tick() => self.sample(),
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            }
+            self.let_time_pass();
+            self.act();
+            self.end_if_concluded();
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        timestamp(self.origin)
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = self.now();
+        match input {
+            Input::Master(said) => self.hear_master(said),
+            Input::Came(process, pid) => self.history.came(process, pid),
+            Input::Ended(process, ending) => self.history.ended(process, ending),
+            Input::Observed(symptom) => {
+                tracing::debug!(?symptom, "observed");
+                self.place.iter_mut().for_each(|it| it.tfd.handle_symptom(now, symptom));
+            }
+            Input::Said(from, message) => self.hear(from, message),
+            Input::Probed(asker, question, answer) => self.answer(asker, question, answer),
+            Input::Asked(asked) => self.tell_user(asked),
+            Input::Over(done) => {
+                self.place.iter_mut().for_each(|it| it.tfa.handle_end(now));
+                self.over = Some((done, Instant::now() + CONCLUSION));
+            }
+        }
+    }
+
+    fn hear_master(&mut self, said: ToLocator) {
+        match said {
+            ToLocator::Hosts(hosts) => self.begin(hosts),
+            // The root has listed it before it told the master.
+            ToLocator::Located(_) if self.is_root() => {}
+            ToLocator::Located(located) => self.config.faults.push(located),
+            ToLocator::Rules(text) => self.deploy(&text),
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        self.place.as_ref().is_some_and(|it| it.me == ROOT)
+    }
+
+    fn begin(&mut self, hosts: Arc<[HostRef]>) {
+        let Some(me) = (0..).map(Host).zip(&*hosts).find(|(_, it)| it.agent.id == self.config.id) else {
+            return;
+        };
+        let (me, count) = (me.0, u32::try_from(hosts.len()).unwrap_or(u32::MAX));
+        let Ok(tree) = Tree::new(count, CHILDREN) else { return };
+        if self.place.is_some() {
+            return;
+        }
+        let domains = (0..).map(Domain).zip(told::domains(&hosts));
+        let domains =
+            domains.flat_map(|(domain, (_, inside))| inside.into_iter().map(move |host| (host, domain)));
+        self.place = Some(Standing {
+            me,
+            tfd: Tfd::new(me, tree, Pace::default()),
+            tfa: Tfa::new(self.rules.clone()),
+            register: Register::new(self.rules.clone(), domains.collect()),
+            load: Load::new(me),
+            links: Links::new(self.config.agent.clone(), me, hosts.clone()),
+            reports: BTreeMap::new(),
+            next_report: 0,
+            starved: 0,
+            hosts,
+        });
+    }
+
+    /// Uses other rules from now on. The agent that has sent them has compiled them, too.
+    fn deploy(&mut self, text: &Arc<str>) {
+        let now = self.now();
+        match RuleBase::parse(text) {
+            Ok(rules) => {
+                self.rules = rules;
+                if let Some(it) = &mut self.place {
+                    it.tfa.deploy(now, self.rules.clone());
+                    it.register.deploy(self.rules.clone());
+                }
+                tracing::info!(rules = self.rules.rules().len(), "other rules locate faults from now on");
+            }
+            Err(error) => tracing::error!(%error, "rules that another agent has compiled are none here"),
+        }
+        let (here, others) =
+            std::mem::take(&mut self.pushes).into_iter().partition(|(pushed, _)| pushed == text);
+        self.pushes = others;
+        let told: Vec<(Arc<str>, oneshot::Sender<Reply>)> = here;
+        told.into_iter().for_each(|(_, user)| drop(user.send(Reply::Deployed)));
+    }
+
+    fn hear(&mut self, from: Host, message: Message) {
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        match message {
+            Message::Symptom { ticket, symptom } => {
+                it.tfa.handle_symptom(now, &symptom);
+                it.links.send(from, Message::Received(ticket));
+            }
+            Message::Received(ticket) => it.tfd.handle_received(ticket),
+            Message::Ask { question, probe, place } => self.probe(from, question, probe, place),
+            Message::Answer { question, answer } => it.tfa.handle_answer(now, question, answer),
+            Message::Verdict { ticket, verdict } => {
+                it.links.send(from, Message::Noted(ticket));
+                self.register(verdict);
+            }
+            Message::Noted(ticket) => drop(it.reports.remove(&ticket)),
+        }
+    }
+
+    fn answer(&mut self, asker: Host, question: Question, answer: Answer) {
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        match asker == it.me {
+            true => it.tfa.handle_answer(now, question, answer),
+            false => it.links.send(asker, Message::Answer { question, answer }),
+        }
+    }
+
+    fn tell_user(&mut self, Asked { about, user }: Asked) {
+        let reply = match about {
+            About::Job => Reply::Job(self.config.describe(self.place.as_ref().map(|it| (it.me, &*it.hosts)))),
+            About::Faults => Reply::Faults(self.config.faults.list().iter().map(Into::into).collect()),
+            About::Rules(text) => match RuleBase::parse(&text) {
+                Ok(_) if self.place.is_none() => {
+                    Reply::Refused("the job has not begun yet; try again".to_owned())
+                }
+                Ok(_) => {
+                    let text: Arc<str> = text.into();
+                    (self.config.tell)(FromLocator::Rules(text.clone()));
+                    return self.pushes.push((text, user));
+                }
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+        };
+        let _ = user.send(reply);
+    }
+
+    /// Reads the counters of the host.
+    fn sample(&mut self) {
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        let symptoms = it.load.handle_sample(now, counters::read(self.history.running()));
+        symptoms.iter().for_each(|symptom| tracing::debug!(?symptom, "counted"));
+        symptoms.into_iter().for_each(|symptom| it.tfd.handle_symptom(now, symptom));
+        let starved = (it.load.starved() * 100.0) as u8;
+        let starved = if starved < STARVED_LEAST { 0 } else { starved };
+        if std::mem::replace(&mut it.starved, starved) != starved {
+            (self.config.tell)(FromLocator::Starved(starved));
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let it = self.place.as_ref()?;
+        let reports = it.reports.values().map(|(_, due)| *due).min();
+        let due = [it.tfd.next_timeout(), it.tfa.next_timeout(), reports].into_iter().flatten().min();
+        let due = due.map(|due| Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos())));
+        due.into_iter().chain(self.over.as_ref().map(|(_, until)| *until)).min()
+    }
+
+    fn let_time_pass(&mut self) {
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        if it.tfd.next_timeout().is_some_and(|due| due <= now) {
+            it.tfd.handle_timeout(now);
+        }
+        if it.tfa.next_timeout().is_some_and(|due| due <= now) {
+            it.tfa.handle_timeout(now);
+        }
+        for (ticket, (verdict, due)) in it.reports.iter_mut().filter(|(_, (_, due))| *due <= now) {
+            *due = now + REPEAT;
+            it.links.send(ROOT, Message::Verdict { ticket: *ticket, verdict: verdict.clone() });
+        }
+    }
+
+    /// Does what the machines say.
+    fn act(&mut self) {
+        let now = self.now();
+        while let Some(it) = &mut self.place {
+            if let Some(action) = it.tfd.poll_action() {
+                match action {
+                    tfd::Action::Keep(symptom) => it.tfa.handle_symptom(now, &symptom),
+                    tfd::Action::Send { to, ticket, symptom } => {
+                        it.links.send(to, Message::Symptom { ticket, symptom });
+                    }
+                }
+                continue;
+            }
+            match it.tfa.poll_action() {
+                Some(tfa::Action::Ask { question, probe, place }) => self.ask(question, probe, place),
+                Some(tfa::Action::Report(verdict)) => self.report(verdict),
+                None => return,
+            }
+        }
+    }
+
+    fn report(&mut self, verdict: Verdict) {
+        tracing::debug!(?verdict);
+        if verdict.finding != Finding::Confirmed {
+            return;
+        }
+        if self.is_root() {
+            return self.register(verdict);
+        }
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        let ticket = Ticket(it.next_report);
+        it.next_report += 1;
+        it.reports.insert(ticket, (verdict, now));
+        self.let_time_pass();
+    }
+
+    /// At the root: lists what was located, and tells everybody.
+    fn register(&mut self, verdict: Verdict) {
+        let Some(it) = &mut self.place else { return };
+        for news in it.register.handle_verdict(verdict) {
+            let located = Arc::new(told::located(&news, &it.hosts));
+            self.config.faults.push(located.clone());
+            (self.config.tell)(FromLocator::Located(located));
+        }
+    }
+
+    /// Has a question answered by the host that can.
+    fn ask(&mut self, question: Question, probe: Probe, place: Place) {
+        let Some(it) = &mut self.place else { return };
+        let me = it.me;
+        match executor(probe, place, me, it.hosts.len() as u32) {
+            Some(host) if host == me => self.probe(me, question, probe, place),
+            Some(host) => it.links.send(host, Message::Ask { question, probe, place }),
+            None => self.answer(me, question, Answer::default()),
+        }
+    }
+
+    /// Executes a probe for a host.
+    fn probe(&mut self, asker: Host, question: Question, probe: Probe, place: Place) {
+        let Some(it) = &mut self.place else { return };
+        let (Some(suspect), locator) = (place.host(), self.locator.clone()) else { return };
+        let Some(host) = it.hosts.get(suspect.0 as usize).cloned() else { return };
+        let config = self.config.agent.clone();
+        let done = move |answer| locator.tell(Input::Probed(asker, question, answer));
+        match probe {
+            Probe::Response if suspect != it.me => {
+                tokio::spawn(async move { done(probes::response(config, host).await) });
+            }
+            Probe::Link => {
+                let other = other_than(it.me, suspect, it.hosts.len() as u32);
+                let other = other.and_then(|other| it.hosts.get(other.0 as usize).cloned());
+                tokio::spawn(async move { done(probes::link(config, host, other).await) });
+            }
+            Probe::Disk => {
+                tokio::spawn(async move { done(probes::disk().await) });
+            }
+            Probe::Response | Probe::State | Probe::Log | Probe::Cpu => {
+                let mut readings = vec![(Reading::Answers, 1.0)];
+                readings.extend(it.load.state());
+                if let Place::Rank { rank, .. } = place {
+                    readings.extend(self.history.readings(rank));
+                    readings.extend(it.load.computes(rank).map(|share| (Reading::Computes, share)));
+                }
+                // At once: when the job ends, nobody waits for long.
+                self.answer(asker, question, Answer(readings));
+            }
+        }
+    }
+
+    fn end_if_concluded(&mut self) {
+        let waits = self.place.as_ref().is_some_and(|it| it.tfa.waits());
+        if self.over.as_ref().is_some_and(|(_, until)| !waits || *until <= Instant::now()) {
+            self.over = None;
+        }
+    }
+}
+
+/// The host that executes a probe of a place for host `me`.
+fn executor(probe: Probe, place: Place, me: Host, hosts: u32) -> Option<Host> {
+    match (probe, place) {
+        (Probe::Response, _) => Some(me),
+        (Probe::Link, Place::Link { to, .. }) => Some(to),
+        (Probe::Link, _) if place.host() != Some(me) => Some(me),
+        // Whether this host is slow is for another one to say.
+        (Probe::Link, _) => other_than(me, me, hosts),
+        _ => place.host(),
+    }
+}
+
+/// The host after `me` that is not the other one either.
+fn other_than(me: Host, suspect: Host, hosts: u32) -> Option<Host> {
+    (1..hosts).map(|step| Host((me.0 + step) % hosts)).find(|host| *host != suspect)
+}

@@ -1,0 +1,107 @@
+//! Ranks that come back on other hosts: where they are, and the replicas of their vaults.
+
+use everfold_protocol::{AgentId, ProcessId, Rank, message::Lodging};
+use everfold_worker::machine::Event;
+use rand::Rng;
+
+use super::World;
+use crate::{events::Happening, settings::Migrates};
+
+impl World {
+    /// How ranks come back on other hosts, if they do.
+    fn migrating(&self) -> Option<Migrates> {
+        self.settings.returns.and_then(|returns| returns.migrates)
+    }
+
+    /// Whether ranks may come back on other hosts.
+    pub(crate) fn migrates(&self) -> bool {
+        self.migrating().is_some()
+    }
+
+    /// The host on which a process runs or ran.
+    pub(crate) fn host_of(&self, process: ProcessId) -> u64 {
+        self.of(process).host
+    }
+
+    /// The host of a rank's latest process.
+    pub(crate) fn home(&self, rank: Rank) -> u64 {
+        self.process(rank).host
+    }
+
+    /// The hosts on which processes of a rank run or ran.
+    pub(crate) fn homes(&self, rank: Rank) -> impl Iterator<Item = u64> {
+        self.all().filter(move |process| process.id.rank == rank).map(|process| process.host)
+    }
+
+    /// The processes that have taken part from a host.
+    pub(crate) fn processes_on(&self, host: u64) -> impl Iterator<Item = ProcessId> {
+        self.all().filter(move |process| process.host == host && process.plays).map(|process| process.id)
+    }
+
+    /// Ranks whose latest processes run or ran on a host.
+    pub(super) fn ranks_at(&self, host: u64) -> Vec<Rank> {
+        self.processes.iter().filter(|process| process.host == host).map(|process| process.id.rank).collect()
+    }
+
+    /// What a host offers to ranks of others.
+    pub(super) fn lodging(&self, host: u64) -> Lodging {
+        match self.migrates() {
+            true => Lodging { address: Some(format!("host {host}")), domain: self.settings.domain(host) },
+            false => Lodging::default(),
+        }
+    }
+
+    /// Lets a process begin to bring its replica up to date.
+    pub(super) fn begin_copy(&mut self, process: ProcessId, _agent: AgentId, number: u64) {
+        let Some(migrates) = self.migrating() else { return };
+        let at = self.now() + self.some_time(migrates.copy_time);
+        self.schedule(at, Happening::Copied(process, number));
+    }
+
+    /// Takes in that a copy is over: the replica has what is in the vault now, or there is none.
+    pub(super) fn copied(&mut self, process: ProcessId, number: u64) {
+        let me = self.process(process.rank);
+        let (Some(migrates), Some(host)) = (self.migrating(), me.keeper.filter(|_| me.worker.is_some()))
+        else {
+            return;
+        };
+        let lives = self.agents.get(&host).is_some_and(|agent| agent.lives() && !agent.is_done());
+        let fails = self.courier.random().random_ratio(migrates.copy_failures, 100);
+        let result = match lives && !fails {
+            true => {
+                let log = self.comebacks.logs.get(&process.rank).cloned().unwrap_or_default();
+                self.comebacks.replicas.insert((host, process), log);
+                Ok(())
+            }
+            false => {
+                *self.seen.entry("copies of vaults that failed").or_default() += 1;
+                Err("it fails".to_owned())
+            }
+        };
+        *self.seen.entry("copies of vaults").or_default() += 1;
+        self.tell_worker(process.rank, Event::Copied { agent: AgentId(host), number, result });
+    }
+
+    /// Lets an agent hold a replica no longer.
+    pub(super) fn drop_replica(&mut self, host: u64, process: ProcessId) {
+        self.comebacks.replicas.remove(&(host, process));
+    }
+
+    /// Takes the replicas away that went with a host.
+    pub(super) fn lose_replicas(&mut self, host: u64) {
+        self.comebacks.replicas.retain(|(at, _), _| *at != host);
+    }
+
+    /// Fills the vault of a process that is started, if it comes from another host. Returns false if it is
+    /// not there.
+    pub(super) fn take_vault(&mut self, process: ProcessId) -> bool {
+        let Some((of, at)) = self.comebacks.origins.get(&process).copied().flatten() else { return true };
+        let Some(replica) = self.comebacks.replicas.get(&(at, of)).cloned() else { return false };
+        *self.seen.entry(MIGRATIONS).or_default() += 1;
+        self.comebacks.logs.insert(process.rank, replica);
+        true
+    }
+}
+
+/// How often a process was started on another host.
+pub(crate) const MIGRATIONS: &str = "processes started from replicas";

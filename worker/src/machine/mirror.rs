@@ -1,0 +1,195 @@
+//! What waits until the replica of this rank's vault has it.
+//!
+//! As long as there is a replica, or one is being made, the master hears that something is noted when the
+//! replica has it, too. So the replica has all that the master counts as noted, whenever this host is lost.
+
+use alloc::{collections::VecDeque, string::String, vec::Vec};
+
+use everfold_protocol::{AgentId, ReductionId, message::ToMaster};
+
+/// The replica of this rank's vault.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    /// Who is to have it.
+    agent: Option<AgentId>,
+    state: State,
+    /// Whether the vault lacks an outcome, so that a copy of it is of no use.
+    is_vault_lacking: bool,
+    /// Number of the latest copy that was asked for.
+    copy: u64,
+    /// What waits for which copy.
+    waiting: VecDeque<(u64, Note)>,
+}
+
+/// How far the replica is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There is none, and nothing waits for it.
+    #[default]
+    Lacking,
+    /// It is being made.
+    Begun,
+    /// It has all that the master counts as noted.
+    Whole,
+}
+
+/// Something that is in the vault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// How a call of this process has ended.
+    Noted(ReductionId),
+    /// How a call of an earlier one had.
+    Recalled(ReductionId),
+}
+
+/// What is to be copied to whom: all that is in the vault when the copy begins, or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub agent: AgentId,
+    pub number: u64,
+}
+
+/// What follows from a copy, in this order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Followed {
+    pub said: Option<ToMaster>,
+    pub notes: Vec<Note>,
+}
+
+impl Mirror {
+    /// Takes in who is to have the replica from now on.
+    pub fn order(&mut self, agent: AgentId) -> Option<Copy> {
+        self.agent = Some(agent);
+        self.state = if self.is_vault_lacking { State::Lacking } else { State::Begun };
+        self.ask()
+    }
+
+    /// Takes in that something is in the vault. Gives it back if nothing has to be waited for.
+    pub fn note(&mut self, note: Note) -> Result<Option<Copy>, Note> {
+        if self.state == State::Lacking {
+            return Err(note);
+        }
+        let copy = self.ask();
+        self.waiting.push_back((self.copy, note));
+        Ok(copy)
+    }
+
+    /// Takes in that a checkpoint is in force. If there was no replica, another one is begun with it.
+    pub fn save(&mut self) -> Option<Copy> {
+        self.is_vault_lacking = false;
+        if self.state == State::Lacking && self.agent.is_some() {
+            self.state = State::Begun;
+        }
+        self.ask()
+    }
+
+    /// Takes in what has become of a copy.
+    pub fn copied(&mut self, copy: Copy, result: Result<(), String>) -> Followed {
+        if self.agent != Some(copy.agent) || self.state == State::Lacking {
+            return Followed::default();
+        }
+        let Err(reason) = result else {
+            let is_new = core::mem::replace(&mut self.state, State::Whole) != State::Whole;
+            let said = is_new.then_some(ToMaster::Replicated { agent: copy.agent });
+            let done = self.waiting.partition_point(|(number, _)| *number <= copy.number);
+            let notes = self.waiting.drain(..done).map(|(_, note)| note).collect();
+            return Followed { said, notes };
+        };
+        self.give_up(reason)
+    }
+
+    /// Keeps no replica until the next checkpoint: the vault lacks an outcome.
+    pub fn lack_outcome(&mut self, reason: String) -> Followed {
+        self.is_vault_lacking = true;
+        self.give_up(reason)
+    }
+
+    /// Takes in that an agent is lost, with what it has.
+    pub fn lose(&mut self, agent: AgentId) -> Followed {
+        match self.agent == Some(agent) {
+            true => self.give_up("its host is lost".into()),
+            false => Followed::default(),
+        }
+    }
+
+    /// Keeps no replica until the next checkpoint, or until another agent is to have it.
+    fn give_up(&mut self, reason: String) -> Followed {
+        let Some(agent) = self.agent.filter(|_| self.state != State::Lacking) else {
+            return Followed::default();
+        };
+        self.state = State::Lacking;
+        let notes = self.waiting.drain(..).map(|(_, note)| note).collect();
+        Followed { said: Some(ToMaster::NotReplicated { agent, reason }), notes }
+    }
+
+    fn ask(&mut self) -> Option<Copy> {
+        let agent = self.agent.filter(|_| self.state != State::Lacking)?;
+        self.copy += 1;
+        Some(Copy { agent, number: self.copy })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: AgentId = AgentId(7);
+    const B: AgentId = AgentId(8);
+
+    fn note(number: u64) -> Note {
+        Note::Noted(ReductionId::new("sum", number))
+    }
+
+    fn copy(agent: AgentId, number: u64) -> Copy {
+        Copy { agent, number }
+    }
+
+    #[test]
+    fn what_is_noted_counts_when_the_replica_has_it() {
+        let mut mirror = Mirror::default();
+        assert_eq!(mirror.note(note(0)), Err(note(0)), "there is no replica");
+        assert_eq!((mirror.save(), mirror.order(A)), (None, Some(copy(A, 1))));
+        assert_eq!(mirror.note(note(1)), Ok(Some(copy(A, 2))));
+        assert_eq!(mirror.note(note(2)), Ok(Some(copy(A, 3))));
+        let said = Some(ToMaster::Replicated { agent: A });
+        assert_eq!(mirror.copied(copy(A, 2), Ok(())), Followed { said, notes: vec![note(1)] });
+        assert_eq!(mirror.save(), Some(copy(A, 4)));
+        assert_eq!(mirror.copied(copy(A, 4), Ok(())), Followed { said: None, notes: vec![note(2)] });
+    }
+
+    #[test]
+    fn without_a_replica_nothing_waits_until_the_next_checkpoint() {
+        let mut mirror = Mirror::default();
+        mirror.order(A);
+        mirror.note(note(1)).unwrap();
+        let (reason, agent) = (String::from("full"), A);
+        let said = Some(ToMaster::NotReplicated { agent, reason: reason.clone() });
+        let failed = mirror.copied(copy(A, 2), Err(reason.clone()));
+        assert_eq!(failed, Followed { said, notes: vec![note(1)] });
+        assert_eq!(mirror.copied(copy(A, 2), Err(reason)), Followed::default(), "that is known");
+        assert_eq!(mirror.note(note(2)), Err(note(2)));
+        assert_eq!(mirror.save(), Some(copy(A, 3)));
+        assert_eq!(mirror.note(note(3)), Ok(Some(copy(A, 4))));
+    }
+
+    #[test]
+    fn a_vault_that_lacks_an_outcome_is_not_copied_until_the_next_checkpoint() {
+        let mut mirror = Mirror::default();
+        mirror.order(A);
+        let said = Some(ToMaster::NotReplicated { agent: A, reason: "full".into() });
+        assert_eq!(mirror.lack_outcome("full".into()), Followed { said, notes: vec![] });
+        assert_eq!((mirror.order(B), mirror.note(note(1))), (None, Err(note(1))));
+        assert_eq!(mirror.save(), Some(copy(B, 2)));
+    }
+
+    #[test]
+    fn another_agent_gets_all_that_the_first_one_has_not() {
+        let mut mirror = Mirror::default();
+        mirror.order(A);
+        mirror.note(note(1)).unwrap();
+        assert_eq!(mirror.order(B), Some(copy(B, 3)));
+        assert_eq!(mirror.copied(copy(A, 2), Err("gone".into())), Followed::default());
+        let said = Some(ToMaster::Replicated { agent: B });
+        assert_eq!(mirror.copied(copy(B, 3), Ok(())), Followed { said, notes: vec![note(1)] });
+    }
+}
