@@ -152,7 +152,7 @@ impl Judgement<'_> {
             _ => None,
         });
         let late_us: u64 = late.sum();
-        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us);
+        let note_us = self.schedule.returns.map_or(0, |returns| returns.note_us_max());
         let hops_us = 2 * self.schedule.latency_us.1 + self.schedule.batch_us;
         Duration::from_micros(late_us + hops_us + task_us + note_us)
     }

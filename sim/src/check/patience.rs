@@ -12,7 +12,7 @@ use everfold_protocol::board::PATIENCE as BOARD_PATIENCE;
 use everfold_protocol::{Rank, ReductionId, Timestamp, spec::Protection, watch::INTERVALS_MOST};
 
 use super::{
-    schedule::{Fault, Planned, Receiver, Returning, Schedule, Trouble},
+    schedule::{Fault, Planned, Receiver, Schedule, Trouble},
     suspects::Suspects,
 };
 
@@ -152,9 +152,7 @@ impl Suspects<'_> {
         let portions = parts(&id).checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
         let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
-        // What is noted waits for a copy that is under way, and then for its own.
-        let copy_us = |returns: Returning| returns.migrates.map_or(0, |migrates| 2 * migrates.copy_us);
-        let note_us = self.schedule.returns.map_or(0, |returns| 2 * returns.note_us + copy_us(returns));
+        let note_us = self.schedule.returns.map_or(0, |returns| returns.note_us_max());
         // First whoever receives the result, and then all others.
         let notes = (Duration::from_micros(note_us) + hop) * 2 * u32::from(note_us > 0);
         tasks + gather + copies + hands_out + notes

@@ -130,6 +130,15 @@ pub struct Returning {
     pub migrates: Option<Migrating>,
 }
 
+impl Returning {
+    /// The longest that it takes to note how a call has ended: it waits for a copy of the vault that is under
+    /// way, and then for its own.
+    pub fn note_us_max(&self) -> u64 {
+        let copy_us = self.migrates.map_or(0, |migrates| migrates.copy_us);
+        2 * (self.note_us + copy_us)
+    }
+}
+
 /// How ranks come back on other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
