@@ -167,7 +167,7 @@ fn a_link_is_slow_beside_others_and_a_host_if_all_of_its_links_are() {
 #[test]
 fn of_two_hosts_the_past_tells_that_their_link_became_slow() {
     let mut job = Job::new();
-    for time in [4, 4, 4, 4, 5, 40, 40, 40] {
+    for time in [4, 4, 4, 4, 5, 40, 40, 40, 40] {
         (0..3).for_each(|_| job.read(0, 2, MS * time));
         job.pass(MS * 500);
     }
