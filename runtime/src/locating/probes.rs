@@ -58,32 +58,44 @@ pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<
         suspected.take(measure(&config, &host).await);
     }
     let mut readings = vec![(Reading::Answers, 1.0), (Reading::LinkLoss, suspected.loss)];
-    if let (Some(slow), Some(usual)) = (suspected.best, usual.best) {
-        readings.push((Reading::LinkSlowness, slow / usual.max(f64::MIN_POSITIVE)));
+    if let (Some([passed, delivered]), Some([usual_passed, usual_delivered])) = (suspected.best, usual.best) {
+        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
+        let slowness = (passed / usual_passed).min(delivered / usual_delivered);
+        readings.push((Reading::LinkSlowness, slowness));
     }
     Answer(readings)
 }
 
+/// What one measurement of a link has found.
+#[derive(Clone, Copy, Debug)]
+struct Probed {
+    /// Seconds that a link probe takes: as they have passed here, and by the rate at which the other system has delivered.
+    seconds: [f64; 2],
+    /// The share of it that was sent again.
+    loss: f64,
+}
+
 #[derive(Debug, Default)]
 struct Measured {
-    /// The shortest time, in seconds per link probe.
-    best: Option<f64>,
+    /// The shortest times.
+    best: Option<[f64; 2]>,
     loss: f64,
 }
 
 impl Measured {
-    fn take(&mut self, measured: Option<(f64, f64)>) {
-        let Some((seconds, loss)) = measured else { return };
-        self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
+    fn take(&mut self, probed: Option<Probed>) {
+        let Some(Probed { seconds, loss }) = probed else { return };
+        let best = self.best.unwrap_or(seconds);
+        self.best = Some([0, 1].map(|at| best[at].min(seconds[at]).max(f64::MIN_POSITIVE)));
         self.loss = self.loss.max(loss);
     }
 }
 
-/// How long a link probe takes, in seconds, and the share of it that was lost; an estimate of the time if it is not over soon.
-async fn measure(config: &AgentConfig, host: &HostRef) -> Option<(f64, f64)> {
+/// Measures the link from a host. If that is not over soon, its time is an estimate.
+async fn measure(config: &AgentConfig, host: &HostRef) -> Option<Probed> {
     let reached = tokio::time::timeout(LINK_PATIENCE, reach(config, host, Purpose::Link)).await;
     let (mut stream, _) = reached.ok()?.ok()?;
-    let mut read = 0;
+    let (started, mut read) = (Instant::now(), 0);
     let mut buffer = vec![0; 64 << 10];
     let mut trailer = Vec::new();
     let reading = async {
@@ -105,10 +117,15 @@ async fn measure(config: &AgentConfig, host: &HostRef) -> Option<(f64, f64)> {
             let rate = u64::from_le_bytes(rate.try_into().ok()?);
             let resent = u32::from_le_bytes(resent.try_into().ok()?);
             let lost = f64::from(resent) * PACKET_BYTES / LINK_BYTES as f64;
-            (rate > 0).then(|| (LINK_BYTES as f64 / rate as f64, lost.min(1.0)))
+            let passed = started.elapsed().as_secs_f64();
+            (rate > 0)
+                .then(|| Probed { seconds: [passed, LINK_BYTES as f64 / rate as f64], loss: lost.min(1.0) })
         }
         // It is at least so slow.
-        _ if read > 0 => Some((LINK_PATIENCE.as_secs_f64() * LINK_BYTES as f64 / read as f64, 0.0)),
+        _ if read > 0 => {
+            let seconds = LINK_PATIENCE.as_secs_f64() * LINK_BYTES as f64 / read as f64;
+            Some(Probed { seconds: [seconds; 2], loss: 0.0 })
+        }
         _ => None,
     }
 }
