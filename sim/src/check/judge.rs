@@ -132,14 +132,9 @@ impl<'a> Judgement<'a> {
                     return Err(case.broken(SAME, found));
                 }
             }
-            // A rank may have noted a result, and its host may be lost before the master hears so. The others then go
-            // on without contributions that were lost with hosts, if they may be missing.
-            let is_elsewhere = self.schedule.returns.is_some_and(|returns| returns.migrates.is_some())
-                && !self.world.facts().hosts_lost.is_empty()
-                && failed.contains(case.rank);
             match &agreed {
                 _ if Case::may_come_too_late(&ended.end) => {}
-                _ if planned.allow_missing && is_elsewhere => {}
+                _ if self.may_have_noted_alone(planned, case.rank) => {}
                 None => agreed = Some((case.rank, counted)),
                 Some((rank, other)) => {
                     tally.judge(AGREE);
