@@ -2,9 +2,9 @@
 //!
 //! | to know | see |
 //! |---|---|
-//! | how profiles are written | [`profile`], [`csv`] |
-//! | what is printed and drawn | [`table`], [`picture`] |
-//! | the paper's six applications | [`paper`] |
+//! | how profiles are written | [`profile`], `csv` |
+//! | what is printed and drawn | `table`, `picture` |
+//! | the paper's six applications | `paper` |
 
 mod csv;
 mod paper;

@@ -11,7 +11,7 @@
 //! from its publication to its release (I3), the release comes only after the master has ended the reduction,
 //! and whatever is read later is dropped because its task is no longer known. A process that leaves in the
 //! middle of a reduction [retires](Region::retire) its region first: the blocks stay as they are. What is kept
-//! in the [catalogue](super::catalogue) may be replaced while it is read, by another process, and is then
+//! in the [catalogue] may be replaced while it is read, by another process, and is then
 //! dropped for its checksum. All types
 //! read from a region are plain old data, for which every bit pattern is valid.
 

@@ -71,7 +71,7 @@ impl Judgement<'_> {
             // Where ranks come back, one that does not may have noted a result, and have gone with its host,
             // before the master knew. The others go on without its contribution, if they may.
             let may_differ = self.schedule.returns.is_some() && planned.allow_missing;
-            if may_differ && gone.contains(case.rank) {
+            if may_differ && gone.contains(case.rank) || self.may_have_noted_alone(planned, case.rank) {
                 continue;
             }
             let told = version(report);
@@ -87,6 +87,15 @@ impl Judgement<'_> {
             tally.judge_if(ONE_REPORT, rank != case.rank);
         }
         Ok(())
+    }
+
+    /// A rank that migrates keeps the result that it has noted. Its host may have been lost before the master heard
+    /// of that, together with contributions, and the others go on without these, if they may.
+    pub(super) fn may_have_noted_alone(&self, planned: &Planned, rank: Rank) -> bool {
+        let facts = self.world.facts();
+        let migrates = self.schedule.returns.is_some_and(|returns| returns.migrates.is_some());
+        let has_gone = !facts.hosts_lost.is_empty() && facts.ever_failed().contains(rank);
+        planned.allow_missing && migrates && has_gone
     }
 
     fn one_error(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {

@@ -134,6 +134,7 @@ impl<'a> Judgement<'a> {
             }
             match &agreed {
                 _ if Case::may_come_too_late(&ended.end) => {}
+                _ if self.may_have_noted_alone(planned, case.rank) => {}
                 None => agreed = Some((case.rank, counted)),
                 Some((rank, other)) => {
                     tally.judge(AGREE);
