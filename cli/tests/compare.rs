@@ -84,7 +84,7 @@ fn peers_are_measured_beside_it() {
     for result in figures["results"].as_array().unwrap() {
         let sides = result["sides"].as_array().unwrap();
         assert!(
-            sides.iter().any(|side| side["library"] == "open_mpi" && side["name"] == "as it comes"),
+            sides.iter().any(|side| side["maker"]["library"] == "open_mpi" && side["name"] == "as it comes"),
             "{result:#}"
         );
     }

@@ -34,7 +34,7 @@ use crate::{
 /// Where the generations stand in a region, how many there are, and where blocks begin.
 const GENERATIONS_AT: u64 = 64 << 10;
 const GENERATIONS: u64 = 128 << 10;
-const BLOCKS: u64 = GENERATIONS_AT + 8 * GENERATIONS + (64 << 10);
+const BLOCKS: u64 = GENERATIONS_AT + 8 * GENERATIONS + 2 * (64 << 10);
 
 const NONCE: u128 = 0x1234_5678_9abc_def0_1234;
 
