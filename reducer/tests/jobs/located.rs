@@ -49,7 +49,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.program(summary, all_end_after_a_death);
     suite.test(summary, move || {
         let end = Process::spawn(job(summary, RANKS, "auto")).end();
-        end.assert_ended(137, []);
+        end.assert_ended(137, [0, 1, 3]);
         let told = format!("everfold: located: rank {HIT}: process_crashed");
         assert!(end.said.iter().any(|line| line.contains(&told)), "{end:?}");
     });
@@ -148,6 +148,7 @@ async fn all_end_after_a_death(session: Session) -> everfold::Result<()> {
     if session.rank() == HIT {
         raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
     }
-    session.allreduce("never", Sum(vec![1u64; LENGTH])).await?;
+    // It fails or not, as the death is seen before or after the call: what counts here is that all others end well.
+    let _ = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;
     Ok(())
 }
