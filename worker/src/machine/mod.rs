@@ -228,7 +228,7 @@ impl Worker {
         if self.phase != Phase::Closing {
             return;
         }
-        if self.reductions.is_empty() {
+        if self.reductions.is_empty() && !self.mirror.is_waited_for() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
@@ -315,6 +315,7 @@ impl Worker {
         self.phase == Phase::Open
             && (self.reductions.len() as u64) < self.limits.reductions_max
             && self.reductions.range(first..id).next().is_none()
+            && !self.mirror.recalls_name_of(id)
     }
 
     fn take_off_board(&mut self, contribution: Contribution, taken: bool) {
@@ -655,7 +656,14 @@ impl Worker {
 
     fn follow(&mut self, Followed { said, notes }: Followed) {
         said.into_iter().for_each(|message| self.send(message));
+        let recalled = notes.iter().filter_map(|note| match note {
+            Note::Recalled(reduction) => Some(*reduction),
+            Note::Noted(_) => None,
+        });
+        let recalled: Vec<_> = recalled.collect();
         notes.into_iter().for_each(|note| self.count(note));
+        // Calls may have waited until the master knows of those.
+        recalled.into_iter().for_each(|reduction| self.contribute_in_order(reduction));
     }
 
     fn count(&mut self, note: Note) {
