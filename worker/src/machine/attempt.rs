@@ -8,7 +8,10 @@ use everfold_protocol::{
     team,
 };
 
-use super::{Action, Local, State, Worker};
+use super::{
+    Action, Worker,
+    local::{Local, State},
+};
 
 /// Dissolved attempts that are remembered until this rank calls them. One that is forgotten is dissolved
 /// again.
