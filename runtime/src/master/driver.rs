@@ -1,118 +1,37 @@
-//! Drives the master's machine, in the agent that rank 0 has come to.
-//!
-//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out
-//! what it decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its
-//! connection does not take waits by itself.
+//! Feeds the master's machine, and does what it decides.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    io,
-    net::Shutdown,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{
-    descriptors::{self, patiently},
-    locating::{Locator, at_master::AtMaster},
-    memory::{
-        board::{OwnBoard, SharedWords},
-        lifeline::{self, Ending},
-    },
-    patience::{self, Patience},
-    rank::timestamp,
-    transport::{
-        control::{Address, BoxStream, Listener},
-        handshake::{HandshakeError, Key, Purpose},
-        line::{Inlet, Outlet},
-        lobby::{Guest, Lobby},
-        shm,
-    },
-};
-use everfold_master::{Action, Coordinator, Event, Intake, Master, Policy, event::Notice};
+use everfold_master::{Action, Coordinator, Event, Intake, Master, event::Notice};
 use everfold_protocol::{
-    AgentId, Epoch, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    AgentId, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
     board::{Clerk, PATIENCE, can_have},
-    frame::FrameError,
     locating::{FromLocator, ToLocator},
-    message::{FromAgent, Header, MASTER, News, Peer, ToAgent, ToMaster, ToWorker},
+    message::{FromAgent, Header, MASTER, News, ToAgent, ToMaster, ToWorker},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc, oneshot};
 
-/// The master of a job and the thread it lives on.
-#[derive(Debug)]
-pub struct MasterThread {
-    input: mpsc::UnboundedSender<Input>,
-    thread: Option<JoinHandle<()>>,
-}
+use super::{
+    MasterConfig,
+    connection::{Connection, ConnectionId},
+};
+use crate::{
+    locating::at_master::AtMaster,
+    memory::board::{OwnBoard, SharedWords},
+    patience::{self, Patience},
+    rank::timestamp,
+    transport::line::Outlet,
+};
 
-impl MasterThread {
-    /// Ends the master at once. Every worker learns it from its broken connection.
-    pub fn abandon(&self) {
-        let _ = self.input.send(Input::Abandon);
-    }
-}
-
-impl Drop for MasterThread {
-    /// Waits until the master has nothing more to do; a panicking thread does not.
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take()
-            && !std::thread::panicking()
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What a master must know of its job.
-#[derive(Clone, Debug)]
-pub struct MasterConfig {
-    /// Which job.
-    pub job: JobId,
-    /// Its secret.
-    pub key: Key,
-    /// Number of its processes.
-    pub size: u32,
-    /// Where to listen.
-    pub rendezvous: Address,
-    /// Sizes and depths that it schedules with, and the limits of the job.
-    pub policy: Policy,
-    /// Where the ranks of this host put short contributions.
-    pub board: Option<Arc<OwnBoard>>,
-    /// The node of this host that locates faults.
-    pub(crate) locator: Locator,
-}
-
-impl MasterThread {
-    /// Listens at the rendezvous.
-    ///
-    /// # Errors
-    /// The address is taken, or not of this machine.
-    pub fn start(config: MasterConfig) -> io::Result<Self> {
-        let (ready, listening) = std::sync::mpsc::channel();
-        let (input, inputs) = mpsc::unbounded_channel();
-        let from_connections = input.clone();
-        let thread = std::thread::Builder::new().name("everfold-master".to_owned()).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            match runtime {
-                Ok(runtime) => runtime.block_on(host(config, ready, from_connections, inputs)),
-                Err(error) => drop(ready.send(Err(error))),
-            }
-        })?;
-        listening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { input, thread: Some(thread) })
-    }
-}
-
-/// The number of a connection. A process that was turned away may be followed by another in its place, of
-/// which it must not say or end anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ConnectionId(u64);
+/// Arrays up to this length come in messages that are not cut up on their way.
+const SHORT_BYTES: u64 = 4 << 10;
 
 /// Something a connection has to say.
-enum Input {
+pub(super) enum Input {
     Connected {
         process: ProcessId,
         outlet: Outlet<ToWorker>,
@@ -127,98 +46,10 @@ enum Input {
     Abandon,
 }
 
-async fn host(
-    config: MasterConfig,
-    ready: std::sync::mpsc::Sender<io::Result<()>>,
-    input: mpsc::UnboundedSender<Input>,
-    inputs: mpsc::UnboundedReceiver<Input>,
-) {
-    let listener = match Listener::bind(&config.rendezvous).await {
-        Ok(listener) => listener,
-        Err(error) => return drop(ready.send(Err(error))),
-    };
-    let _ = ready.send(Ok(()));
-    let config = Arc::new(config);
-    let accepting = tokio::spawn(accept(listener, config.clone(), input));
-    let connections = MasterDriver::new(&config).drive(inputs).await;
-    accepting.abort();
-    // Farewells may still be on their way.
-    let (ranks, agents) = connections;
-    for connection in ranks.into_values() {
-        connection.end().await;
-    }
-    for connection in agents.into_values() {
-        connection.end().await;
-    }
-}
-
-/// Arrays up to this length come in messages that are not cut up on their way.
-const SHORT_BYTES: u64 = 4 << 10;
-
-/// How long last messages to a worker may take.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The way to one worker or agent.
-struct Connection<M> {
-    number: ConnectionId,
-    outlet: Arc<Mutex<Outlet<M>>>,
-    /// Held by the one that waits for the other side to take more.
-    flushing: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl<M> Clone for Connection<M> {
-    fn clone(&self) -> Self {
-        Self { number: self.number, outlet: self.outlet.clone(), flushing: self.flushing.clone() }
-    }
-}
-
-impl<M: Serialize + Send + 'static> Connection<M> {
-    fn new(number: ConnectionId, outlet: Outlet<M>) -> Self {
-        Self { number, outlet: Arc::new(Mutex::new(outlet)), flushing: Arc::default() }
-    }
-
-    fn outlet(&self) -> MutexGuard<'_, Outlet<M>> {
-        self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends `messages` as far as the other side takes them now, the rest behind them as soon as it does.
-    fn send(&self, header: &Header, messages: Vec<M>, frame_bytes_max: u64) -> Result<(), FrameError> {
-        let mut outlet = self.outlet();
-        let was_blocked = outlet.is_blocked();
-        messages.into_iter().for_each(|message| outlet.push(message));
-        outlet.send(header, frame_bytes_max)?;
-        if outlet.is_blocked() && !was_blocked {
-            tokio::spawn(self.clone().flush());
-        }
-        Ok(())
-    }
-
-    /// Sends what the other side has not taken yet.
-    async fn flush(self) {
-        let _turn = self.flushing.lock().await;
-        while self.outlet().is_blocked() {
-            let line = self.outlet().register();
-            match line {
-                Ok(line) => drop(line.writable().await),
-                // Out of descriptors, most likely.
-                Err(_) => tokio::time::sleep(descriptors::PAUSE).await,
-            }
-            self.outlet().go_on();
-        }
-    }
-
-    /// Says no more than what has been said, as far as the worker takes it in time. It sees that nobody
-    /// listens any more.
-    async fn end(self) {
-        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, self.clone().flush()).await;
-        self.outlet().close(Shutdown::Write);
-    }
-}
-
 /// The ways to all workers.
-type Connections = BTreeMap<ProcessId, Connection<ToWorker>>;
+pub(super) type Connections = BTreeMap<ProcessId, Connection<ToWorker>>;
 
-struct MasterDriver {
+pub(super) struct MasterDriver {
     job: JobId,
     origin: Instant,
     frame_bytes_max: u64,
@@ -242,7 +73,7 @@ struct MasterDriver {
 }
 
 impl MasterDriver {
-    fn new(config: &MasterConfig) -> Self {
+    pub(super) fn new(config: &MasterConfig) -> Self {
         let origin = Instant::now();
         let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
         let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
@@ -265,7 +96,7 @@ impl MasterDriver {
     }
 
     /// Runs until the machine is done; returns the connections that are left.
-    async fn drive(
+    pub(super) async fn drive(
         mut self,
         mut inputs: mpsc::UnboundedReceiver<Input>,
     ) -> (Connections, BTreeMap<AgentId, Connection<ToAgent>>) {
@@ -343,7 +174,7 @@ impl MasterDriver {
                 let taken_in = match self.connections.entry(process) {
                     Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
-                        self.number.0 += 1;
+                        self.number = self.number.next();
                         entry.insert(Connection::new(self.number, outlet));
                         Ok(self.number)
                     }
@@ -552,187 +383,5 @@ fn tell(notice: &Notice) {
         Notice::Returned(process) => tracing::info!(%process, "has come back"),
         Notice::Dissolved(reduction) => tracing::info!(?reduction, "dissolved"),
         Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
-    }
-}
-
-async fn accept(listener: Listener, config: Arc<MasterConfig>, input: mpsc::UnboundedSender<Input>) {
-    let lobby = Lobby::for_job(config.size);
-    loop {
-        let (stream, guest) = lobby.next(&listener).await;
-        tokio::spawn(connection(stream, guest, config.clone(), input.clone()));
-    }
-}
-
-/// Serves one worker's connection from handshake to hang-up.
-async fn connection(
-    mut stream: BoxStream,
-    guest: Guest,
-    config: Arc<MasterConfig>,
-    input: mpsc::UnboundedSender<Input>,
-) {
-    let (hello, seals) = match guest.prove(&mut stream, &config.key, config.job).await {
-        Ok(accepted) => accepted,
-        Err(error) => return tracing::warn!(%error, "dropped a connection"),
-    };
-    let socket = match stream.into_socket() {
-        Ok(socket) => Arc::new(socket),
-        Err(error) => return tracing::warn!(%error, "dropped a connection"),
-    };
-    let process = hello.process;
-    if let Purpose::Agent(agent) = hello.purpose {
-        let _ = input.send(Input::AgentConnected(agent, Outlet::new(socket.clone(), seals.outward)));
-        let inlet = Inlet::new(socket, seals.inward);
-        let frame = |_, messages| drop(input.send(Input::FromAgent(agent, messages)));
-        let error = hear(&inlet, process, &config, frame).await;
-        tracing::debug!(%agent, %error, "connection ended");
-        return drop(input.send(Input::AgentGone(agent)));
-    }
-    let outlet = Outlet::new(socket.clone(), seals.outward);
-    if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
-        let size = config.size;
-        return turn_away(
-            outlet,
-            &config,
-            format!(
-                "rank 0 was started for a job of {size}, which has no rank {}; give all processes the same EVERFOLD_SIZE",
-                process.rank
-            ),
-        );
-    }
-    let (answer, accepted) = oneshot::channel();
-    if input.send(Input::Connected { process, outlet, answer }).is_err() {
-        return;
-    }
-    // What the driver does not take in it gives back.
-    let number = match accepted.await {
-        Ok(Ok(number)) => number,
-        Ok(Err(outlet)) => {
-            return turn_away(
-                outlet,
-                &config,
-                format!(
-                    "another process is {process} already. Give each process a rank of its own (EVERFOLD_RANK). If this \
-                     one was started by a process of the job, it has inherited EVERFOLD_RENDEZVOUS, EVERFOLD_RANK and \
-                     EVERFOLD_SIZE: unset them to start a job of its own"
-                ),
-            );
-        }
-        Err(_) => return,
-    };
-    let inlet = Arc::new(Inlet::new(socket, seals.inward));
-    let voice =
-        Voice { number, process, frame_bytes_max: config.policy.limits.frame_bytes_max, inlet, input };
-    let frame = |header, messages: Vec<ToMaster>| {
-        for message in &messages {
-            if let ToMaster::Join { peer, .. } = message {
-                voice.watch_life(peer);
-            }
-        }
-        voice.says(header, messages);
-    };
-    let error = hear(&voice.inlet, process, &config, frame).await;
-    tracing::debug!(%process, %error, "connection ended");
-    voice.falls_silent();
-}
-
-/// What a process says over its connection. Any thread may pass it on to the driver.
-#[derive(Clone)]
-struct Voice {
-    number: ConnectionId,
-    process: ProcessId,
-    frame_bytes_max: u64,
-    inlet: Arc<Inlet>,
-    /// A driver that has ended hears nothing; it ends the tasks of its connections, too.
-    input: mpsc::UnboundedSender<Input>,
-}
-
-impl Voice {
-    fn says(&self, header: Header, messages: Vec<ToMaster>) {
-        let _ = self.input.send(Input::Messages(self.number, header, messages));
-    }
-
-    fn falls_silent(&self) {
-        let _ = self.input.send(Input::Disconnected(self.number, self.process));
-    }
-
-    /// Hears of the death of a process on this host before its connection breaks.
-    fn watch_life(&self, peer: &Peer) {
-        let Some(region) = peer.region.filter(|_| shm::host_id().is_ok_and(|host| host == peer.host)) else {
-            return;
-        };
-        let (voice, process, pid) = (self.clone(), self.process, peer.pid);
-        let watch = move || match lifeline::outlive(pid, &region) {
-            Ok(Ending::Death) => voice.ends(),
-            Ok(Ending::Good) => {}
-            Err(error) => tracing::debug!(%process, %error, "cannot watch its life"),
-        };
-        // It sleeps until that process ends. Without it the broken connection tells the same, later.
-        let thread = std::thread::Builder::new().name("everfold-watch".to_owned()).stack_size(256 << 10);
-        if let Err(error) = thread.spawn(watch) {
-            tracing::debug!(%process, %error, "cannot watch its life");
-        }
-    }
-
-    /// The process has died. What it has said before is on its connection, and counts.
-    fn ends(&self) {
-        let says = |header, messages| self.says(header, messages);
-        while let Ok(true) = hear_now(&self.inlet, self.process, self.frame_bytes_max, says) {}
-        self.falls_silent();
-    }
-}
-
-/// Says why a process is not taken in, and hangs up.
-fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String) {
-    tracing::warn!(reason, "turned a process away");
-    let header = Header { job: config.job, epoch: Epoch(0), sender: MASTER };
-    outlet.push(ToWorker::Unwelcome { reason });
-    // So short a message fits into any connection that has carried little so far.
-    let _ = outlet.send(&header, config.policy.limits.frame_bytes_max);
-    outlet.close(Shutdown::Write);
-}
-
-/// Tells `each` frame of `process` until the connection ends; returns why.
-async fn hear<M: DeserializeOwned>(
-    inlet: &Inlet,
-    process: ProcessId,
-    config: &MasterConfig,
-    mut each: impl FnMut(Header, Vec<M>),
-) -> HandshakeError {
-    let line = match patiently(|| inlet.register()).await {
-        Ok(line) => line,
-        Err(error) => return error.into(),
-    };
-    loop {
-        let mut ready = match line.readable().await {
-            Ok(ready) => ready,
-            Err(error) => return error.into(),
-        };
-        match hear_now(inlet, process, config.policy.limits.frame_bytes_max, &mut each) {
-            // The others have their turn.
-            Ok(true) => tokio::task::yield_now().await,
-            Ok(false) => ready.clear_ready(),
-            Err(error) => return error,
-        }
-    }
-}
-
-/// Tells `each` frame of `process` that has come. Returns whether there may be more.
-///
-/// # Errors
-/// The connection broke, or what comes is no frame of that process.
-fn hear_now<M: DeserializeOwned>(
-    inlet: &Inlet,
-    process: ProcessId,
-    frame_bytes_max: u64,
-    mut each: impl FnMut(Header, Vec<M>),
-) -> Result<bool, HandshakeError> {
-    let mut stranger = None;
-    let heard = inlet.hear(frame_bytes_max, |header, messages| match header.sender == process {
-        true => each(header, messages),
-        false => stranger = Some(header.sender),
-    });
-    match stranger {
-        Some(stranger) => Err(io::Error::other(format!("it speaks for {stranger}")).into()),
-        None => heard,
     }
 }
