@@ -15,7 +15,7 @@ use crate::{descriptors, transport::line::Outlet};
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of a connection. A process that was turned away may be followed by another in its place, of
-/// which it must not say or end anything.
+/// which it must not say or end anything, and an agent may come anew when its first connection has failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionId(u64);
 

@@ -33,14 +33,15 @@ const SHORT_BYTES: u64 = 4 << 10;
 /// Something a connection has to say.
 pub(super) enum Input {
     Connected {
+        number: ConnectionId,
         process: ProcessId,
         outlet: Outlet<ToWorker>,
         /// Gets the outlet back if the process is not taken in.
-        answer: oneshot::Sender<Result<ConnectionId, Outlet<ToWorker>>>,
+        answer: oneshot::Sender<Result<(), Outlet<ToWorker>>>,
     },
-    AgentConnected(AgentId, Outlet<ToAgent>),
-    FromAgent(AgentId, Vec<FromAgent>),
-    AgentGone(AgentId),
+    AgentConnected(ConnectionId, AgentId, Outlet<ToAgent>),
+    FromAgent(ConnectionId, AgentId, Vec<FromAgent>),
+    AgentGone(ConnectionId, AgentId),
     Messages(ConnectionId, Header, Vec<ToMaster>),
     Disconnected(ConnectionId, ProcessId),
     Abandon,
@@ -61,8 +62,6 @@ pub(super) struct MasterDriver {
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
     /// What agents have said of the ends of processes whose connections have not broken yet.
     ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
-    /// Of the latest connection.
-    number: ConnectionId,
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
@@ -87,7 +86,6 @@ impl MasterDriver {
             connections: BTreeMap::new(),
             agents: BTreeMap::new(),
             ends: BTreeMap::new(),
-            number: ConnectionId::default(),
             patience: Patience::default(),
             short_call: None,
             intake: Intake::default(),
@@ -170,13 +168,12 @@ impl MasterDriver {
 
     async fn take(&mut self, input: Input) {
         match input {
-            Input::Connected { process, outlet, answer } => {
+            Input::Connected { number, process, outlet, answer } => {
                 let taken_in = match self.connections.entry(process) {
                     Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
-                        self.number = self.number.next();
-                        entry.insert(Connection::new(self.number, outlet));
-                        Ok(self.number)
+                        entry.insert(Connection::new(number, outlet));
+                        Ok(())
                     }
                 };
                 let _ = answer.send(taken_in);
@@ -206,13 +203,21 @@ impl MasterDriver {
                     }
                 }
             }
-            Input::AgentConnected(agent, outlet) => {
-                self.agents.insert(agent, Connection::new(ConnectionId::default(), outlet));
+            Input::AgentConnected(number, agent, outlet) => {
+                // It has given up an earlier one, whatever is still heard of that.
+                if let Some(earlier) = self.agents.insert(agent, Connection::new(number, outlet)) {
+                    tokio::spawn(earlier.end());
+                }
                 if let Some(hosts) = self.locating.hosts() {
                     self.tell_agents(&[agent], ToLocator::Hosts(hosts));
                 }
             }
-            Input::FromAgent(agent, messages) => {
+            Input::FromAgent(number, agent, _) | Input::AgentGone(number, agent)
+                if self.is_agent_followed(number, agent) =>
+            {
+                tracing::debug!(%agent, "dropped what an earlier connection of an agent says");
+            }
+            Input::FromAgent(_, agent, messages) => {
                 self.locating.hear_agent(timestamp(self.origin), agent);
                 for message in messages {
                     if let FromAgent::Locating(said) = message {
@@ -231,7 +236,7 @@ impl MasterDriver {
                     self.take_in(timestamp(self.origin));
                 }
             }
-            Input::AgentGone(agent) => {
+            Input::AgentGone(_, agent) => {
                 if self.agents.remove(&agent).is_some() && !self.done {
                     self.locating.lose_agent(agent);
                 }
@@ -253,6 +258,11 @@ impl MasterDriver {
     /// Whether another connection speaks for `process` by now.
     fn is_followed(&self, number: ConnectionId, process: ProcessId) -> bool {
         self.connections.get(&process).is_some_and(|connection| connection.number != number)
+    }
+
+    /// Whether another connection of that agent has come since.
+    fn is_agent_followed(&self, number: ConnectionId, agent: AgentId) -> bool {
+        self.agents.get(&agent).is_some_and(|connection| connection.number != number)
     }
 
     /// Does what the machine wants done. Returns true when it wants nothing more, ever.

@@ -28,9 +28,11 @@ pub(super) async fn accept(
     input: mpsc::UnboundedSender<Input>,
 ) {
     let lobby = Lobby::for_job(config.size);
+    let mut number = ConnectionId::default();
     loop {
         let (stream, guest) = lobby.next(&listener).await;
-        tokio::spawn(connection(stream, guest, config.clone(), input.clone()));
+        number = number.next();
+        tokio::spawn(connection(stream, guest, number, config.clone(), input.clone()));
     }
 }
 
@@ -38,6 +40,7 @@ pub(super) async fn accept(
 async fn connection(
     mut stream: BoxStream,
     guest: Guest,
+    number: ConnectionId,
     config: Arc<MasterConfig>,
     input: mpsc::UnboundedSender<Input>,
 ) {
@@ -51,12 +54,12 @@ async fn connection(
     };
     let process = hello.process;
     if let Purpose::Agent(agent) = hello.purpose {
-        let _ = input.send(Input::AgentConnected(agent, Outlet::new(socket.clone(), seals.outward)));
+        let _ = input.send(Input::AgentConnected(number, agent, Outlet::new(socket.clone(), seals.outward)));
         let inlet = Inlet::new(socket, seals.inward);
-        let frame = |_, messages| drop(input.send(Input::FromAgent(agent, messages)));
+        let frame = |_, messages| drop(input.send(Input::FromAgent(number, agent, messages)));
         let error = hear(&inlet, process, &config, frame).await;
         tracing::debug!(%agent, %error, "connection ended");
-        return drop(input.send(Input::AgentGone(agent)));
+        return drop(input.send(Input::AgentGone(number, agent)));
     }
     let outlet = Outlet::new(socket.clone(), seals.outward);
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
@@ -71,12 +74,12 @@ async fn connection(
         );
     }
     let (answer, accepted) = oneshot::channel();
-    if input.send(Input::Connected { process, outlet, answer }).is_err() {
+    if input.send(Input::Connected { number, process, outlet, answer }).is_err() {
         return;
     }
     // What the driver does not take in it gives back.
-    let number = match accepted.await {
-        Ok(Ok(number)) => number,
+    match accepted.await {
+        Ok(Ok(())) => {}
         Ok(Err(outlet)) => {
             return turn_away(
                 outlet,
@@ -89,7 +92,7 @@ async fn connection(
             );
         }
         Err(_) => return,
-    };
+    }
     let inlet = Arc::new(Inlet::new(socket, seals.inward));
     let voice =
         Voice { number, process, frame_bytes_max: config.policy.limits.frame_bytes_max, inlet, input };

@@ -1,8 +1,8 @@
 //! Ranks that come late, die or stay away before the job is complete.
 
 use everfold_protocol::{
-    Epoch, ProcessId,
-    message::{Header, Peer, ToMaster},
+    AgentId, Epoch, ProcessId,
+    message::{FromAgent, Header, Lodging, MASTER, Peer, ToAgent, ToMaster},
 };
 use everfold_runtime::transport::{
     control::{self, Address, BoxStream},
@@ -34,6 +34,50 @@ pub(super) fn strangers_come_first() {
     job.target().attack_without_the_secret();
     job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
     drop(silent);
+}
+
+/// An agent whose first connection failed comes anew: what is seen of the first one is not its end.
+pub(super) fn an_agent_that_comes_twice() {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let target = job.target();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let agent = runtime.block_on(async {
+        let (earlier, _) = knock_as_agent(&target).await;
+        let (mut stream, mut seals) = knock_as_agent(&target).await;
+        tell(&mut stream, &mut seals, &target, FromAgent::Join(Lodging::default())).await;
+        drop(earlier);
+        // The master goes on to ask whether the agent lives.
+        let mut pings = 0;
+        while pings < 2 {
+            let frame =
+                control::read_frame::<(Header, Vec<ToAgent>)>(&mut stream, 1 << 16, &mut seals.inward);
+            let (_, messages) = frame.await.expect("the master listens to the present connection");
+            for message in messages {
+                let ToAgent::Ping { number } = message else { continue };
+                tell(&mut stream, &mut seals, &target, FromAgent::Pong { number }).await;
+                pings += 1;
+            }
+        }
+        stream
+    });
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+    drop(agent);
+}
+
+/// A connection of the same agent each time.
+async fn knock_as_agent(target: &Target) -> (BoxStream, Seals) {
+    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+    let purpose = Purpose::Agent(AgentId(17));
+    let seals = handshake::connect(&mut stream, &target.key, target.job, MASTER, purpose).await.unwrap();
+    (stream, seals)
+}
+
+async fn tell(stream: &mut BoxStream, seals: &mut Seals, target: &Target, message: FromAgent) {
+    let (header, mut bytes) = (Header { job: target.job, epoch: Epoch(0), sender: MASTER }, Vec::new());
+    control::encode_batch(&header, &[message], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
 }
 
 /// The first rank has failed, and the last one does not come: everyone hears of it.

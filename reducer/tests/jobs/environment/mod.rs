@@ -3,6 +3,7 @@
 mod job;
 mod joining;
 mod nested;
+mod no_pidfd;
 mod refused;
 
 use std::{process::Command, time::Duration};
@@ -56,6 +57,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.test("environment::nested::by_hand", nested::nested_by_hand);
     suite.test("environment::a_rendezvous_in_use::tcp", || joining::a_rendezvous_in_use("tcp"));
     suite.test("environment::a_rendezvous_in_use::unix", || joining::a_rendezvous_in_use("unix"));
+    suite.test("environment::an_agent_that_comes_twice", joining::an_agent_that_comes_twice);
+    suite.test("environment::ranks_end_without_pidfd", no_pidfd::ranks_end);
     suite.test("environment::strangers_come_first", joining::strangers_come_first);
     suite
         .test("environment::a_rank_dies_before_the_others_come", joining::a_rank_dies_before_the_others_come);

@@ -1,43 +1,36 @@
-//! Serves the processes of this host, and sees them end.
+//! Serves the processes of this host.
 
 use std::{
     io,
-    os::fd::{AsFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
 
-use everfold_agent::Event;
-use everfold_protocol::{
-    ProcessId,
-    message::{Ending, RegionRef},
-};
-use nix::libc;
+use everfold_agent::{Connection, Event};
+use everfold_protocol::{ProcessId, message::RegionRef};
 use tokio::{
-    io::{Interest, unix::AsyncFd},
     net::{UnixListener, UnixStream},
     sync::{mpsc, oneshot},
 };
 
-use super::{AgentConfig, thread::Input};
+use super::{AgentConfig, life::Life, thread::Input};
 use crate::{
     agent::line::{Answer, Hail, Line, Serve},
-    descriptors::{self, patiently},
+    descriptors,
     memory::board::OwnBoard,
     transport::{
         control::is_own,
         handshake::{self, HandshakeError, Purpose},
-        line::register,
     },
 };
 
 /// A process that wants to be taken in.
 pub(super) struct Caller {
-    pub(super) process: ProcessId,
+    pub(super) connection: Connection,
     pub(super) hail: Hail,
     pub(super) region: Option<(OwnedFd, RegionRef)>,
-    /// Its process id, and what tells when it has ended.
+    /// Its process id.
     pub(super) pid: Option<i32>,
-    pub(super) end: Option<OwnedFd>,
     pub(super) answer: oneshot::Sender<(Answer, Handed)>,
 }
 
@@ -60,13 +53,13 @@ pub(super) async fn accept(
     input: mpsc::UnboundedSender<Input>,
     attending: mpsc::Sender<()>,
 ) {
-    loop {
+    for number in 0.. {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (config, input, attending) = (config.clone(), input.clone(), attending.clone());
                 tokio::spawn(async move {
                     let _attending: mpsc::Sender<()> = attending;
-                    if let Err(error) = attend(stream, &config, &input).await {
+                    if let Err(error) = attend(stream, number, &config, &input).await {
                         tracing::debug!(%error, "dropped a connection");
                     }
                 });
@@ -82,6 +75,7 @@ pub(super) async fn accept(
 /// Serves one process of this host until it hangs up.
 async fn attend(
     mut stream: UnixStream,
+    number: u64,
     config: &AgentConfig,
     input: &mpsc::UnboundedSender<Input>,
 ) -> Result<(), HandshakeError> {
@@ -92,21 +86,28 @@ async fn attend(
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
+    // Who has started it sees it end.
+    let life = if config.starts.is_some() { None } else { seen_life(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
     let region = match hail.region {
         Some(region) => Some((line.take().await?, region)),
         None => None,
     };
+    let connection = Connection { process, number };
     let (answer, answered) = oneshot::channel();
-    let _ = input.send(Input::Hailed(Box::new(Caller { process, hail, region, pid, end, answer })));
+    let _ = input.send(Input::Hailed(Box::new(Caller { connection, hail, region, pid, answer })));
     let Ok((answer, handed)) = answered.await else { return Ok(()) };
     if answer.is_err() {
         return line.tell(&answer).await;
     }
+    let (open, closed) = oneshot::channel::<()>();
+    if let Some(life) = life {
+        tokio::spawn(watch(connection, life, closed, input.clone()));
+    }
     let served = serve_rank(line, answer, handed, input).await;
-    let _ = input.send(Input::Event(Event::HungUp(process)));
+    let _ = input.send(Input::Event(Event::HungUp(connection)));
+    drop(open);
     served
 }
 
@@ -134,36 +135,21 @@ async fn serve_rank(
     Ok(())
 }
 
-/// Waits until a process has ended.
-pub(super) async fn watch(process: ProcessId, end: OwnedFd, input: mpsc::UnboundedSender<Input>) {
-    let end = Arc::new(end);
-    let watched = patiently(|| register(&end, Interest::READABLE)).await;
-    match watched {
-        Ok(watched) => {
-            let ended: io::Result<_> = AsyncFd::readable(&watched).await.map(drop);
-            if ended.is_ok() {
-                let _ = input.send(Input::Event(Event::Ended(process, Ending::Unknown)));
-            }
-        }
-        Err(error) => tracing::warn!(%process, %error, "cannot see its end"),
-    }
+/// The life of a process that another one has started, if this one can see it.
+fn seen_life(stream: &UnixStream, process: ProcessId) -> Option<Life> {
+    let life = Life::behind(stream);
+    life.inspect_err(|error| tracing::warn!(%process, %error, "its end will not be seen")).ok()
 }
 
-/// The same, if the system can tell.
-fn seen_end(stream: &UnixStream, process: ProcessId) -> Option<OwnedFd> {
-    let end = end_of(stream);
-    end.inspect_err(|error| tracing::warn!(%process, %error, "its end will not be seen")).ok()
-}
-
-/// What becomes readable when the process at the other end of `stream` has ended.
-fn end_of(stream: &UnixStream) -> io::Result<OwnedFd> {
-    let pid = stream.peer_cred()?.pid().ok_or(io::ErrorKind::NotFound)?;
-    // SAFETY: this call takes plain integers.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
-    match descriptor {
-        // SAFETY: the system has just opened it for this process, and nobody else knows of it.
-        0.. => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-        _ => Err(io::Error::last_os_error()),
+/// Tells when the process behind a connection has ended. The connection has `closed` when its other half is dropped.
+async fn watch(
+    connection: Connection,
+    life: Life,
+    closed: oneshot::Receiver<()>,
+    input: mpsc::UnboundedSender<Input>,
+) {
+    match life.outlast(closed).await {
+        Ok(()) => drop(input.send(Input::Event(Event::Vanished(connection)))),
+        Err(error) => tracing::warn!(process = %connection.process, %error, "cannot see its end"),
     }
 }

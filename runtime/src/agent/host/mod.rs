@@ -3,7 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `thread` | feeds the machine and does what it decides |
-//! | `callers` | serves the processes of this host, and sees them end |
+//! | `callers` | serves the processes of this host |
+//! | `life` | sees them end |
 //! | `to_others` | serves other hosts |
 //! | `to_master` | finds the master, and hears it |
 
@@ -33,6 +34,7 @@ use crate::{
 };
 
 mod callers;
+mod life;
 mod thread;
 mod to_master;
 mod to_others;

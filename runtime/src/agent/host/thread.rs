@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_agent::{Action, Agent, Event};
+use everfold_agent::{Action, Agent, Connection, Event};
 use everfold_protocol::{
     AgentId, Epoch, ProcessId, Rank,
     locating::FromLocator,
@@ -158,12 +158,12 @@ impl Host {
     async fn take(&mut self, input: Input) {
         match input {
             Input::Hailed(caller) => {
-                let process = caller.process;
+                let connection = caller.connection;
                 let limits = &caller.hail.policy.limits;
                 self.silence_max = limits.silence_max();
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
                 self.caller = Some(caller);
-                self.handle(Event::Hailed(process));
+                self.handle(Event::Hailed(connection));
             }
             Input::Serve(ip, answer) => {
                 let address = self.serve(ip).await;
@@ -193,6 +193,9 @@ impl Host {
     fn handle(&mut self, event: Event) {
         match &event {
             Event::Ended(process, ending) => self.locator.tell(locating::Input::Ended(*process, *ending)),
+            Event::Vanished(connection) if self.machine.is_latest(*connection) => {
+                self.locator.tell(locating::Input::Ended(connection.process, Ending::Unknown));
+            }
             Event::Master(ToAgent::Locating(said)) => {
                 return self.locator.tell(locating::Input::Master(said.clone()));
             }
@@ -206,7 +209,7 @@ impl Host {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::HostMaster(process) => self.host_master(process),
+            Action::HostMaster(connection) => self.host_master(connection),
             Action::Welcome(process) => self.welcome(process),
             Action::Refuse(_) => {
                 if let Some(caller) = self.caller.take() {
@@ -237,7 +240,7 @@ impl Host {
     }
 
     /// Runs the master here, as the process that is being taken in has it.
-    fn host_master(&mut self, process: ProcessId) {
+    fn host_master(&mut self, connection: Connection) {
         let Some(caller) = self.caller.take() else { return };
         let Hail { size, policy, board, .. } = &caller.hail;
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
@@ -257,7 +260,7 @@ impl Host {
             Ok(master) => {
                 self.master = Some((master, board));
                 self.caller = Some(caller);
-                self.machine.handle(Event::MasterStarted(process));
+                self.machine.handle(Event::MasterStarted(connection));
             }
             Err(error) => {
                 let (reason, code) = (error.to_string(), error.raw_os_error());
@@ -269,7 +272,7 @@ impl Host {
 
     fn welcome(&mut self, process: ProcessId) {
         let Some(caller) = self.caller.take() else { return };
-        let Caller { region, pid, end, answer, hail, .. } = *caller;
+        let Caller { region, pid, answer, hail, .. } = *caller;
         self.locator.tell(locating::Input::Came(process, pid));
         let is_first = process.rank == everfold_agent::FIRST_RANK;
         if let Some((file, region)) = region {
@@ -277,9 +280,6 @@ impl Host {
                 Ok(region) => self.remains.hold(process, region),
                 Err(error) => tracing::warn!(%process, %error, "cannot hold its memory"),
             }
-        }
-        if let Some(end) = end {
-            tokio::spawn(callers::watch(process, end, self.input.clone()));
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
         let origin = self.origins.get(&process.rank).filter(|(expected, _)| *expected == process);
