@@ -17,6 +17,7 @@ use rand::Rng;
 
 use super::World;
 use crate::{
+    agent,
     events::{Call, Happening, Place},
     process::{Ended, Outcome, Process},
 };
@@ -137,7 +138,7 @@ impl World {
         assert!(has_ended || old.host != host, "a process is started once the earlier one there has ended");
         self.comebacks.past.insert(old.id, old);
         self.closed.retain(|other| *other != rank);
-        self.tell_agent(host, AgentEvent::Hailed(process));
+        self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
         let returns = self.settings.returns.expect("only where ranks come back are they started");
         let at = self.now() + self.some_time(returns.start_time / 4);
         self.schedule(at, Happening::Joins(process));

@@ -1,6 +1,6 @@
 //! Outcomes that are noted before they count, where ranks come back.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 
 use everfold_protocol::{ReductionId, message::ToMaster};
 
