@@ -34,6 +34,7 @@ macro_rules! scenarios {
 
 scenarios! {
     a_body_went_with_its_process,
+    a_call_waits_until_the_master_knows_of_earlier_ones,
     a_contribution_is_half_overwritten_by_the_result,
     a_contribution_arrives_damaged,
     a_contribution_beside_two_damaged_copies,
@@ -51,6 +52,7 @@ scenarios! {
     a_keeper_never_hears_from_an_owner,
     a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,
+    a_process_lives_on_whose_rank_is_elsewhere,
     a_rank_that_is_missing_calls_again,
     a_result_arrives_damaged,
     a_partial_outside_the_region_went_with_its_owner,
