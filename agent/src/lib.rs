@@ -165,8 +165,9 @@ impl Agent {
                 self.is_alone = !self.expects_more && self.processes.is_empty();
             }
             Event::HungUp(Connection { process, number }) => {
-                let held = self.processes.get_mut(&process).filter(|held| **held == Held::Here(number));
-                held.into_iter().for_each(|held| *held = Held::Gone(number));
+                if self.processes.get(&process) == Some(&Held::Here(number)) {
+                    self.processes.insert(process, Held::Gone(number));
+                }
             }
             Event::Vanished(connection) => {
                 if self.is_latest(connection) {
