@@ -37,6 +37,7 @@ use everfold_protocol::{
     frame::FrameError,
     locating::{FromLocator, ToLocator},
     message::{FromAgent, Header, MASTER, News, Peer, ToAgent, ToMaster, ToWorker},
+    parcel::Carry,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc, oneshot};
@@ -172,7 +173,7 @@ impl<M> Clone for Connection<M> {
     }
 }
 
-impl<M: Serialize + Send + 'static> Connection<M> {
+impl<M: Serialize + Carry + Send + 'static> Connection<M> {
     fn new(number: ConnectionId, outlet: Outlet<M>) -> Self {
         Self { number, outlet: Arc::new(Mutex::new(outlet)), flushing: Arc::default() }
     }
@@ -692,7 +693,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 }
 
 /// Tells `each` frame of `process` until the connection ends; returns why.
-async fn hear<M: DeserializeOwned>(
+async fn hear<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     config: &MasterConfig,
@@ -720,7 +721,7 @@ async fn hear<M: DeserializeOwned>(
 ///
 /// # Errors
 /// The connection broke, or what comes is no frame of that process.
-fn hear_now<M: DeserializeOwned>(
+fn hear_now<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     frame_bytes_max: u64,

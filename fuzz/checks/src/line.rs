@@ -6,9 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use everfold_protocol::{
     codec,
-    message::{Header, ToWorker},
+    message::{Data, Header, ToWorker},
+    parcel::{self, LONG_BYTES},
     seal::{KEY_BYTES, Seal},
 };
 use everfold_runtime::transport::line::Inlet;
@@ -42,7 +44,8 @@ pub fn check(data: &[u8]) {
                 let payload = input.piece();
                 said.extend(sealed(&Raw(payload), &mut seal));
                 if is_genuine && !is_broken {
-                    match codec::decode::<(Header, Vec<ToWorker>)>(payload) {
+                    let lend = |range| Bytes::copy_from_slice(&payload[range]);
+                    match parcel::decode::<Header, ToWorker>(payload, lend) {
                         Ok(batch) => meant.push(codec::encode(&batch).unwrap()),
                         Err(_) => is_broken = true,
                     }
