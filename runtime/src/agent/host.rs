@@ -70,15 +70,23 @@ pub struct AgentConfig {
     pub key: Key,
     /// Where the master listens, or is to listen if rank 0 comes to this agent.
     pub rendezvous: Address,
-    /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
-    /// they end.
-    pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// Where to ask its own process, if that has started the ranks. It [tells](Ends) how they end.
+    pub parent: Option<mpsc::UnboundedSender<ToParent>>,
     /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
     pub is_spare: bool,
     /// Label of what this host shares with others that may fail together.
     pub domain: Option<String>,
     /// How faults are located.
     pub rules: RuleBase,
+}
+
+/// What an agent says to the process that has started the ranks of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToParent {
+    /// Start this process.
+    Start(ProcessId),
+    /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
+    Forgive(ProcessId),
 }
 
 /// An agent and the thread on which it lives.
@@ -282,7 +290,7 @@ impl Host {
         Self {
             id,
             may_ask,
-            machine: Agent::new(config.starts.is_some()),
+            machine: Agent::new(config.parent.is_some()),
             config,
             locator,
             remains: Arc::default(),
@@ -303,7 +311,7 @@ impl Host {
         let accepting = tokio::spawn(accept(listener, self.config.clone(), self.input.clone(), attending));
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
-        let mut waits = self.config.starts.is_none();
+        let mut waits = self.config.parent.is_none();
         let mut is_finished = false;
         if self.config.is_spare {
             self.seek_master();
@@ -349,7 +357,7 @@ impl Host {
             Input::MasterFound(outlet, own_ip) => {
                 self.to_master = Some(outlet);
                 let address = match own_ip {
-                    Some(ip) if self.config.starts.is_some() => self.serve(ip).await.map(Some),
+                    Some(ip) if self.config.parent.is_some() => self.serve(ip).await.map(Some),
                     _ => Ok(None),
                 };
                 let address = address.unwrap_or_else(|error| {
@@ -393,6 +401,10 @@ impl Host {
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
             Action::Start { process, origin } => self.start(process, origin),
+            Action::Forgive(process) => {
+                let told = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Forgive(process)));
+                tracing::debug!(%process, ?told, "its rank goes on on another host");
+            }
             Action::Hold(limits) => {
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
                 self.silence_max = limits.silence_max();
@@ -406,7 +418,7 @@ impl Host {
     /// Has a process started by the parent of those here.
     fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
         self.origins.insert(process.rank, (process, origin));
-        let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
+        let asked = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Start(process)));
         if !matches!(asked, Some(Ok(()))) {
             self.machine.handle(Event::Ended(process, Ending::Unknown));
         }
@@ -602,7 +614,7 @@ async fn attend(
         return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
     }
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let end = if config.starts.is_some() { None } else { seen_end(&stream, process) };
+    let end = if config.parent.is_some() { None } else { seen_end(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
     let region = match hail.region {

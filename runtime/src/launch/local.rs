@@ -4,7 +4,7 @@
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
 //!   signal kills does not count.
 //! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
-//!   process of a rank has ended.
+//!   process of a rank has ended; nothing here counts of a rank that goes on on another host.
 //! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
 //!   again as a new run of the job, with another number of the job: nothing that is left of the run before takes
 //!   part.
@@ -23,6 +23,7 @@
 //! is that of the master.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     future::poll_fn,
     io,
@@ -38,7 +39,7 @@ use std::{
 };
 
 use crate::{
-    agent::{AgentConfig, AgentThread, Ends},
+    agent::{AgentConfig, AgentThread, Ends, ToParent},
     descriptors,
     locating::{self, Told},
     logs,
@@ -275,7 +276,7 @@ impl Local {
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
-                failures.note(Rank(u32::MAX), OUTPUT_LOST);
+                failures.note(ProcessId::first(u32::MAX), OUTPUT_LOST);
             }
         };
 
@@ -290,14 +291,14 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, starts) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
+        let (agent, asked) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
         let processes = self.start_all(rollbacks, &job, output).await?;
-        Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
+        Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
     }
 
     /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
     async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
-        let Run { rollbacks, job, _port, agent, mut starts, processes } = run;
+        let Run { rollbacks, job, _port, agent, mut asked, processes } = run;
         let Attending { orders, failures, notices } = attending;
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
@@ -322,18 +323,25 @@ impl Local {
                     }
                 }
                 // The agent ends when nobody is to come back any more.
-                Some(process) = starts.recv() => {
-                    let ProcessId { rank, incarnation } = process;
+                Some(asked) = asked.recv() => {
+                    let wanted = match asked {
+                        ToParent::Start(process) => process,
+                        ToParent::Forgive(process) => {
+                            failures.forgive(process);
+                            continue;
+                        }
+                    };
+                    let ProcessId { rank, incarnation } = wanted;
                     let environment = Environment { rank, incarnation, ..job.clone() };
                     match self.start(rollbacks, &environment, output) {
                         Ok(process) => {
-                            failures.forgive(rank);
+                            failures.forgive_before(wanted);
                             ranks.spawn(attend(process));
                         }
                         Err(error) => {
                             let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
                             notices.iter().for_each(|notices| notices.try_send(notice.clone()));
-                            ends.ended(process, Ending::Unknown);
+                            ends.ended(wanted, Ending::Unknown);
                         }
                     }
                 }
@@ -463,8 +471,8 @@ struct Run {
     /// Keeps the rendezvous free for rank 0.
     _port: Option<TcpSocket>,
     agent: AgentThread,
-    /// Whom the agent asks to be started again.
-    starts: mpsc::UnboundedReceiver<ProcessId>,
+    /// What the agent asks for.
+    asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
 }
 
@@ -497,49 +505,65 @@ fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration
 
 /// How processes have failed, in order.
 #[derive(Clone, Debug, Default)]
-struct Failures(Arc<Mutex<Vec<(Rank, u8)>>>);
+struct Failures(Arc<Mutex<Failed>>);
+
+#[derive(Debug, Default)]
+struct Failed {
+    codes: Vec<(ProcessId, u8)>,
+    /// Of each rank the first process that counts; none if the rank is somewhere else.
+    counting: BTreeMap<Rank, Incarnation>,
+}
 
 impl Failures {
-    /// Takes in that the process of a rank has failed.
-    fn note(&self, rank: Rank, code: u8) {
-        self.lock().push((rank, code));
+    /// Takes in that a process has failed.
+    fn note(&self, process: ProcessId, code: u8) {
+        self.lock().codes.push((process, code));
     }
 
-    /// Takes in that a rank is started anew.
-    fn forgive(&self, rank: Rank) {
-        self.lock().retain(|(failed, _)| *failed != rank);
+    /// Takes in that the rank of a process goes on without it: neither that process counts nor those before.
+    fn forgive(&self, ProcessId { rank, incarnation }: ProcessId) {
+        self.lock().counting.insert(rank, Incarnation(incarnation.0 + 1));
+    }
+
+    /// Takes in that a process is started in place of those before it, which do not count.
+    fn forgive_before(&self, ProcessId { rank, incarnation }: ProcessId) {
+        self.lock().counting.insert(rank, incarnation);
     }
 
     /// Takes in that all ranks are started anew.
     fn forget(&self) {
-        self.lock().clear();
+        *self.lock() = Failed::default();
     }
 
     /// The exit code of the first that counts. Who ends because another one has failed comes last.
     fn first(&self) -> Option<u8> {
         let failed = self.lock();
-        let first = failed.iter().find(|(_, code)| *code != ROLLED_BACK).or(failed.first());
+        let counts = |process: &ProcessId| {
+            failed.counting.get(&process.rank).is_none_or(|first| process.incarnation >= *first)
+        };
+        let counting = || failed.codes.iter().filter(|(process, _)| counts(process));
+        let first = counting().find(|(_, code)| *code != ROLLED_BACK).or(counting().next());
         first.map(|(_, code)| *code)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Rank, u8)>> {
+    fn lock(&self) -> MutexGuard<'_, Failed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The agent of the ranks that are about to be started, and whom it asks to be started anew.
+/// The agent of the ranks that are about to be started, and what it asks for.
 fn start_agent(
     job: &Environment,
     is_spare: bool,
     rules: RuleBase,
-) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
-    let (starts, to_start) = mpsc::unbounded_channel();
-    let starts = Some(starts);
+    let (parent, asked) = mpsc::unbounded_channel();
+    let parent = Some(parent);
     let config =
-        AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
-    Ok((AgentThread::start(config)?, to_start))
+        AgentConfig { name, job: job.job, key, rendezvous, parent, is_spare, domain: domain(), rules };
+    Ok((AgentThread::start(config)?, asked))
 }
 
 /// The label of what this host shares with others.
@@ -676,7 +700,7 @@ impl Process {
             let end = wait(self.child, stops.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
-                failures.note(self.id.rank, end.code);
+                failures.note(self.id, end.code);
             }
             ends.ended(self.id, end.ending);
             drop(alive);
