@@ -23,9 +23,9 @@ use futures::{
 
 use super::{
     ON_THE_SPOT_BYTES, Returned, Share,
+    array::handed_back,
     collect::{AHEAD_BYTES, AHEAD_MAX, PART_BYTES, copy},
     fold::scratch,
-    handed_back,
 };
 use crate::{
     body::BodyError,

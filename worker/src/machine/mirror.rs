@@ -122,6 +122,17 @@ impl Mirror {
         Followed { said: Some(ToMaster::NotReplicated { agent, reason }), notes }
     }
 
+    /// Whether something waits for a copy.
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the master has yet to hear of calls of that name that an earlier process had made.
+    pub fn recalls_name_of(&self, id: ReductionId) -> bool {
+        let name = |id: ReductionId| ReductionId { sequence: 0, ..id };
+        self.waiting.iter().any(|(_, note)| matches!(note, Note::Recalled(of) if name(*of) == name(id)))
+    }
+
     fn ask(&mut self) -> Option<Copy> {
         let agent = self.agent.filter(|_| self.state != State::Lacking)?;
         self.copy += 1;
