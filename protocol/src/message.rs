@@ -229,6 +229,19 @@ pub enum ToMaster {
         /// Why not, for people.
         reason: String,
     },
+    /// The sender, which has come in place of another process, has done again all that this one had noted.
+    CaughtUp(Comeback),
+}
+
+/// What it has cost a process to be where an earlier one of its rank was when it died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comeback {
+    /// To get what the earlier one has left from another host; nothing on the same one.
+    pub transfer: Duration,
+    /// To read the checkpoint.
+    pub load: Duration,
+    /// To do again what the earlier one had done since that checkpoint.
+    pub again: Duration,
 }
 
 /// One rank's entry into a reduction.
@@ -551,6 +564,11 @@ pub enum ToAgent {
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
     },
+    /// The rank of this process, which has died here, is started on another host. How it has ended does not count.
+    Moved {
+        /// Which.
+        process: ProcessId,
+    },
     /// The job is over.
     Farewell,
     /// The agent is taken in.
@@ -661,6 +679,16 @@ pub enum News {
         /// Why not.
         reason: String,
     },
+    /// A rank that has come back is where it was when its process died.
+    CaughtUp {
+        /// Which rank.
+        rank: Rank,
+        /// How long ago that process was declared failed, or the first of those that have died since the rank was
+        /// here last.
+        lost: Duration,
+        /// What it has cost the process that has come back.
+        comeback: Comeback,
+    },
     /// A rank whose process has failed is started on another host.
     Migrates {
         /// Which rank.
@@ -718,6 +746,11 @@ impl fmt::Display for News {
                 write!(f, "all hosts of domain {domain:?} are lost: those of ranks {ranks}")
             }
             Self::Returned { rank, incarnation } => write!(f, "rank {rank} has come back ({incarnation})"),
+            Self::CaughtUp { rank, lost, comeback: Comeback { transfer, load, again } } => write!(
+                f,
+                "rank {rank} is where it was, {lost:.1?} after its death: transfer {transfer:.1?}, load {load:.1?}, done again \
+                 {again:.1?}"
+            ),
             Self::NotReturned { rank, reason } => write!(f, "rank {rank} does not come back: {reason}"),
             Self::CannotReturn { rank, reason } => {
                 write!(f, "rank {rank} cannot come back before its next checkpoint: {reason}")
