@@ -36,7 +36,7 @@ pub use self::{
     keep::{Keep, KeepAs, Kept, NotKept, Writing},
     news::News,
     peer::{AgentRef, Peer},
-    result::{Finished, HalfBody, Learning, NotCollected, Piece},
+    result::{Finished, HalfBody, Learning, NotCollected, Piece, Prefetch, Prefetched},
     task::{Fault, PartialReady, Source, Task, TaskCounters, TaskFailed},
     to_master::ToMaster,
     to_worker::ToWorker,

@@ -46,6 +46,28 @@ pub struct Piece {
     pub data: Data,
 }
 
+/// Parts of a result that is to be handed out: the receiver copies them beforehand, and lends them to others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prefetch {
+    /// Which reduction.
+    pub reduction: ReductionId,
+    /// Length of the whole result in bytes.
+    pub bytes: u64,
+    /// Which parts. Each lies at the same place in the result and in what can be read.
+    pub parts: Vec<Piece>,
+}
+
+/// What became of a part that was to be copied beforehand.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prefetched {
+    /// Of which reduction.
+    pub reduction: ReductionId,
+    /// Where the part begins.
+    pub start: u64,
+    /// Where what the sender has of the result is readable; nothing if the part could not be had.
+    pub body: Option<Data>,
+}
+
 /// How the next reduction of a [class](crate::class::Class) is to be called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learning {

@@ -10,7 +10,7 @@ use super::{
     data::Data,
     keep::Kept,
     peer::Peer,
-    result::NotCollected,
+    result::{NotCollected, Prefetched},
     task::{PartialReady, TaskFailed},
 };
 use crate::{
@@ -41,6 +41,8 @@ pub enum ToMaster {
     },
     /// The sender has a copy of an original, or can no longer make one.
     Kept(Kept),
+    /// The sender has copied a part of a result beforehand, and lends it, or could not have it.
+    Prefetched(Prefetched),
     /// The sender has copied the whole result out of the others' windows.
     Collected {
         /// Of which reduction.

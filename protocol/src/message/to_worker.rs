@@ -8,7 +8,7 @@ use super::{
     keep::Keep,
     news::News,
     peer::{AgentRef, Peer},
-    result::Finished,
+    result::{Finished, Prefetch},
     task::Task,
 };
 use crate::{
@@ -52,6 +52,8 @@ pub enum ToWorker {
     },
     /// Read those partials and fold them into yours.
     Task(Task),
+    /// Copy parts of a result before it is handed out.
+    Prefetch(Prefetch),
     /// The reduction ended well.
     Finished(Box<Finished>),
     /// The reduction ended in an error, or this rank's part in it was refused.

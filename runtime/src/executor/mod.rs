@@ -15,6 +15,7 @@
 mod blame;
 mod collect;
 mod copies;
+mod covered;
 mod fold;
 mod row;
 

@@ -1,6 +1,6 @@
 //! The workers: what they hear, and what they do.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
@@ -52,6 +52,7 @@ impl World {
             inline,
             collected: Vec::new(),
             row: Vec::new(),
+            ahead: BTreeMap::new(),
             how: Collecting::default(),
             tried: false,
             shown: false,
@@ -132,6 +133,9 @@ impl World {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
                 process.writing.insert(task.segment);
                 self.begin(id, Work::Execute(task));
+            }
+            Action::Prefetch { reduction, bytes, part } => {
+                self.begin(id, Work::Prefetch(reduction, bytes, part));
             }
             Action::Collect { reduction, pieces, how } => {
                 self.begin(id, Work::Collect(reduction, pieces, how));

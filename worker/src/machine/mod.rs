@@ -15,8 +15,8 @@ use alloc::{
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
     message::{
-        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Task, TaskCounters,
-        TaskFailed, ToMaster, ToWorker,
+        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Prefetch, Prefetched,
+        Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
     },
     report::Report,
     spec::{Delivery, Limits, ReductionSpec},
@@ -57,8 +57,11 @@ struct Local {
     crowded: u32,
     /// Whose contributions are in the result that was told last.
     contributors: Option<Path>,
-    /// A result that is to be copied over partials on which tasks that were given up still work.
+    /// A result that is to be copied over partials on which tasks that were given up still work, or of which parts
+    /// are still copied beforehand.
     awaited: Option<Box<Finished>>,
+    /// How many parts of the result are copied beforehand.
+    prefetches: usize,
     way: Way,
     state: State,
 }
@@ -206,6 +209,7 @@ impl Worker {
                 }
             }
             Event::Executed { task, result } => self.executed(task, result),
+            Event::Prefetched { reduction, start, body } => self.prefetched(reduction, start, body),
             Event::Collected { reduction, result } => self.collected(reduction, result),
             Event::Noted(reduction) => self.wait_for_copy(Note::Noted(reduction)),
             Event::Recalled(reduction) => self.wait_for_copy(Note::Recalled(reduction)),
@@ -286,6 +290,7 @@ impl Worker {
             crowded: 0,
             contributors: None,
             awaited: None,
+            prefetches: 0,
             way,
             state,
         };
@@ -360,6 +365,7 @@ impl Worker {
                 self.actions.push_back(Action::Over(reduction));
                 self.dissolve(reduction.called());
             }
+            ToWorker::Prefetch(prefetch) => self.prefetch(prefetch),
             ToWorker::Finished(finished) => self.finished(*finished),
             ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
             ToWorker::HandOver { reduction } => {
@@ -476,10 +482,32 @@ impl Worker {
         self.busy.range(all).next().is_some()
     }
 
+    /// Has parts of a result copied before it is handed out.
+    fn prefetch(&mut self, Prefetch { reduction, bytes, parts }: Prefetch) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        if matches!(local.state, State::Running) {
+            local.prefetches += parts.len();
+            let copy = |part| Action::Prefetch { reduction, bytes, part };
+            self.actions.extend(parts.into_iter().map(copy));
+        }
+    }
+
+    fn prefetched(&mut self, reduction: ReductionId, start: u64, body: Option<Data>) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        local.prefetches -= 1;
+        if !matches!(local.state, State::Running) {
+            // It was refused meanwhile.
+            return;
+        }
+        let awaited = local.awaited.take_if(|_| local.prefetches == 0);
+        self.send(ToMaster::Prefetched(Prefetched { reduction, start, body }));
+        awaited.into_iter().for_each(|finished| self.finished(*finished));
+    }
+
     fn finished(&mut self, finished: Finished) {
-        if finished.beside
-            && self.is_busy(finished.reduction)
-            && let Some(local) = self.reductions.get_mut(&finished.reduction)
+        let is_busy = finished.beside && self.is_busy(finished.reduction);
+        if let Some(local) = self.reductions.get_mut(&finished.reduction)
+            && (is_busy || local.prefetches > 0)
         {
             local.awaited = Some(Box::new(finished));
             return;
