@@ -135,7 +135,7 @@ impl Default for Policy {
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             relay_bytes: 1 << 20,
-            pipeline_parts: 32,
+            pipeline_parts: 64,
             pipeline_bytes_min: 32 << 10,
             pipeline_bytes_max: 1 << 20,
             copy_bytes: 4 << 20,

@@ -46,7 +46,7 @@ pub fn check(data: &[u8]) {
             assert_eq!(a.disagreement(b).is_some(), b.disagreement(a).is_some());
             assert!(a.disagreement(a).is_none());
             let _ = (a.kind.array_bytes(), a.kind.folds_surely(), a.delivery.root());
-            let _ = everfold_protocol::board::suits(a, 4, u64::MAX);
+            let _ = everfold_protocol::board::suits(a, 8, 4, u64::MAX);
         }),
         7 => comes_back::<(Path, Path, u32)>(bytes, |(a, b, rank)| algebra(a, b, Rank(*rank))),
         8 => comes_back::<(Peer, News)>(bytes, |(_, news)| drop(news.to_string())),

@@ -33,8 +33,8 @@ use everfold_protocol::{
 use everfold_worker::machine::ExecutionError;
 use tokio::sync::Notify;
 
-pub(crate) use self::row::recalled;
 use self::{copies::Copies, row::Row};
+pub(crate) use self::{fold::scratch, row::recalled};
 use crate::{
     body::{Body, BodyError, Object},
     kernel::Accumulate,

@@ -44,7 +44,7 @@ impl World {
         }
         // A rank that has a result makes room.
         self.look(rank);
-        let on_board = self.shows_on_board(rank, reduction, &spec);
+        let on_board = self.shows_on_board(rank, reduction, &spec, inline);
         let process = self.process_mut(rank);
         let data = process.original(reduction, &spec, inline || on_board);
         let share = Share {
