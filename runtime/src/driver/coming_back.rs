@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use everfold_protocol::{AgentId, ReductionId, message::News};
 use everfold_worker::machine::{End, Event, Gone};
 
-use super::{Deed, Driver, Inner, answer};
+use super::{Driver, Inner, acting::Deed, answer};
 use crate::{
     call::{Answer, Call},
     executor::Share,

@@ -12,7 +12,10 @@ use everfold_protocol::{
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Array, Kind, ON_THE_SPOT_BYTES, Progress, Share, handed_back};
+use super::{
+    Kind, ON_THE_SPOT_BYTES, Share,
+    array::{Array, Progress, handed_back},
+};
 use everfold_worker::machine::{Collected, Collecting, ExecutionError};
 
 use crate::{

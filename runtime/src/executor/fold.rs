@@ -16,7 +16,11 @@ use everfold_protocol::{
 };
 use futures::future::try_join_all;
 
-use super::{Array, Kind, NoWindow, ON_THE_SPOT_BYTES, Share, blame::Progress, handed_back};
+use super::{
+    Kind, NoWindow, ON_THE_SPOT_BYTES, Share,
+    array::{Array, handed_back},
+    blame::Progress,
+};
 use everfold_worker::machine::ExecutionError;
 
 use crate::{

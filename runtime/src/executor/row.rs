@@ -22,10 +22,10 @@ use futures::{
 
 use super::{
     Kind, NoWindow, ON_THE_SPOT_BYTES, Returned, Share,
+    array::handed_back,
     collect::{AHEAD_BYTES, AHEAD_MAX, PART_BYTES, copy},
     covered::Covered,
     fold::scratch,
-    handed_back,
 };
 use crate::{
     body::BodyError,

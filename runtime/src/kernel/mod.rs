@@ -5,13 +5,16 @@
 //! one length with no branch inside, which is the shape the compiler turns into vector instructions; `cargo
 //! bench --bench kernels` shows the bytes per second beside those of `memcpy`.
 
+mod blocks;
+mod element;
 mod operation;
 
 use std::{ops::Range, sync::Arc};
 
 use bytemuck::Pod;
 use everfold_protocol::spec::{ElementType, Operation};
-pub use operation::{Element, Located, Value};
+
+pub use self::element::{Element, Located, Value};
 
 /// Folds blocks into the first, which is the leftmost operand. All have the same length and whole elements.
 pub type Accumulate = Arc<dyn Fn(&mut [u8], &[&[u8]], Pass) + Send + Sync>;
@@ -27,7 +30,7 @@ pub enum Pass {
 
 /// The kernel that combines elements of type `T` with `combine`.
 pub fn element_wise<T: Pod>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> Accumulate {
-    Arc::new(move |left: &mut [u8], right: &[&[u8]], pass| operation::each(left, right, pass, &combine))
+    Arc::new(move |left: &mut [u8], right: &[&[u8]], pass| blocks::each(left, right, pass, &combine))
 }
 
 /// The kernel for a predefined operation, if it is defined for `element`.

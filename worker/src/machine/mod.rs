@@ -3,6 +3,17 @@
 //! Bodies and bytes stand behind the driver (a thread of `everfold-runtime`, or the simulator); this machine
 //! knows them by reduction and segment only. It answers for two things: that a task is done exactly on the
 //! partial the master believes is here (I1), and that every call of the application ends (I6).
+//!
+//! | module | holds |
+//! |---|---|
+//! | `event` | what goes in and comes out |
+//! | `local` | what a rank knows of one reduction |
+//! | `hearing` | what the master says |
+//! | `task` | tasks |
+//! | `result` | how a reduction ends here |
+//! | `attempt` | attempts in teams |
+//! | `learnt` | which way bodies go |
+//! | `noting`, `mirror` | outcomes that are noted before they count, and their replica |
 
 use alloc::{
     boxed::Box,
@@ -14,94 +25,28 @@ use alloc::{
 
 use everfold_protocol::{
     Epoch, Path, ProcessId, ReductionId, SegmentId, SegmentIndex, TaskId, Timestamp,
-    message::{
-        Contribution, Data, Fault, Finished, News, NotCollected, PartialReady, Peer, Prefetch, Prefetched,
-        Task, TaskCounters, TaskFailed, ToMaster, ToWorker,
-    },
-    report::Report,
-    spec::{Delivery, Limits, ReductionSpec},
+    message::{Contribution, News, Peer, ToMaster},
+    spec::{Limits, ReductionSpec},
     watch::{Alarm, Watch},
 };
 
 mod attempt;
 mod event;
+mod hearing;
 mod learnt;
+mod local;
 mod mirror;
+mod noting;
+mod result;
+mod task;
 
 pub use self::event::{Action, Collected, Collecting, End, Event, ExecutionError, Gone};
 use self::{
     attempt::Way,
     learnt::Learnt,
-    mirror::{Copy, Followed, Mirror, Note},
+    local::{Local, State},
+    mirror::{Copy, Mirror, Note},
 };
-
-/// How often a rank tries to make room for a result beside its contribution. The master has it wait before
-/// each.
-const CROWDED_MAX: u32 = 50;
-
-/// What this rank knows of one of its reductions.
-#[derive(Debug)]
-struct Local {
-    name: String,
-    spec: ReductionSpec,
-    called: Timestamp,
-    /// Whether the master wants to know how long it took.
-    is_timed: bool,
-    /// What this rank's partial holds, where that is more than its own original.
-    held: BTreeMap<SegmentIndex, Path>,
-    /// Whether others may have to copy the result from here, too.
-    lends: bool,
-    /// Whether the result that was told last is copied beside this rank's contribution.
-    beside: bool,
-    /// How often there was no room for the result here.
-    crowded: u32,
-    /// Whose contributions are in the result that was told last.
-    contributors: Option<Path>,
-    /// A result that is to be copied over partials on which tasks that were given up still work, or of which parts
-    /// are still copied beforehand.
-    awaited: Option<Box<Finished>>,
-    /// How many parts of the result are copied beforehand.
-    prefetches: usize,
-    way: Way,
-    state: State,
-}
-
-impl Local {
-    /// Whether there is still no room for the result at `me`, after it was tried often enough: the others get
-    /// theirs without this rank.
-    fn has_no_room(&mut self, error: &ExecutionError, me: ProcessId) -> bool {
-        // Of one that is the only one to have it, the master has to hear that it has not.
-        if !matches!(self.spec.delivery, Delivery::All) {
-            return false;
-        }
-        self.crowded += u32::from(error.culprit == me);
-        self.crowded > CROWDED_MAX
-    }
-}
-
-/// How a call has ended, and what the master is to hear of it once that is noted.
-#[derive(Debug)]
-struct Noting {
-    end: End,
-    said: Option<ToMaster>,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The future is open.
-    Running,
-    /// This rank's partial is the result as soon as its last task is done.
-    Folding { report: Box<Report> },
-    /// The result is being copied here; tell the master afterwards if peers' windows wait for it.
-    Collecting { report: Box<Report>, announce: bool },
-    /// How it has ended is being noted; then the future ends, and this is said. Nothing is said if the master
-    /// waits for it no longer.
-    Noting(Box<Noting>),
-    /// The result is here, and stays until nobody copies it any more.
-    Lending { report: Box<Report> },
-    /// The future has ended; peers may still read this rank's windows.
-    Serving,
-}
 
 /// One rank's bookkeeping.
 #[derive(Debug)]
@@ -232,7 +177,7 @@ impl Worker {
         if self.phase != Phase::Closing {
             return;
         }
-        if self.reductions.is_empty() {
+        if self.reductions.is_empty() && !self.mirror.holds_some() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
@@ -320,6 +265,7 @@ impl Worker {
         self.phase == Phase::Open
             && (self.reductions.len() as u64) < self.limits.reductions_max
             && self.reductions.range(first..id).next().is_none()
+            && !self.mirror.recalls_name_of(id)
     }
 
     fn take_off_board(&mut self, contribution: Contribution, taken: bool) {
@@ -338,361 +284,6 @@ impl Worker {
         self.actions.push_back(Action::Release(reduction));
     }
 
-    fn hear(&mut self, now: Timestamp, message: ToWorker) {
-        match message {
-            ToWorker::Ping { number } => self.send(ToMaster::Pong { number }),
-            ToWorker::Fenced => self.end_all(Gone::Fenced),
-            ToWorker::Keep(keep) => {
-                if self.reductions.contains_key(&keep.reduction) {
-                    self.actions.push_back(Action::Keep(keep));
-                }
-            }
-            ToWorker::News(news) => self.actions.push_back(Action::News(news)),
-            ToWorker::Forget { process } => self.actions.push_back(Action::Forget(process)),
-            ToWorker::Welcome { peers, limits } => {
-                self.limits = limits;
-                let apart = peers.iter().any(|peer| peer.host != peers[0].host);
-                self.peers = apart.then(|| peers.clone());
-                let interval = limits.ping_interval;
-                self.watch =
-                    (!interval.is_zero()).then(|| (Watch::new(now, interval), Alarm::new(now, interval / 4)));
-                self.actions.push_back(Action::Meet { peers, limits });
-            }
-            ToWorker::Unwelcome { reason } => self.actions.push_back(Action::Unwelcome(reason)),
-            ToWorker::Incomplete { missing } => self.actions.push_back(Action::Incomplete { missing }),
-            ToWorker::Task(task) => self.task(task, None),
-            ToWorker::Dissolved { reduction } => {
-                self.actions.push_back(Action::Over(reduction));
-                self.dissolve(reduction.called());
-            }
-            ToWorker::Prefetch(prefetch) => self.prefetch(prefetch),
-            ToWorker::Finished(finished) => self.finished(*finished),
-            ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
-            ToWorker::HandOver { reduction } => {
-                if let Some(local) = self.reductions.get_mut(&reduction)
-                    && let State::Lending { report } = &mut local.state
-                {
-                    let end = End::Received(*core::mem::take(report));
-                    local.state = State::Serving;
-                    self.actions.push_back(Action::Resolve { reduction, end });
-                }
-            }
-            ToWorker::Release { reduction } => {
-                let local = self.reductions.get(&reduction);
-                if local.is_some_and(|local| matches!(local.state, State::Lending { .. } | State::Serving)) {
-                    self.end(reduction, End::Closed);
-                }
-            }
-            ToWorker::Departed { process, evidence } => {
-                let rank = process.rank;
-                if !self.dead.insert(process) {
-                    // It was said before.
-                    return;
-                }
-                self.failed.insert(rank).ok();
-                self.go_back_without(rank);
-                let news = News::Failed { rank, evidence };
-                self.actions.extend([Action::Departed { process, evidence }, Action::News(news)]);
-            }
-            ToWorker::Returned { peer } => self.take_back(peer),
-            ToWorker::AgentLost { agent } => {
-                self.actions.push_back(Action::AgentLost(agent));
-                let followed = self.mirror.lose(agent);
-                self.follow(followed);
-            }
-            ToWorker::Replicate { to } => {
-                let copy = self.mirror.order(to.id);
-                self.actions.push_back(Action::Replicate(to));
-                self.copy(copy);
-            }
-            ToWorker::Farewell => {
-                self.phase = Phase::Closed(Gone::Left);
-                self.actions.push_back(Action::Closed);
-            }
-        }
-    }
-
-    fn task(&mut self, task: Task, deputy: Option<ProcessId>) {
-        let (reduction, index) = (task.segment.reduction, task.segment.index);
-        let own = Path::single(self.process.rank);
-        let held = match self.reductions.get(&reduction.called()) {
-            Some(local) if !local.expects(reduction, deputy) => return,
-            Some(Local { held, state: State::Running, .. }) => held.get(&index).unwrap_or(&own),
-            // It ended here while the task was under way; the master hears the same.
-            _ => return,
-        };
-        let fits = *held == task.own || task.own.is_empty();
-        // A deputy is to be believed less than the master.
-        let path = path_of(&task).filter(|_| fits && !self.tasks.contains_key(&task.task));
-        let Some(path) = path.filter(|_| self.busy.insert((reduction, index))) else {
-            let reason = format!("the task expects a partial of {}, this rank holds {held}", task.own);
-            let culprit = self.process;
-            self.answer(
-                deputy,
-                ToMaster::TaskFailed(TaskFailed {
-                    task: task.task,
-                    segment: task.segment,
-                    culprit,
-                    suspects: Path::empty(),
-                    fault: Fault::Unfit,
-                    reason,
-                }),
-            );
-            return;
-        };
-        self.begin(task, path, deputy);
-    }
-
-    fn begin(&mut self, task: Task, path: Path, deputy: Option<ProcessId>) {
-        self.tasks.insert(task.task, (task.segment, path, deputy));
-        self.actions.push_back(Action::Execute(task));
-    }
-
-    fn executed(&mut self, id: TaskId, result: Result<(Data, TaskCounters), ExecutionError>) {
-        let (segment, path, deputy) = self.tasks.remove(&id).expect("only tasks under way are executed");
-        self.busy.remove(&(segment.reduction, segment.index));
-        let reduction = segment.reduction.called();
-        self.renew_if_idle(reduction);
-        let goes_on = |local: &&mut Local| local.is_in_teams() == segment.reduction.is_in_teams();
-        let Some(local) = self.reductions.get_mut(&reduction).filter(goes_on) else {
-            return;
-        };
-        if let State::Folding { report } = &mut local.state {
-            let report = core::mem::take(report);
-            self.stop_clock(reduction);
-            let end = result.map_or_else(End::ResultLost, |_| End::Received(*report));
-            return self.end(reduction, end);
-        }
-        let message = match result {
-            Ok((data, counters)) => {
-                local.held.insert(segment.index, path.clone());
-                ToMaster::PartialReady(PartialReady { task: id, segment, path, data, counters })
-            }
-            Err(ExecutionError { culprit, suspects, fault, reason }) => {
-                ToMaster::TaskFailed(TaskFailed { task: id, segment, culprit, suspects, fault, reason })
-            }
-        };
-        let awaited = local.awaited.take();
-        self.answer(deputy, message);
-        awaited.into_iter().for_each(|finished| self.finished(*finished));
-    }
-
-    fn is_busy(&self, reduction: ReductionId) -> bool {
-        let all = (reduction, SegmentIndex(0))..=(reduction, SegmentIndex(u32::MAX));
-        self.busy.range(all).next().is_some()
-    }
-
-    /// Has parts of a result copied before it is handed out.
-    fn prefetch(&mut self, Prefetch { reduction, bytes, parts }: Prefetch) {
-        let Some(local) = self.reductions.get_mut(&reduction) else { return };
-        if matches!(local.state, State::Running) {
-            local.prefetches += parts.len();
-            let copy = |part| Action::Prefetch { reduction, bytes, part };
-            self.actions.extend(parts.into_iter().map(copy));
-        }
-    }
-
-    fn prefetched(&mut self, reduction: ReductionId, start: u64, body: Option<Data>) {
-        let Some(local) = self.reductions.get_mut(&reduction) else { return };
-        local.prefetches -= 1;
-        if !matches!(local.state, State::Running) {
-            // It was refused meanwhile.
-            return;
-        }
-        let awaited = local.awaited.take_if(|_| local.prefetches == 0);
-        self.send(ToMaster::Prefetched(Prefetched { reduction, start, body }));
-        awaited.into_iter().for_each(|finished| self.finished(*finished));
-    }
-
-    fn finished(&mut self, finished: Finished) {
-        let is_busy = finished.beside && self.is_busy(finished.reduction);
-        if let Some(local) = self.reductions.get_mut(&finished.reduction)
-            && (is_busy || local.prefetches > 0)
-        {
-            local.awaited = Some(Box::new(finished));
-            return;
-        }
-        let Finished { reduction, result, last, lend, beside, learning, report } = finished;
-        if reduction.is_in_teams() {
-            self.actions.push_back(Action::Over(reduction));
-        }
-        let in_teams = reduction.is_in_teams();
-        let reduction = reduction.called();
-        let is_open = |local: &&mut Local| local.is_in_teams() == in_teams;
-        let Some(local) = self.reductions.get_mut(&reduction).filter(is_open) else {
-            return;
-        };
-        self.learnt.hear(&local.spec, learning);
-        local.is_timed = learning.asks;
-        if !report.survived.is_empty() && matches!(local.state, State::Running) {
-            let (ranks, redone) = (report.survived.clone(), report.folds_redone);
-            self.actions.push_back(Action::News(News::Recovered { name: local.name.clone(), ranks, redone }));
-        }
-        if let Some(task) = last {
-            local.state = State::Folding { report: Box::new(report) };
-            self.busy.insert((task.segment.reduction, task.segment.index));
-            let path = path_of(&task).expect("I1: the paths of a task are disjoint");
-            return self.begin(task, path, None);
-        }
-        if result.is_empty() {
-            self.stop_clock(reduction);
-            let Some(local) = self.reductions.get(&reduction) else { return };
-            let is_root = local.spec.delivery.root() == Some(self.process.rank);
-            self.end(reduction, if is_root { End::Received(report) } else { End::Finished(report) });
-            return;
-        }
-        let in_windows = result.iter().any(|piece| matches!(piece.data, Data::Window(_)));
-        // Where one rank receives, the others wait until it has the result.
-        let announce = match local.spec.delivery {
-            Delivery::FirstOf(_) => true,
-            _ => self.limits.ranks_return || (in_windows && local.spec.group.len() > 1),
-        };
-        // Of what came in messages nothing is read here, and nobody would release it.
-        local.lends = announce && (local.lends || lend);
-        local.beside = beside;
-        let before = local.contributors.replace(report.contributors.clone());
-        let afresh = before.is_some_and(|before| before != report.contributors);
-        local.state = State::Collecting { report: Box::new(report), announce };
-        self.actions.push_back(Action::Collect {
-            reduction,
-            pieces: result,
-            how: Collecting { beside, afresh },
-        });
-    }
-
-    fn collected(&mut self, reduction: ReductionId, result: Result<Collected, ExecutionError>) {
-        self.stop_clock(reduction);
-        let Some(local) = self.reductions.get_mut(&reduction) else {
-            return;
-        };
-        if matches!(local.state, State::Noting(_)) {
-            // It was refused meanwhile.
-            return;
-        }
-        let State::Collecting { report, announce } = core::mem::replace(&mut local.state, State::Serving)
-        else {
-            unreachable!("only a reduction that is being collected is collected");
-        };
-        let end = match result {
-            Ok(Collected::Whole(body)) if local.lends => {
-                let collected = ToMaster::Collected { reduction, body };
-                if self.limits.ranks_return {
-                    return self.note(reduction, End::Received(*report), Some(collected));
-                }
-                local.state = State::Lending { report };
-                return self.send(collected);
-            }
-            Ok(Collected::Whole(_)) => End::Received(*report),
-            Ok(Collected::Part { error, .. }) if announce && local.has_no_room(&error, self.process) => {
-                End::ResultLost(error)
-            }
-            Ok(Collected::Part { body, error: ExecutionError { culprit, fault, reason, .. } })
-                if announce =>
-            {
-                local.state = State::Running;
-                local.lends |= body.is_some();
-                let part = NotCollected { reduction, culprit, fault, reason, body };
-                return self.send(ToMaster::NotCollected(part));
-            }
-            Ok(Collected::Part { error, .. }) | Err(error) => End::ResultLost(error),
-        };
-        let collected = ToMaster::Collected { reduction, body: None };
-        if self.limits.ranks_return && announce {
-            return self.note(reduction, end, Some(collected));
-        }
-        self.actions.push_back(Action::Resolve { reduction, end });
-        if announce {
-            self.send(collected);
-        } else {
-            self.release(reduction);
-        }
-    }
-
-    /// Ends the application's future, if it is still open, and releases the windows. A rank that has the
-    /// result keeps it, unless others may have another one by now: a rank that takes part no more does not
-    /// hear whether they have folded it anew without what went with others.
-    fn end(&mut self, reduction: ReductionId, end: End) {
-        let Some(local) = self.reductions.get_mut(&reduction) else { return };
-        let is_cut_off = local.beside && matches!(end, End::Fenced | End::MasterLost);
-        if self.limits.ranks_return && end.is_noted() {
-            if let State::Noting(noting) = &mut local.state {
-                // What is noted counts.
-                noting.said = None;
-                return;
-            }
-            if !matches!(local.state, State::Serving | State::Lending { .. }) {
-                return self.note(reduction, end, Some(ToMaster::Noted { reduction }));
-            }
-        }
-        let end = match &mut local.state {
-            State::Serving => None,
-            State::Lending { report } if !is_cut_off => Some(End::Received(*core::mem::take(report))),
-            _ => Some(end),
-        };
-        self.actions.extend(end.map(|end| Action::Resolve { reduction, end }));
-        self.release(reduction);
-    }
-
-    /// Notes that an outcome is here, if the master wants to know how long that took.
-    fn stop_clock(&mut self, reduction: ReductionId) {
-        if let Some(local) = self.reductions.get_mut(&reduction)
-            && core::mem::take(&mut local.is_timed)
-        {
-            self.learnt.note(&local.spec, reduction, self.now.since(local.called));
-        }
-    }
-
-    /// Has it noted how a call has ended before the application hears that.
-    fn note(&mut self, reduction: ReductionId, end: End, said: Option<ToMaster>) {
-        let Some(local) = self.reductions.get_mut(&reduction) else { return };
-        local.state = State::Noting(Box::new(Noting { end: end.clone(), said }));
-        self.actions.push_back(Action::Note { reduction, end });
-    }
-
-    /// Takes in that it is noted how a call has ended.
-    fn noted(&mut self, reduction: ReductionId) {
-        let Some(local) = self.reductions.get_mut(&reduction) else { return };
-        let State::Noting(noting) = core::mem::replace(&mut local.state, State::Serving) else {
-            unreachable!("only what ends is noted");
-        };
-        let Noting { end, said } = *noting;
-        let is_served = matches!(said, Some(ToMaster::Collected { .. }));
-        match end {
-            End::Received(report) if is_served && local.lends => {
-                local.state = State::Lending { report: Box::new(report) };
-            }
-            end => self.actions.push_back(Action::Resolve { reduction, end }),
-        }
-        said.into_iter().for_each(|message| self.send(message));
-        if !is_served {
-            self.release(reduction);
-        }
-    }
-
-    /// Takes in that something is in the vault. It counts once it is in the replica, too, if there is one.
-    fn wait_for_copy(&mut self, note: Note) {
-        match self.mirror.note(note) {
-            Ok(copy) => self.copy(copy),
-            Err(note) => self.count(note),
-        }
-    }
-
-    fn copy(&mut self, copy: Option<Copy>) {
-        self.actions.extend(copy.map(|Copy { agent, number }| Action::Copy { agent, number }));
-    }
-
-    fn follow(&mut self, Followed { said, notes }: Followed) {
-        said.into_iter().for_each(|message| self.send(message));
-        notes.into_iter().for_each(|note| self.count(note));
-    }
-
-    fn count(&mut self, note: Note) {
-        match note {
-            Note::Noted(reduction) => self.noted(reduction),
-            Note::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
-        }
-    }
-
     /// Takes in that a rank has come back.
     fn take_back(&mut self, peer: Peer) {
         let process = peer.process;
@@ -704,15 +295,6 @@ impl Worker {
         }
         let news = News::Returned { rank: process.rank, incarnation: process.incarnation };
         self.actions.extend([Action::Returned(peer), Action::News(news)]);
-    }
-
-    fn release(&mut self, reduction: ReductionId) {
-        let released = self.reductions.remove(&reduction);
-        self.actions.push_back(Action::Release(reduction));
-        // Others may have waited for it.
-        if self.gone().is_none() && released.is_some_and(|local| !matches!(local.way, Way::Master)) {
-            self.contribute_in_order(reduction);
-        }
     }
 
     fn end_all(&mut self, gone: Gone) {
@@ -746,9 +328,4 @@ impl Worker {
         let local = self.reductions.get(&reduction.called())?;
         Some(local.held.get(&index).cloned().unwrap_or_else(|| Path::single(self.process.rank)))
     }
-}
-
-/// What the executor's partial holds once a task is done, if nothing is counted twice in it.
-fn path_of(task: &Task) -> Option<Path> {
-    Path::union_of(task.sources.iter().map(|source| &source.path).chain([&task.own])).ok()
 }

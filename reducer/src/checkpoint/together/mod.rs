@@ -1,0 +1,384 @@
+//! Checkpoints of all ranks together, in a directory that outlives the job: the protocol *coordinated*.
+//!
+//! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short reduction.
+//! Then each copies its vault's state into the directory while it computes on. A later vote finds that all parts
+//! are there; the ranks exchange what tells their parts from others, and the lowest rank of each host writes the
+//! manifest. A generation without a manifest is not there.
+//!
+//! `resuming` says how a job goes on from there.
+//!
+//! # Invariants
+//! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes back
+//!   is answered from its result log, and decides the same.
+//! - The next generation begins when it is known of the one before whether it is complete. So a vault's state
+//!   stays as it is until it is copied.
+
+mod resuming;
+
+use std::{
+    io::{self, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use everfold_protocol::{JobId, message::News};
+use everfold_runtime::result_log::Agreed;
+use everfold_storage::{
+    directory::{Directory, Place},
+    vault::{Fingerprint, Generation},
+};
+
+use super::{
+    background::Background,
+    error::CheckpointError,
+    save::{Checkpointed, Prepared},
+    vote::{PartState, Settled, Tally, Verdict, Vote},
+};
+use crate::{error::ReduceError, operations::Min, pieces::Pieces, session::Session};
+
+/// Names of the reductions by which ranks agree.
+pub(crate) const NAMES: [&str; 3] = [VOTE, PARTS, RESUME];
+const VOTE: &str = "everfold/checkpoint";
+const PARTS: &str = "everfold/parts";
+const RESUME: &str = "everfold/resume";
+
+/// What a job begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// From the beginning.
+    New,
+    /// From the newest complete generation.
+    Resume,
+    /// From that, if there is one.
+    ResumeIfAny,
+}
+
+/// The directory of checkpoints, as a session sees it.
+#[derive(Debug)]
+pub(crate) struct Together {
+    directory: Directory,
+    start: Start,
+    job: JobId,
+    program: String,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Calls of `checkpoint` since the last one was saved.
+    calls: u64,
+    /// At which of them is voted next.
+    next_vote: u64,
+    /// Stands for all reductions of all ranks that were called since then.
+    history: u64,
+    /// The last generation that was to be saved.
+    generation: u64,
+    /// What is on its way to the directory.
+    open: Option<Open>,
+    /// The manifest of the one before.
+    manifest: Option<Background>,
+    /// Whether a rank is lost, so that nothing is complete any more.
+    is_broken: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    generation: u64,
+    part: Background,
+}
+
+impl Together {
+    pub fn new(directory: Directory, start: Start, job: JobId, program: String) -> Self {
+        let progress = Progress {
+            calls: 0,
+            next_vote: 1,
+            history: 0,
+            generation: 0,
+            open: None,
+            manifest: None,
+            is_broken: false,
+        };
+        Self { directory, start, job, program, progress: Mutex::new(progress) }
+    }
+
+    /// Whether the job goes on from an earlier one.
+    pub fn resumes(&self) -> bool {
+        self.start == Start::Resume
+    }
+
+    /// Takes in that a reduction of all ranks is called.
+    pub fn see_call(&self, name: u64, sequence: u64) {
+        let mut progress = self.lock();
+        // In whatever order threads call.
+        let call = (name ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        progress.history = progress.history.wrapping_add(call ^ call >> 32);
+    }
+
+    /// Takes in a call of `checkpoint`. Says whether ranks vote at it.
+    pub fn votes(&self, in_any_case: bool) -> bool {
+        let mut progress = self.lock();
+        progress.calls += 1;
+        in_any_case || progress.calls >= progress.next_vote
+    }
+
+    /// Votes, and saves if that is what all have come to.
+    pub(super) async fn save(
+        &self,
+        session: &Session,
+        prepared: Result<Prepared<'_>, CheckpointError>,
+        (now, durable): (bool, bool),
+    ) -> Result<Checkpointed, CheckpointError> {
+        let tally = loop {
+            let Some(tally) = self.vote(session, now, durable).await? else {
+                return Ok(Checkpointed::RanksLost);
+            };
+            if tally.verdict != Verdict::Wait {
+                break tally;
+            }
+            self.written().await;
+        };
+        let generation = match tally.verdict {
+            Verdict::Apart => return Err(CheckpointError::NotTogether),
+            Verdict::NotDue(calls) => {
+                let mut progress = self.lock();
+                progress.next_vote = progress.calls + calls;
+                return Ok(Checkpointed::NotDue);
+            }
+            Verdict::Save(generation) => generation,
+            Verdict::Wait => unreachable!("it was waited for"),
+        };
+        self.count_anew(generation);
+        let saved = match prepared {
+            Ok(prepared) => {
+                let agreed = Agreed { generation: Generation(generation), is_durable: tally.durable };
+                prepared.save(Some(agreed)).await
+            }
+            Err(error) => Err(error),
+        };
+        let failure = match &saved {
+            Ok(Checkpointed::Saved { .. }) => Ok(()),
+            Ok(other) => Err(format!("{other:?}")),
+            Err(error) => Err(error.to_string()),
+        };
+        self.begin(session, generation, failure);
+        // Also who could not save: the others wait for its vote.
+        let is_complete = if tally.durable { self.outlast(session, generation).await } else { Ok(()) };
+        saved.and_then(|saved| is_complete.map(|()| saved))
+    }
+
+    /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be saved
+    /// any more if it gives nothing.
+    async fn vote(
+        &self,
+        session: &Session,
+        now: bool,
+        durable: bool,
+    ) -> Result<Option<Tally>, CheckpointError> {
+        let vote = {
+            let progress = self.lock();
+            if progress.is_broken {
+                return Ok(None);
+            }
+            let is_half_full = session.handle().is_log_half_full();
+            let until_due = || session.keeping().calls_until_due(progress.calls);
+            Vote {
+                call: progress.calls,
+                history: progress.history,
+                generation: progress.generation,
+                open: progress.open.as_ref().map_or(0, |open| open.generation),
+                part: progress.part_state(session.rank().0),
+                calls_until_due: if is_half_full { 0 } else { until_due() },
+                now,
+                durable,
+            }
+        };
+        let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
+        let tally = Tally::of(&least);
+        let goes_on = match tally.settled {
+            Some((generation, Settled::Complete)) => self.complete(session, generation).await?,
+            Some((generation, Settled::Failed(rank))) => {
+                self.give_up(session, generation, rank);
+                true
+            }
+            None => true,
+        };
+        Ok(goes_on.then_some(tally))
+    }
+
+    /// Copies this rank's part into the directory in the background, if it was saved.
+    fn begin(&self, session: &Session, generation: u64, saved: Result<(), String>) {
+        let source = saved.and_then(|()| session.handle().state().map_err(|error| error.to_string()));
+        let (place, rank, listener) = (self.place(generation), session.rank(), session.clone());
+        let tell = move |reason: String| {
+            let news = News::CheckpointIncomplete { generation, rank, reason };
+            tracing::warn!(%news);
+            say(&news);
+            listener.handle().publish(news);
+        };
+        let part = match source {
+            Ok(source) => Background::start(move || {
+                let written = place.write_part(rank, &source);
+                written.as_ref().err().into_iter().for_each(|error| tell(error.to_string()));
+                written
+            }),
+            Err(reason) => {
+                tell(reason.clone());
+                Background::failed(reason)
+            }
+        };
+        self.lock().open = Some(Open { generation, part });
+    }
+
+    /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that cannot
+    /// be, as a rank is lost.
+    async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
+        let state = session.handle().state().ok().filter(|state| state.generation().0 == generation);
+        let print = state.map_or((0, 0), |state| (state.fingerprint().bytes, state.fingerprint().checksum));
+        let piece = Pieces::at(u64::from(session.rank().0), vec![print]);
+        let Some(pieces) = self.agree(session, PARTS, piece).await? else { return Ok(false) };
+        let parts = pieces.into_vec(u64::from(session.size())).expect("each rank gives its own");
+        let parts = parts.into_iter().map(|(bytes, checksum)| Fingerprint { bytes, checksum }).collect();
+        let manifest = is_lowest_of_host(session).then(|| self.write_manifest(session, generation, parts));
+        let mut progress = self.lock();
+        progress.open = None;
+        progress.manifest = manifest;
+        Ok(true)
+    }
+
+    fn write_manifest(&self, session: &Session, generation: u64, parts: Vec<Fingerprint>) -> Background {
+        let (place, directory, program) =
+            (self.place(generation), self.directory.clone(), self.program.clone());
+        let (rank, listener) = (session.rank(), session.clone());
+        Background::start(move || {
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let written = place.complete(&program, now_s, parts);
+            let news = match &written {
+                Ok(()) => News::CheckpointComplete { generation },
+                Err(error) => News::CheckpointIncomplete { generation, rank, reason: error.to_string() },
+            };
+            if written.is_err() {
+                say(&news);
+            }
+            tracing::info!(%news);
+            listener.handle().publish(news);
+            if let Err(error) = written.as_ref().map_or(Ok(()), |()| directory.tidy(&place)) {
+                tracing::warn!(%error, "checkpoints that are not needed any more stay");
+            }
+            written
+        })
+    }
+
+    /// A rank could not write its part.
+    fn give_up(&self, session: &Session, generation: u64, rank: u32) {
+        self.lock().open = None;
+        if rank != session.rank().0 {
+            let reason = "it says why".to_owned();
+            let news = News::CheckpointIncomplete { generation, rank: everfold_protocol::Rank(rank), reason };
+            tracing::warn!(%news);
+            session.handle().publish(news);
+        }
+    }
+
+    /// Waits with all ranks until a generation is complete.
+    async fn outlast(&self, session: &Session, generation: u64) -> Result<(), CheckpointError> {
+        self.written().await;
+        let tally = self.vote(session, false, false).await?;
+        let manifest = self.lock().manifest.clone();
+        let is_written = match manifest {
+            Some(manifest) => manifest.wait().await.is_ok(),
+            None => true,
+        };
+        let failed = |rank| CheckpointError::NotDurable { generation, rank };
+        let settled = tally.and_then(|tally| tally.settled);
+        match settled {
+            Some((_, Settled::Complete)) => {}
+            Some((_, Settled::Failed(rank))) => return Err(failed(Some(rank))),
+            None => return Err(failed(None)),
+        }
+        let mine = if is_written { u64::MAX } else { session.rank().0.into() };
+        match self.agree(session, VOTE, Min(vec![mine])).await? {
+            Some(Min(least)) if least == [u64::MAX] => Ok(()),
+            Some(Min(least)) => Err(failed(least.first().map(|rank| *rank as u32))),
+            None => Err(failed(None)),
+        }
+    }
+
+    /// Waits until what this rank writes is written, or cannot be.
+    pub async fn written(&self) {
+        let under_way = {
+            let progress = self.lock();
+            [progress.open.as_ref().map(|open| open.part.clone()), progress.manifest.clone()]
+        };
+        for work in under_way.into_iter().flatten() {
+            // What went wrong was told.
+            let _ = work.wait().await;
+        }
+    }
+
+    fn count_anew(&self, generation: u64) {
+        let mut progress = self.lock();
+        progress.calls = 0;
+        progress.next_vote = 1;
+        progress.history = 0;
+        progress.generation = generation;
+    }
+
+    fn place(&self, generation: u64) -> Place {
+        self.directory.place(Generation(generation), self.job)
+    }
+
+    /// Has all ranks agree; gives nothing, from now on, if that cannot be, as a rank is lost.
+    async fn agree<B: crate::body::Body<Value = B>>(
+        &self,
+        session: &Session,
+        name: &str,
+        body: B,
+    ) -> Result<Option<B>, CheckpointError> {
+        match self.ask(session, name, body).await {
+            Ok(value) => Ok(Some(value)),
+            Err(CheckpointError::Gone(ReduceError::Refused(refusal))) => {
+                tracing::warn!(%refusal, "no checkpoint of all ranks is complete any more");
+                self.lock().is_broken = true;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask<B: crate::body::Body<Value = B>>(
+        &self,
+        session: &Session,
+        name: &str,
+        body: B,
+    ) -> Result<B, CheckpointError> {
+        let asked = session.allreduce(name, body).of_everfold().await.map_err(CheckpointError::Gone)?;
+        Ok(asked.value.expect("all ranks receive it"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress {
+    fn part_state(&self, rank: u32) -> PartState {
+        match self.open.as_ref().map(|open| open.part.result()) {
+            None | Some(Some(Ok(()))) => PartState::There,
+            Some(None) => PartState::Writing,
+            Some(Some(Err(_))) => PartState::Failed(rank),
+        }
+    }
+}
+
+/// Tells people that the job goes on without what they count on.
+fn say(news: &News) {
+    // Whoever has closed it does not want to know.
+    let _ = writeln!(io::stderr(), "everfold: {news}");
+}
+
+/// Whether this rank writes manifests: one does on each host, which may have a directory of its own.
+fn is_lowest_of_host(session: &Session) -> bool {
+    let (peers, rank) = (session.handle().peers(), session.rank());
+    let host = peers[rank.index()].host;
+    peers.iter().position(|peer| peer.host == host) == Some(rank.index())
+}

@@ -1,0 +1,345 @@
+//! The file in which recoveries are chosen.
+
+mod written;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use toml::de::{DeTable, DeValue};
+
+use self::written::{Due, Process, Protocol, Written, WrittenNetwork, WrittenRepeated, WrittenRestart};
+use super::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
+use crate::{
+    checkpoint::Interval,
+    config::{Config, ConfigError},
+};
+
+/// The variable that names the file.
+pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVERY;
+
+/// A file that chooses which recovery meets which fault, and when ranks save checkpoints.
+///
+/// ```
+/// use everfold::recovery::{Recovery, RecoveryFile};
+///
+/// let file = RecoveryFile::parse(r#"
+///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore", "rollback"
+///     physical = "ignore"       # a host is lost: "migrate" or "ignore"; ["migrate", "ignore"] is a list
+///
+///     [repeated]                # processes of one host die again and again
+///     faults = 5                # after this number of faults ...
+///     within = "10 min"         # ... within this time
+///     recovery = "ignore"
+///
+///     [network]                 # so many hosts of a domain are lost that it is the domain's fault
+///     share_percent = 50        # more than this share of them
+///     recovery = "migrate"      # to hosts of other domains
+///
+///     [restart]
+///     starts_max = 100          # most starts of a rank
+///     fruitless_max = 8         # most starts in a row without progress
+///     pause = "100 ms"          # before a start without progress; doubles each time
+///     pause_max = "10 s"
+///     join_timeout = "60 s"     # how long a started process has to join
+///
+///     [migrate]
+///     replica_bytes = "4 GiB"   # most bytes of replicas that the agent of a host holds
+///
+///     [checkpoint]
+///     protocol = "coordinated"  # or "independent": whether all ranks save at the same call
+///     directory = "/scratch/me" # where they outlive the job; none without it
+///     interval = "daly"         # or "young", or a time such as "5 min"
+///     mtbf = "1 d"              # mean time between failures of a process
+///     result_log = "1 GiB"      # most bytes of outcomes per rank between two checkpoints
+/// "#)?;
+/// assert_eq!(file.recoveries().process, Recovery::Restart.into());
+/// # Ok::<(), everfold::recovery::RecoveryError>(())
+/// ```
+///
+/// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
+/// `[repeated]` and `[network]`: without these sections nothing counts as repeated, or as lost with its domain.
+/// Their own keys are all needed. Without `directory`, the protocol is "independent".
+///
+/// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoveryFile {
+    recoveries: Recoveries,
+    rolls_back: bool,
+    interval: Interval,
+    directory: Option<PathBuf>,
+    result_log_bytes_max: u64,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// It cannot be read.
+    #[error("cannot read the recovery file {}: {source}", path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Its text makes no sense.
+    #[error("the recovery file{} makes no sense: {reason}", at(path))]
+    Malformed {
+        /// Its path, if it was read from one.
+        path: Option<PathBuf>,
+        /// What is wrong, with line and key.
+        reason: String,
+    },
+}
+
+fn at(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(String::new, |path| format!(" {}", path.display()))
+}
+
+impl RecoveryFile {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense. What is wrong is told with line and key.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, RecoveryError> {
+        let path = path.as_ref().to_owned();
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                Self::from_text(&text).map_err(|reason| RecoveryError::Malformed { path: Some(path), reason })
+            }
+            Err(source) => Err(RecoveryError::Unreadable { path, source }),
+        }
+    }
+
+    /// Reads what stands in such a file.
+    ///
+    /// # Errors
+    /// The text makes no sense. What is wrong is told with line and key.
+    pub fn parse(text: &str) -> Result<Self, RecoveryError> {
+        Self::from_text(text).map_err(|reason| RecoveryError::Malformed { path: None, reason })
+    }
+
+    /// The file that `EVERFOLD_RECOVERY` names, or else the one at `path`.
+    pub(crate) fn chosen(path: Option<&Path>) -> Result<Option<Self>, RecoveryError> {
+        let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
+        named.as_deref().or(path).map(Self::read).transpose()
+    }
+
+    /// Whether all ranks go back to the last checkpoint when a process has ended.
+    pub fn rolls_back(&self) -> bool {
+        self.rolls_back
+    }
+
+    /// The directory of checkpoints that outlive the job.
+    pub fn checkpoint_directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Which recovery meets which fault.
+    pub fn recoveries(&self) -> Recoveries {
+        self.recoveries
+    }
+
+    /// When checkpoints are due.
+    pub fn checkpoint_interval(&self) -> Interval {
+        self.interval
+    }
+
+    /// Most bytes of outcomes that a rank notes between two checkpoints.
+    pub fn result_log_bytes_max(&self) -> u64 {
+        self.result_log_bytes_max
+    }
+
+    /// `config`, with what the file says in place of what the program says.
+    pub fn apply(&self, config: Config) -> Config {
+        let config = config
+            .recover(self.recoveries)
+            .checkpoint_interval(self.interval)
+            .result_log_bytes_max(self.result_log_bytes_max);
+        let config = if self.rolls_back { config.roll_back() } else { config };
+        match &self.directory {
+            Some(directory) => config.checkpoint_directory(directory),
+            None => config,
+        }
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let written: Written =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
+        file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
+        if file.rolls_back && file.recoveries.ranks_migrate() {
+            let key =
+                if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
+            let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
+            let line = line(text, offset.unwrap_or(0));
+            return Err(format!("{line}, key `{key}`: where all ranks go back, none migrates"));
+        }
+        Ok(file)
+    }
+
+    /// What is written; an error comes with its offset.
+    fn from_written(written: &Written) -> Result<Self, (usize, String)> {
+        let Written { process, physical, repeated, network, restart, migrate, checkpoint } = written;
+        let day = Duration::from_secs(86_400);
+        let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
+        let interval = match (checkpoint.interval, &checkpoint.mtbf) {
+            (Some(Due::Fixed(_)), Some(mtbf)) => {
+                let why =
+                    "key `checkpoint.mtbf`: the interval is fixed and depends on no failures; leave it out";
+                return Err((mtbf.span().start, why.to_owned()));
+            }
+            (Some(Due::Fixed(interval)), None) => Interval::Fixed(interval),
+            (Some(Due::Young), _) => Interval::Young { mtbf },
+            (Some(Due::Daly) | None, _) => Interval::Daly { mtbf },
+        };
+        let WrittenRestart { starts_max, fruitless_max, pause, pause_max, join_timeout } = *restart;
+        let repeated = repeated.as_ref().map(|&WrittenRepeated { faults, within, recovery }| Repeated {
+            faults,
+            within,
+            recovery,
+        });
+        let network = network
+            .as_ref()
+            .map(|&WrittenNetwork { share_percent, recovery }| Network { share_percent, recovery });
+        let replica_bytes_max = migrate.replica_bytes.unwrap_or(Recoveries::IGNORE.replica_bytes_max);
+        let restart = Restart { starts_max, fruitless_max, pause, pause_max, join_timeout };
+        let result_log_bytes_max = checkpoint.result_log.unwrap_or(1 << 30);
+        let directory = checkpoint.directory.clone();
+        if let Some(protocol) =
+            checkpoint.protocol.as_ref().filter(|it| *it.get_ref() == Protocol::Independent)
+            && (directory.is_some() || *process == Process::Rollback)
+        {
+            let why = "key `checkpoint.protocol`: checkpoints of a directory, and a rollback, are those of all ranks \
+                       together: choose \"coordinated\"";
+            return Err((protocol.span().start, why.to_owned()));
+        }
+        let (process, rolls_back) = match *process {
+            Process::Of(recovery) => (recovery, false),
+            Process::Rollback => (Chain::of(Recovery::Ignore), true),
+        };
+        Ok(Self {
+            recoveries: Recoveries {
+                process,
+                repeated,
+                physical: *physical,
+                network,
+                restart,
+                replica_bytes_max,
+            },
+            rolls_back,
+            interval,
+            directory,
+            result_log_bytes_max,
+        })
+    }
+}
+
+fn line(text: &str, offset: usize) -> String {
+    format!("line {}", text[..offset].matches('\n').count() + 1)
+}
+
+/// A knob that is out of range, with the line of its key.
+fn located(text: &str, error: &ConfigError) -> String {
+    let key = error.key();
+    let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
+    format!("{}, key `{key}`: {error}", line(text, offset.unwrap_or(0)))
+}
+
+/// Where the value of a key such as `restart.pause` stands.
+fn offset_of(table: &DeTable<'_>, key: &str) -> Option<usize> {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let value = table.get(first)?;
+    match (rest, value.get_ref()) {
+        (Some(rest), DeValue::Table(inner)) => offset_of(inner, rest),
+        _ => Some(value.span().start),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        RecoveryFile::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_restarts_ranks_with_the_usual_limits() {
+        let file = RecoveryFile::parse("").unwrap();
+        assert_eq!(file.recoveries, Recoveries::RESTART);
+        let config = Config::default().restart_ranks();
+        assert_eq!(file.apply(Config::default()), config, "that is what a program says without a file");
+    }
+
+    #[test]
+    fn what_stands_there_replaces_what_the_program_says() {
+        let file = RecoveryFile::parse(
+            "process = \"ignore\"\n[repeated]\nfaults = 3\nwithin = \"1.5 h\"\nrecovery = \"restart\"\n\
+             [restart]\npause = \"0 s\"\nstarts_max = 7\n[checkpoint]\ninterval = \"5 min\"\nresult_log = \"1 MiB\"",
+        )
+        .unwrap();
+        let Recoveries { process, repeated, restart, .. } = file.recoveries();
+        let within = Duration::from_secs(5400);
+        assert_eq!(process, Recovery::Ignore.into());
+        assert_eq!(repeated, Some(Repeated { faults: 3, within, recovery: Recovery::Restart.into() }));
+        assert_eq!(restart, Restart { pause: Duration::ZERO, starts_max: 7, ..Restart::USUAL });
+        assert_eq!(file.checkpoint_interval(), Interval::Fixed(Duration::from_secs(300)));
+        assert_eq!(file.result_log_bytes_max(), 1 << 20);
+        let by_law = RecoveryFile::parse("[checkpoint]\ninterval = \"young\"\nmtbf = \"8 h\"").unwrap();
+        assert_eq!(by_law.checkpoint_interval(), Interval::Young { mtbf: Duration::from_secs(8 * 3600) });
+    }
+
+    #[test]
+    fn ranks_may_migrate_at_every_fault() {
+        let text = "process = [\"restart\", \"migrate\"]\nphysical = [\"migrate\", \"ignore\"]\n\
+                    [network]\nshare_percent = 60\nrecovery = \"migrate\"\n[migrate]\nreplica_bytes = \"2 GiB\"";
+        let Recoveries { process, physical, network, replica_bytes_max, .. } =
+            RecoveryFile::parse(text).unwrap().recoveries();
+        assert_eq!(process, Chain::then(Recovery::Restart, Recovery::Migrate));
+        assert_eq!(physical, Chain::then(Recovery::Migrate, Recovery::Ignore));
+        assert_eq!(network, Some(Network { share_percent: 60, recovery: Recovery::Migrate.into() }));
+        assert_eq!(replica_bytes_max, 2 << 30);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_line_and_key() {
+        for (text, told) in [
+            ("\nproces = \"restart\"", ["line 2", "`proces`"]),
+            ("process = \"promote\"", ["line 1", "or `rollback`"]),
+            ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "none migrates"]),
+            ("process = []", ["line 1", "at least one"]),
+            ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
+            ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
+            ("process = 3", ["line 1", "a list of them"]),
+            ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
+            ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),
+            ("[migrate]\nreplica_bytes = \"3 B\"", ["line 2", "migrate.replica_bytes"]),
+            (
+                "[checkpoint]\ndirectory = \"d\"\nprotocol = \"independent\"",
+                ["line 3", "checkpoint.protocol"],
+            ),
+            ("process = \"rollback\"\n[checkpoint]\nprotocol = \"independent\"", ["line 3", "coordinated"]),
+            ("[host]\nrecovery = \"migrate\"", ["line 1", "`host`"]),
+            ("[repeated]\nfaults = 3", ["line 1", "`within`"]),
+            ("[restart]\n\npause = \"3\"", ["line 3", "has no unit"]),
+            ("[restart]\npause = \"20 s\"", ["line 2", "restart.pause"]),
+            ("[restart]\nstarts_max = 0", ["line 2", "restart.starts_max"]),
+            (
+                "[repeated]\nfaults = 0\nwithin = \"1 s\"\nrecovery = \"ignore\"",
+                ["line 2", "repeated.faults"],
+            ),
+            ("[checkpoint]\ninterval = \"sometimes\"", ["line 2", "neither \"young\" nor \"daly\""]),
+            ("[checkpoint]\ninterval = \"1 s\"\nmtbf = \"1 d\"", ["line 3", "checkpoint.mtbf"]),
+            ("[checkpoint]\nmtbf = \"1 ms\"", ["line 2", "checkpoint.mtbf"]),
+            ("[checkpoint]\nresult_log = \"3 B\"", ["line 2", "checkpoint.result_log"]),
+        ] {
+            let error = refused(text);
+            assert!(told.iter().all(|word| error.contains(word)), "{text}: {error}");
+        }
+        let missing = RecoveryFile::read("/nowhere/at.toml").unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/at.toml"), "{missing}");
+    }
+}

@@ -1,0 +1,134 @@
+//! How a connection is made.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::{fd::AsRawFd, unix::net::UnixStream as StdUnixStream},
+    time::Duration,
+};
+
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, socket};
+use tokio::{
+    net::{TcpStream, UnixStream, lookup_host},
+    time::Instant,
+};
+
+use super::{
+    address::Address,
+    connection::{BoxStream, prepare},
+};
+
+pub(super) async fn resolve(place: &str) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<_> = lookup_host(place).await?.collect();
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, format!("no address for {place}"))),
+        false => Ok(found),
+    }
+}
+
+/// How long one of several addresses of a name is tried.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Connects to the first of `addresses` that answers.
+async fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let (last, first) = addresses.split_last().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    for address in first {
+        match tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => tracing::debug!(%address, %error, "trying the next address"),
+            Err(_) => tracing::debug!(%address, "no answer; trying the next address"),
+        }
+    }
+    TcpStream::connect(last).await
+}
+
+/// Connects once.
+///
+/// # Errors
+/// Nobody listens there.
+pub async fn connect(address: &Address) -> io::Result<BoxStream> {
+    match address {
+        Address::Tcp(place) => {
+            let stream = connect_any(resolve(place).await?).await?;
+            prepare(&stream)?;
+            Ok(Box::new(stream))
+        }
+        Address::Unix(name) => Ok(Box::new(connect_own(name)?)),
+    }
+}
+
+/// A process of another user listens where one of this job should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a process of user {user} has taken the name where a process of this job listens. End that process, or start the \
+     job anew with another EVERFOLD_SECRET, which gives it other names"
+)]
+pub struct Stranger {
+    /// Whose process it is.
+    pub user: u32,
+}
+
+impl Stranger {
+    /// Whether that is why nobody could be reached.
+    pub fn behind(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+/// Connects to a name in the abstract namespace, which any user could have taken.
+///
+/// # Errors
+/// Nobody listens there, or a [`Stranger`]; [`io::ErrorKind::WouldBlock`] if too many wait there to be let in.
+pub(crate) fn connect_own(name: &str) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // Who does not let anybody in keeps nobody waiting.
+    socket::connect(socket.as_raw_fd(), &socket::UnixAddr::new_abstract(name.as_bytes())?)?;
+    let stream = UnixStream::from_std(StdUnixStream::from(socket))?;
+    is_own(&stream)?;
+    Ok(stream)
+}
+
+/// Whether a process of this user is at the other end.
+///
+/// # Errors
+/// A [`Stranger`], or the system does not tell.
+pub(crate) fn is_own(stream: &UnixStream) -> io::Result<()> {
+    let user = stream.peer_cred()?.uid();
+    match user == nix::unistd::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user })),
+    }
+}
+
+/// Connects to a listener that may not be there yet, until `deadline`.
+///
+/// # Errors
+/// What the last attempt said; at once, if that was a [`Stranger`].
+pub async fn connect_until(address: &Address, deadline: Instant) -> io::Result<BoxStream> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match connect(address).await {
+            Err(error) if Instant::now() + pause < deadline && Stranger::behind(&error).is_none() => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_addresses_of_a_name_are_tried() {
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (open, closed) = (bind(), bind().local_addr().unwrap());
+        let open = open.local_addr().map(|address| (open, address)).unwrap();
+        assert_eq!(connect_any(vec![closed, open.1]).await.unwrap().peer_addr().unwrap(), open.1);
+        assert_eq!(connect_any(vec![open.1, closed]).await.unwrap().peer_addr().unwrap(), open.1);
+        assert!(connect_any(vec![closed, closed]).await.is_err());
+    }
+}
