@@ -197,9 +197,10 @@ impl Policy {
         elements * element
     }
 
-    /// Length in bytes of the parts of a piece that goes from host to host in a pipeline.
-    pub(crate) fn part_bytes(&self, bytes: u64) -> u64 {
-        let part = bytes.div_ceil(self.pipeline_parts.max(1));
+    /// Length in bytes of the parts of a piece that goes to so many ranks in a pipeline.
+    pub(crate) fn part_bytes(&self, bytes: u64, receivers: usize) -> u64 {
+        let parts = self.pipeline_parts.min(self.partials_max / receivers.max(1) as u64);
+        let part = bytes.div_ceil(parts.max(1));
         part.clamp(self.pipeline_bytes_min, self.pipeline_bytes_max.max(self.pipeline_bytes_min))
     }
 

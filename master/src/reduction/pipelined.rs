@@ -7,7 +7,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use everfold_protocol::{
-    Path, ProcessId, ReductionId, Timestamp,
+    Path, ProcessId, ReductionId, SegmentIndex, Timestamp,
     message::{Data, Piece, Prefetch, Prefetched, ToWorker},
     pieces::Pattern,
 };
@@ -49,7 +49,8 @@ impl Reduction {
             }
         }
         let bytes = source.data.len();
-        let pipeline = Pipeline::new(bytes, policy.part_bytes(bytes), hosts.into_values().collect());
+        let pipeline =
+            Pipeline::new(bytes, policy.part_bytes(bytes, ranks.len()), hosts.into_values().collect());
         let Some(mut pipeline) = pipeline else { return };
         let reads = pipeline.begin();
         let due = desk.now + policy.pipeline_patience();
@@ -63,7 +64,7 @@ impl Reduction {
         let pattern = self.spec.kind.pattern().filter(|pattern| matches!(pattern, Pattern::Broadcast(_)))?;
         let is_quiet =
             self.missing.is_empty() && self.account.is_quiet() && self.handout.have_it().is_empty();
-        let results = &self.segments[everfold_protocol::SegmentIndex(0)].result;
+        let results = &self.segments[SegmentIndex(0)].result;
         let piece = results.iter().find(|piece| piece.path.first() == pattern.source())?;
         (is_quiet && matches!(piece.data, Data::Window(_))).then(|| (**piece).clone())
     }
