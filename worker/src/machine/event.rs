@@ -41,6 +41,15 @@ pub enum Event {
         /// Where the partial is readable, and what doing it cost.
         result: Result<(Data, TaskCounters), ExecutionError>,
     },
+    /// A part of a result was copied here beforehand, or could not be.
+    Prefetched {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// Where the part begins.
+        start: u64,
+        /// Where what is here of the result is readable, if the part is.
+        body: Option<Data>,
+    },
     /// The result of a reduction was copied here, or could not be.
     Collected {
         /// Which reduction.
@@ -181,6 +190,15 @@ pub enum Action {
     },
     /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
     Execute(Task),
+    /// Copy this part of a result here, and lend it; answer with [`Event::Prefetched`].
+    Prefetch {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// Length of the whole result in bytes.
+        bytes: u64,
+        /// The part.
+        part: Piece,
+    },
     /// Copy these pieces here; answer with [`Event::Collected`].
     Collect {
         /// Of which reduction.
