@@ -66,6 +66,7 @@ scenarios! {
     a_rank_dies_before_it_has_noted_a_refusal,
     a_rank_that_came_back_leaves_before_its_replica_is_whole,
     a_rank_dies_while_its_result_is_handed_out,
+    a_rank_dies_whose_piece_nobody_reads,
     a_result_is_noted_and_its_rank_dies_before_it_says_so,
     a_result_waits_for_readers_of_the_body,
     a_rank_calls_long_after_its_call_was_refused,
