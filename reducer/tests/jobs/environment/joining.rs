@@ -10,7 +10,10 @@ use everfold_runtime::transport::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::job::{Job, RANKS};
+use super::{
+    job::{Job, RANKS},
+    refused::TOLD,
+};
 use crate::strangers::Target;
 
 /// Two jobs cannot meet at one place: the second says so at once.
@@ -38,9 +41,11 @@ pub(super) fn strangers_come_first() {
 
 /// An agent whose first connection failed comes anew: what is seen of the first one, however late, is not its end.
 pub(super) fn an_agent_that_comes_twice() {
-    let job = Job::new("tcp", "environment::sums");
-    let first = job.start(0);
-    job.wait_for_master();
+    let job = Job::new("tcp", "environment::until_told");
+    let told = std::env::temp_dir().join(format!("everfold-agents-{}", std::process::id()));
+    let start = |rank| job.spawn(job.command(rank).env("EVERFOLD_SECRET", Job::secret()).env(TOLD, &told));
+    let mut processes = [start(0), start(1), start(2)];
+    processes.iter_mut().for_each(|process| process.wait_for(1, "it runs"));
     let target = job.target();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let agents = runtime.block_on(async {
@@ -62,7 +67,9 @@ pub(super) fn an_agent_that_comes_twice() {
         }
         agents
     });
-    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+    std::fs::write(&told, "").unwrap();
+    job.assert_done((0..).zip(processes).collect());
+    std::fs::remove_file(told).unwrap();
     drop(agents);
 }
 
