@@ -17,7 +17,7 @@ extern crate alloc;
 pub mod replicas;
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     vec::Vec,
 };
 
@@ -31,18 +31,30 @@ use serde::Serialize;
 /// The rank whose agent hosts the master.
 pub const FIRST_RANK: Rank = Rank(0);
 
+/// A connection of a process to its agent. What is seen of an earlier one, however late, is not taken for the present
+/// one: a process may have come again in the meantime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Connection {
+    /// Whose it is.
+    pub process: ProcessId,
+    /// Tells it from all others of this agent.
+    pub number: u64,
+}
+
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// A process of this host wants its memory held.
-    Hailed(ProcessId),
+    Hailed(Connection),
     /// The master that this process has brought along runs here.
-    MasterStarted(ProcessId),
+    MasterStarted(Connection),
     /// It cannot run here; the process was told.
     MasterFailed,
     /// A process that was welcomed has closed its connection. It may live on.
-    HungUp(ProcessId),
-    /// A process of this host has ended.
+    HungUp(Connection),
+    /// The process behind a connection has ended, and it was not seen how.
+    Vanished(Connection),
+    /// A process that was started here has ended.
     Ended(ProcessId, Ending),
     /// The master is looked for: [`MasterFound`](Self::MasterFound) or [`MasterLost`](Self::MasterLost)
     /// follows.
@@ -61,7 +73,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Become the host of the master, which this process brings along.
-    HostMaster(ProcessId),
+    HostMaster(Connection),
     /// Hold the memory of this process, and say so.
     Welcome(ProcessId),
     /// Another process has this place, and has not ended: refuse this one.
@@ -91,8 +103,8 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
-    /// Processes whose memory was released while they may have lived.
-    released: BTreeSet<ProcessId>,
+    /// Processes whose memory was released while they may have lived, and their connections.
+    released: BTreeMap<ProcessId, u64>,
     hosts_master: bool,
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
@@ -111,12 +123,18 @@ pub struct Agent {
 /// How far a process is whose memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// It is connected.
-    Here,
-    /// It has closed its connection; whether it has ended is not known.
-    Gone,
+    /// It is connected, by the connection with this number.
+    Here(u64),
+    /// It has closed that connection; whether it has ended is not known.
+    Gone(u64),
     /// It has ended.
     Ended,
+}
+
+impl Held {
+    fn is_here(self) -> bool {
+        matches!(self, Self::Here(_))
+    }
 }
 
 /// The way to the master.
@@ -140,15 +158,19 @@ impl Agent {
     /// Takes in an event.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Hailed(process) => self.hail(process),
-            Event::MasterStarted(process) => self.welcome(process),
+            Event::Hailed(connection) => self.hail(connection),
+            Event::MasterStarted(connection) => self.welcome(connection),
             Event::MasterFailed => {
                 self.hosts_master = false;
                 self.is_alone = !self.expects_more && self.processes.is_empty();
             }
-            Event::HungUp(process) => {
-                if let Some(held @ Held::Here) = self.processes.get_mut(&process) {
-                    *held = Held::Gone;
+            Event::HungUp(Connection { process, number }) => {
+                let held = self.processes.get_mut(&process).filter(|held| **held == Held::Here(number));
+                held.into_iter().for_each(|held| *held = Held::Gone(number));
+            }
+            Event::Vanished(connection) => {
+                if self.is_latest(connection) {
+                    self.end(connection.process, Ending::Unknown);
                 }
             }
             Event::Ended(process, ending) => self.end(process, ending),
@@ -187,22 +209,33 @@ impl Agent {
         self.processes.contains_key(&process)
     }
 
-    fn hail(&mut self, process: ProcessId) {
-        let is_taken = matches!(self.processes.get(&process), Some(Held::Here));
+    fn hail(&mut self, connection: Connection) {
+        let process = connection.process;
+        let is_taken = self.processes.get(&process).is_some_and(|held| held.is_here());
         if is_taken || self.is_done {
             return self.actions.push_back(Action::Refuse(process));
         }
         if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
             self.hosts_master = true;
-            return self.actions.push_back(Action::HostMaster(process));
+            return self.actions.push_back(Action::HostMaster(connection));
         }
-        self.welcome(process);
+        self.welcome(connection);
     }
 
-    fn welcome(&mut self, process: ProcessId) {
-        self.processes.insert(process, Held::Here);
+    fn welcome(&mut self, Connection { process, number }: Connection) {
+        self.processes.insert(process, Held::Here(number));
+        self.released.remove(&process);
         self.running.insert(process.rank, process);
         self.actions.push_back(Action::Welcome(process));
+    }
+
+    /// Whether nobody has come in place of this connection, and its process is not known to have ended.
+    pub fn is_latest(&self, Connection { process, number }: Connection) -> bool {
+        match self.processes.get(&process) {
+            Some(Held::Here(latest) | Held::Gone(latest)) => *latest == number,
+            Some(Held::Ended) => false,
+            None => self.released.get(&process) == Some(&number),
+        }
     }
 
     /// Starts a process, once the earlier one of its rank has ended.
@@ -217,7 +250,7 @@ impl Agent {
     }
 
     fn end(&mut self, process: ProcessId, ending: Ending) {
-        if self.released.remove(&process) {
+        if self.released.remove(&process).is_some() {
             self.actions.push_back(Action::Thin(process));
         }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
@@ -247,12 +280,14 @@ impl Agent {
                 let Some(&held) = self.processes.get(&process) else { return };
                 match held {
                     // It was declared failed and lives on: its place stays taken.
-                    Held::Here => self.actions.push_back(Action::Release(process)),
-                    Held::Gone | Held::Ended => self.release(process),
+                    Held::Here(_) => self.actions.push_back(Action::Release(process)),
+                    Held::Gone(_) | Held::Ended => self.release(process),
                 }
                 match held {
                     Held::Ended => self.actions.push_back(Action::Thin(process)),
-                    Held::Here | Held::Gone => drop(self.released.insert(process)),
+                    Held::Here(number) | Held::Gone(number) => {
+                        self.released.insert(process, number);
+                    }
                 }
             }
             ToAgent::Start { process, origin } => self.start(process, origin),
@@ -268,7 +303,7 @@ impl Agent {
     fn lose_master(&mut self) {
         self.master = Way::Closed;
         self.starts.clear();
-        let gone = self.processes.iter().filter(|(_, held)| **held != Held::Here);
+        let gone = self.processes.iter().filter(|(_, held)| !held.is_here());
         let gone: Vec<ProcessId> = gone.map(|(process, _)| *process).collect();
         gone.into_iter().for_each(|process| self.release(process));
     }
@@ -281,7 +316,7 @@ impl Agent {
     /// An agent is needed while a process is connected, and while others may read what a process has left.
     fn finish(&mut self) {
         let is_over = match self.master {
-            Way::Closed => !self.processes.values().any(|held| *held == Held::Here),
+            Way::Closed => !self.processes.values().any(|held| held.is_here()),
             // No process came so far that others would know of it.
             Way::Unknown => self.is_alone || (!self.expects_more && self.have_all_ended()),
             // Others may read what the dead have left, and the master says when they do no more.
@@ -305,6 +340,11 @@ mod tests {
     const ONE: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
     const ZERO: ProcessId = ProcessId { rank: Rank(0), incarnation: everfold_protocol::Incarnation(0) };
 
+    /// The only connection of a process.
+    fn by(process: ProcessId) -> Connection {
+        Connection { process, number: 0 }
+    }
+
     fn after(agent: &mut Agent, event: Event) -> Vec<Action> {
         agent.handle(event);
         core::iter::from_fn(|| agent.poll_action()).collect()
@@ -313,21 +353,25 @@ mod tests {
     #[test]
     fn the_agent_of_rank_0_hosts_the_master_once() {
         let mut agent = Agent::new(false);
-        assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Welcome(ONE)]);
-        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster(ZERO)]);
+        assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Welcome(ONE)]);
+        assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::HostMaster(by(ZERO))]);
         assert_eq!(after(&mut agent, Event::MasterFailed), []);
-        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::HostMaster(ZERO)], "it may try again");
-        assert_eq!(after(&mut agent, Event::MasterStarted(ZERO)), [Action::Welcome(ZERO)]);
-        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Refuse(ZERO)], "its place is taken");
+        assert_eq!(
+            after(&mut agent, Event::Hailed(by(ZERO))),
+            [Action::HostMaster(by(ZERO))],
+            "it may try again"
+        );
+        assert_eq!(after(&mut agent, Event::MasterStarted(by(ZERO))), [Action::Welcome(ZERO)]);
+        assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::Refuse(ZERO)], "its place is taken");
         assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Code(1))), []);
-        assert_eq!(after(&mut agent, Event::Hailed(ZERO)), [Action::Welcome(ZERO)], "it has come back");
+        assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::Welcome(ZERO)], "it has come back");
     }
 
     #[test]
     fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
         let mut agent = Agent::new(false);
-        after(&mut agent, Event::Hailed(ONE));
-        after(&mut agent, Event::MasterStarted(ZERO));
+        after(&mut agent, Event::Hailed(by(ONE)));
+        after(&mut agent, Event::MasterStarted(by(ZERO)));
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9))), [], "there is no master yet");
         let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(ended)];
@@ -340,16 +384,16 @@ mod tests {
         assert!(agent.holds(ZERO), "it was declared failed and lives on");
         assert_eq!(after(&mut agent, forget(ONE)), [], "it is forgotten already");
         assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
-        assert_eq!(after(&mut agent, Event::HungUp(ZERO)), [Action::Done]);
-        assert_eq!(after(&mut agent, Event::Hailed(ONE)), [Action::Refuse(ONE)]);
+        assert_eq!(after(&mut agent, Event::HungUp(by(ZERO))), [Action::Done]);
+        assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Refuse(ONE)]);
     }
 
     #[test]
     fn the_memory_of_one_that_was_forgotten_too_early_is_thinned_when_it_has_ended() {
         let mut agent = Agent::new(false);
-        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(by(ONE)));
         after(&mut agent, Event::MasterFound(Lodging::default()));
-        after(&mut agent, Event::HungUp(ONE));
+        after(&mut agent, Event::HungUp(by(ONE)));
         let forget = Event::Master(ToAgent::Forget { process: ONE });
         assert_eq!(after(&mut agent, forget), [Action::Release(ONE)], "it may live on");
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9)))[0], Action::Thin(ONE));
@@ -359,7 +403,7 @@ mod tests {
     #[test]
     fn a_process_that_dies_before_the_master_is_found_is_not_forgotten() {
         let mut agent = Agent::new(false);
-        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(by(ONE)));
         assert_eq!(after(&mut agent, Event::MasterSought), []);
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others may know of it");
         let ended = FromAgent::Ended { process: ONE, ending: Ending::Unknown };
@@ -371,13 +415,13 @@ mod tests {
     #[test]
     fn a_rank_is_started_again_when_its_process_has_ended() {
         let mut agent = Agent::new(true);
-        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(by(ONE)));
         after(&mut agent, Event::MasterFound(Lodging::default()));
         let [next, third] =
             [1, 2].map(|number| ProcessId { incarnation: everfold_protocol::Incarnation(number), ..ONE });
         let start = |process| Event::Master(ToAgent::Start { process, origin: None });
         let ended = |process| Action::Tell(FromAgent::Ended { process, ending: Ending::Code(1) });
-        assert_eq!(after(&mut agent, Event::HungUp(ONE)), []);
+        assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), []);
         assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
         assert_eq!(
             after(&mut agent, Event::Ended(ONE, Ending::Code(1))),
@@ -385,7 +429,7 @@ mod tests {
         );
         assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
         assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None }]);
-        assert_eq!(after(&mut agent, Event::Hailed(third)), [Action::Welcome(third)]);
+        assert_eq!(after(&mut agent, Event::Hailed(by(third))), [Action::Welcome(third)]);
         assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
     }
 
@@ -394,16 +438,48 @@ mod tests {
         let mut agent = Agent::new(false);
         assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
         let mut agent = Agent::new(false);
-        after(&mut agent, Event::Hailed(ZERO));
+        after(&mut agent, Event::Hailed(by(ZERO)));
         assert_eq!(after(&mut agent, Event::MasterFailed), [Action::Done]);
         let mut agent = Agent::new(false);
-        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(by(ONE)));
         assert_eq!(after(&mut agent, Event::Alone), [], "somebody has come");
-        assert_eq!(after(&mut agent, Event::HungUp(ONE)), [], "it may live on");
+        assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), [], "it may live on");
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [Action::Done], "all have ended");
         let mut agent = Agent::new(true);
-        after(&mut agent, Event::Hailed(ONE));
+        after(&mut agent, Event::Hailed(by(ONE)));
         assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others are about to come");
         assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+    }
+
+    /// Rank 1 was started by hand, has died and was started by hand again.
+    #[test]
+    fn what_is_seen_late_of_an_earlier_connection_is_no_news_of_the_present_one() {
+        let mut agent = Agent::new(false);
+        let [earlier, present] = [1, 2].map(|number| Connection { process: ONE, number });
+        after(&mut agent, Event::Hailed(earlier));
+        after(&mut agent, Event::MasterFound(Lodging::default()));
+        after(&mut agent, Event::HungUp(earlier));
+        assert_eq!(after(&mut agent, Event::Hailed(present)), [Action::Welcome(ONE)]);
+        assert_eq!(after(&mut agent, Event::HungUp(earlier)), []);
+        assert_eq!(after(&mut agent, Event::Hailed(earlier)), [Action::Refuse(ONE)], "its place is taken");
+        assert_eq!(after(&mut agent, Event::Vanished(earlier)), [], "the present one lives");
+        let forget = Event::Master(ToAgent::Forget { process: ONE });
+        assert_eq!(after(&mut agent, forget), [Action::Release(ONE)]);
+        assert_eq!(after(&mut agent, Event::Vanished(earlier)), [], "the present one may use its memory");
+        let ended = Action::Tell(FromAgent::Ended { process: ONE, ending: Ending::Unknown });
+        assert_eq!(after(&mut agent, Event::Vanished(present)), [Action::Thin(ONE), ended]);
+    }
+
+    #[test]
+    fn a_process_that_was_forgotten_and_comes_again_is_not_thinned_for_its_earlier_connection() {
+        let mut agent = Agent::new(false);
+        let [earlier, present] = [1, 2].map(|number| Connection { process: ONE, number });
+        after(&mut agent, Event::Hailed(earlier));
+        after(&mut agent, Event::MasterFound(Lodging::default()));
+        after(&mut agent, Event::HungUp(earlier));
+        after(&mut agent, Event::Master(ToAgent::Forget { process: ONE }));
+        assert_eq!(after(&mut agent, Event::Hailed(present)), [Action::Welcome(ONE)]);
+        assert_eq!(after(&mut agent, Event::Vanished(earlier)), []);
+        assert!(agent.holds(ONE));
     }
 }

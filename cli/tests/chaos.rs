@@ -139,6 +139,17 @@ fn the_experiment_of_the_paper_is_set_beside_its_figures() {
     assert!(said.contains("paper, 200 processes"), "{said}");
 }
 
+/// A `Vec` takes as long to copy as to reduce: who was killed early would not have called.
+#[test]
+fn the_rank_is_killed_after_its_call() {
+    let options = "table2 --ranks 4 --kind vec --bytes 8MiB --trials-per-case 2";
+    let figures = Run::new().figures(options);
+    assert_recovered_or_lost(&figures, 14);
+    for trial in figures["trials"].as_array().unwrap() {
+        assert_ne!(trial["loss"], "absent", "{trial:#}");
+    }
+}
+
 #[test]
 fn what_counts_only_after_its_copy_is_never_lost() {
     let options =

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use everfold_agent::{Action, Agent as Machine, Event};
+use everfold_agent::{Action, Agent as Machine, Connection, Event};
 use everfold_protocol::{
     ProcessId,
     message::{FromAgent, Origin},
@@ -20,6 +20,16 @@ pub(crate) enum Deed {
     Start(ProcessId, Option<Origin>),
     /// It holds the replica of this process's vault no longer.
     DropReplica(ProcessId),
+}
+
+/// The connection of a process to its agent. Each process has one, and some have had another before.
+pub(crate) fn connection(process: ProcessId) -> Connection {
+    Connection { process, number: 1 }
+}
+
+/// A connection of a process that broke before its agent has heard of it, and that is seen to end late.
+pub(crate) fn earlier_connection(process: ProcessId) -> Connection {
+    Connection { process, number: 0 }
 }
 
 /// An agent, alive or dead.
@@ -49,7 +59,7 @@ impl Agent {
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
         let (standing, machine) = (Standing::Lives, Machine::new(false));
         let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new() };
-        processes.for_each(|process| drop(agent.hear(Event::Hailed(process))));
+        processes.for_each(|process| drop(agent.hear(Event::Hailed(connection(process)))));
         agent.hear(Event::MasterSought);
         agent
     }
@@ -70,7 +80,7 @@ impl Agent {
         let mut done = Vec::new();
         while let Some(action) = self.machine.poll_action() {
             match action {
-                Action::HostMaster(process) => self.machine.handle(Event::MasterStarted(process)),
+                Action::HostMaster(connection) => self.machine.handle(Event::MasterStarted(connection)),
                 Action::Welcome(process) => drop(self.held.insert(process)),
                 Action::Release(process) => drop(self.held.remove(&process)),
                 Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use everfold_agent::Event as AgentEvent;
+use everfold_agent::{Connection, Event as AgentEvent};
 use everfold_master::Notice;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
@@ -370,10 +370,13 @@ fn from_agent(said: &FromAgent) -> String {
 
 fn at_agent(event: &AgentEvent) -> String {
     match event {
-        AgentEvent::Hailed(process) => format!("is hailed by rank {}", process.rank),
+        AgentEvent::Hailed(Connection { process, .. }) => format!("is hailed by rank {}", process.rank),
         AgentEvent::MasterStarted(_) => "runs the master".to_owned(),
         AgentEvent::MasterFailed => "cannot run the master".to_owned(),
-        AgentEvent::HungUp(process) => format!("sees rank {} hang up", process.rank),
+        AgentEvent::HungUp(Connection { process, .. }) => format!("sees rank {} hang up", process.rank),
+        AgentEvent::Vanished(Connection { process, number }) => {
+            format!("sees the end behind connection {number} of rank {}", process.rank)
+        }
         AgentEvent::Ended(process, ending) => {
             format!("sees the process of rank {} end: {ending}", process.rank)
         }

@@ -52,6 +52,28 @@ pub struct JobSpec {
     pub layout: Layout,
     /// The hosts, if they are not this machine.
     pub cluster: Option<Cluster>,
+    /// From when faults count.
+    pub begin: Begin,
+}
+
+/// The moment from which faults count in the built-in program. In another one it is the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// The first rank is about to call its reduction.
+    FirstCall,
+    /// This rank has called it.
+    CallOf(u32),
+}
+
+impl Begin {
+    /// When that is, if it is what `rank` has just `said`.
+    fn told_by(self, rank: u32, said: &Said) -> Option<u64> {
+        match (self, said) {
+            (Self::FirstCall, Said::Go { at_ns }) => Some(*at_ns),
+            (Self::CallOf(meant), Said::Called { at_ns }) if meant == rank => Some(*at_ns),
+            _ => None,
+        }
+    }
 }
 
 /// What happens to a job, or to us.
@@ -131,7 +153,7 @@ impl Folders<'_> {
 impl Job {
     /// Starts all processes. To be called from the main thread.
     ///
-    /// `gate` opens as soon as a process says so.
+    /// `gate` opens as soon as a process says what the job [begins](JobSpec::begin) with.
     pub fn start(
         spec: &JobSpec,
         folders: &Folders,
@@ -167,7 +189,8 @@ impl Job {
                 message: format!("cannot start {}: {error}", spec.program.display()),
                 exit_code: 127,
             })?;
-            job.processes.push(Process::attend(rank, child, log, gate.clone(), events.clone())?);
+            let begin = (spec.begin, gate.clone());
+            job.processes.push(Process::attend(rank, child, log, begin, events.clone())?);
         }
         Ok(job)
     }
@@ -221,7 +244,7 @@ impl Process {
         rank: u32,
         mut child: Child,
         log: File,
-        gate: Arc<Gate>,
+        begin: (Begin, Arc<Gate>),
         events: Sender<Event>,
     ) -> io::Result<Self> {
         let (pid, stdout) = (Pid::from_raw(child.id() as i32), child.stdout.take());
@@ -230,7 +253,7 @@ impl Process {
         let attend = move || {
             hurry();
             if let Some(stdout) = stdout {
-                listen(rank, stdout, log, &gate, &events);
+                listen(rank, stdout, log, &begin, &events);
             }
             // It stays a zombie.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
@@ -261,11 +284,17 @@ impl Process {
 }
 
 /// Passes on what a rank says. What is meant for people goes into its log.
-fn listen(rank: u32, stdout: ChildStdout, mut log: File, gate: &Gate, events: &Sender<Event>) {
+fn listen(
+    rank: u32,
+    stdout: ChildStdout,
+    mut log: File,
+    (begin, gate): &(Begin, Arc<Gate>),
+    events: &Sender<Event>,
+) {
     for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
         match serde_json::from_slice::<Said>(&line) {
             Ok(said) => {
-                if let Said::Go { at_ns } = said {
+                if let Some(at_ns) = begin.told_by(rank, &said) {
                     gate.open(at_ns);
                 }
                 let _ = events.send(Event::Said(rank, said));

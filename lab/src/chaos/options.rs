@@ -5,6 +5,7 @@ use std::{ffi::OsString, ops::RangeInclusive, process::ExitCode};
 use clap::{Args, Subcommand};
 
 use super::{
+    job::Begin,
     program::Program,
     schedule::{Kind, Plan},
     setting::Setting,
@@ -178,7 +179,7 @@ impl Chaos {
         let spared = (!self.setting.program.all).then_some(self.setting.program.root);
         let victims = victims(self.faults.victims.as_deref(), ranks, spared)?;
         let plan = Plan { kinds, faults, victims, layout };
-        let spec = self.setting.spec(self.program, layout, cluster)?;
+        let spec = self.setting.spec(self.program, layout, cluster, Begin::FirstCall)?;
         let seen = self.setting.experiment(spec, plan, self.trials).run()?;
         let summary = Summary::new(&seen.trials, &seen.without_faults);
         self.setting.tell(&seen, &summary)?;

@@ -118,7 +118,15 @@ impl Program {
         say(&Said::Go { at_ns: ended_ns });
         for round in 0..self.rounds {
             let body = filled.take().unwrap_or_else(|| B::contribution(session, round, elements));
-            let ended = self.reduce(session, &group, round, body).await;
+            let ended = match self.call(session, &group, round, body) {
+                Ok(called) => {
+                    if round == 0 {
+                        say(&Said::Called { at_ns: now_ns() });
+                    }
+                    called.await
+                }
+                Err(error) => Err(error),
+            };
             ended_ns = now_ns();
             all_told = all_told.and(self.judge(ended, &group, round));
             group = match survivors::go_on(session, group, round).await {
@@ -135,29 +143,29 @@ impl Program {
         (ended_ns, all_told)
     }
 
-    async fn reduce<B: Body>(
+    fn call<B: Body>(
         &self,
         session: &Session,
         group: &Group,
         round: u64,
         body: B,
-    ) -> Result<Outcome<B::Value>, ReduceError> {
+    ) -> Result<ReduceFuture<B::Value>, ReduceError> {
         // Ranks that do not agree on the group do not wait for each other: they mean different reductions.
         let name = format!("round {round} of {}", path(group));
         if self.all {
-            self.awaited(session.allreduce(name, body), group).await
+            self.start(session.allreduce(name, body), group)
         } else {
-            self.awaited(session.reduce(name, body).root(self.root), group).await
+            self.start(session.reduce(name, body).root(self.root), group)
         }
     }
 
-    async fn awaited<B: Body, D: 'static>(
+    fn start<B: Body, D>(
         &self,
         reduction: Reduction<B, D>,
         group: &Group,
-    ) -> Result<Outcome<B::Value>, ReduceError> {
+    ) -> Result<ReduceFuture<B::Value>, ReduceError> {
         let reduction = reduction.group(group.clone()).protection(self.protection);
-        if self.allow_missing { reduction.allow_missing().await } else { reduction.await }
+        if self.allow_missing { reduction.allow_missing().start() } else { reduction.start() }
     }
 
     fn judge<B: Checked>(&self, ended: Result<Outcome<B>, ReduceError>, group: &Group, round: u64) -> Told {

@@ -11,6 +11,11 @@ pub enum Said {
         /// When, by [`now_ns`](crate::clock::now_ns).
         at_ns: u64,
     },
+    /// This rank has called its first reduction: its contribution is on its way, and it may compute on.
+    Called {
+        /// When, by [`now_ns`](crate::clock::now_ns).
+        at_ns: u64,
+    },
     /// The rank has done all that it had to do.
     Ended {
         /// When it had the outcome of its last reduction, by [`now_ns`](crate::clock::now_ns).

@@ -7,7 +7,7 @@ use everfold::launch;
 
 use super::{
     experiment::{Experiment, Seen},
-    job::JobSpec,
+    job::{Begin, JobSpec},
     program::Program,
     schedule::{Layout, Plan},
     summary::{self, Summary},
@@ -98,6 +98,7 @@ impl Setting {
         words: Vec<OsString>,
         layout: Layout,
         cluster: Option<Cluster>,
+        begin: Begin,
     ) -> Result<JobSpec, Failure> {
         let transport = match (&cluster, self.transport) {
             (Some(_), Transport::Shm) => {
@@ -115,7 +116,7 @@ impl Setting {
                 (std::env::current_exe()?, ours.map(Into::into).collect(), true)
             }
         };
-        Ok(JobSpec { program, arguments, speaks, transport, layout, cluster })
+        Ok(JobSpec { program, arguments, speaks, transport, layout, cluster, begin })
     }
 
     /// Trials 0 to `trials`, or the one that is chosen.

@@ -146,7 +146,7 @@ impl Ground<'_> {
                 Ok(Event::Said(rank, Said::Ended { at_ns, told })) => {
                     tellings[rank as usize] = Some((at_ns, told));
                 }
-                Ok(Event::Said(_, Said::Go { .. })) => {}
+                Ok(Event::Said(_, Said::Go { .. } | Said::Called { .. })) => {}
                 Ok(Event::Ended(rank)) => drop(living.remove(&rank)),
                 Ok(Event::Signal(signal)) => return Err(Failure::interrupted(signal)),
                 Err(_) => break,

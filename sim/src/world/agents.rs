@@ -9,7 +9,7 @@ use rand::Rng;
 
 use super::World;
 use crate::{
-    agent::{Agent, Deed, Standing},
+    agent::{self, Agent, Deed, Standing},
     events::{Happening, Place},
     process::Process,
 };
@@ -26,10 +26,16 @@ impl World {
                 true => most,
                 false => self.courier.random().random_range(Duration::ZERO..most),
             };
-            self.schedule(
-                self.now() + wait,
-                Happening::AtAgent(host, Event::MasterFound(self.lodging(host))),
-            );
+            let found = self.now() + wait;
+            self.schedule(found, Happening::AtAgent(host, Event::MasterFound(self.lodging(host))));
+            // Some have come by an earlier connection, whose end is seen only now.
+            let here = self.processes.iter().filter(|process| process.host == host).map(|process| process.id);
+            let again: Vec<ProcessId> = here.filter(|process| process.rank.0.is_multiple_of(2)).collect();
+            for process in again {
+                let connection = agent::earlier_connection(process);
+                self.schedule(found + most, Happening::AtAgent(host, Event::HungUp(connection)));
+                self.schedule(found + most, Happening::AtAgent(host, Event::Vanished(connection)));
+            }
         }
     }
 
@@ -50,7 +56,7 @@ impl World {
 
     /// Lets the agent of a process see that this is connected no longer. It may live on.
     pub(super) fn show_hang_up(&mut self, process: ProcessId) {
-        self.show_agent_of(process, Event::HungUp(process));
+        self.show_agent_of(process, Event::HungUp(agent::connection(process)));
     }
 
     /// Lets the agent of a process see that this has ended.

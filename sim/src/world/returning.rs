@@ -17,6 +17,7 @@ use rand::Rng;
 
 use super::World;
 use crate::{
+    agent,
     events::{Call, Happening, Place},
     process::{Ended, Outcome, Process},
 };
@@ -71,7 +72,7 @@ impl World {
             Happening::ToWorker(to, ..) | Happening::Done(to, _) | Happening::MasterLost(to) => to,
             Happening::Renew(to, _) | Happening::Note(to, _) | Happening::Noted(to, _) => to,
             Happening::Copied(to, _) => to,
-            Happening::Joins(to) | Happening::Replay(to) | Happening::Exit(to) => to,
+            Happening::Joins(to) | Happening::Replay(to) => to,
             _ => return false,
         };
         self.process(to.rank).id != *to
@@ -128,15 +129,29 @@ impl World {
             // What it is to go on from is not there any more.
             return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
         }
+        if self.home(rank) != host {
+            self.leave_behind(self.process(rank).id);
+        }
         let new = Process::at(host, process, &self.settings, None);
         let old = std::mem::replace(self.process_mut(rank), new);
-        assert!(old.worker.is_none() && !old.lives_on, "a process is started once the earlier one has ended");
+        let has_ended = old.worker.is_none() && !old.lives_on;
+        assert!(has_ended || old.host != host, "a process is started once the earlier one there has ended");
         self.comebacks.past.insert(old.id, old);
         self.closed.retain(|other| *other != rank);
-        self.tell_agent(host, AgentEvent::Hailed(process));
+        self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
         let returns = self.settings.returns.expect("only where ranks come back are they started");
         let at = self.now() + self.some_time(returns.start_time / 4);
         self.schedule(at, Happening::Joins(process));
+    }
+
+    /// Lets a process take part no more whose rank is started on another host. Its program ends later.
+    fn leave_behind(&mut self, process: ProcessId) {
+        if self.process(process.rank).worker.is_some() {
+            *self.seen.entry("processes that live on while their rank is elsewhere").or_default() += 1;
+            self.end_process(process);
+            self.process_mut(process.rank).lives_on = true;
+            self.exit_later(process);
+        }
     }
 
     /// Lets a process join that has hailed its agent.
@@ -156,10 +171,14 @@ impl World {
         self.schedule(at, Happening::Exit(process));
     }
 
-    /// Ends a process whose program has failed.
+    /// Ends a process whose program has failed, unless it has ended before.
     pub(super) fn exit(&mut self, process: ProcessId) {
-        self.end_process(process);
-        self.process_mut(process.rank).lives_on = false;
+        if self.process(process.rank).id == process {
+            self.end_process(process);
+        } else if !self.of(process).lives_on {
+            return;
+        }
+        self.of_mut(process).lives_on = false;
         self.show_end(process, Ending::Code(1));
     }
 

@@ -26,7 +26,8 @@ pub(super) enum Way {
     Teams(Option<ProcessId>, Data),
     /// The attempt was dissolved, and the body is being made the original again that it was.
     Back(Data),
-    /// Here, behind one of the same name that is in an attempt or comes back: the master hears them in order.
+    /// Here, behind one of the same name that is in an attempt or comes back, or that an earlier process of this
+    /// rank had called: the master hears them in order.
     Waiting(Data),
 }
 
@@ -75,9 +76,11 @@ impl Worker {
         suits.then(|| deputy().map(|deputy| peers[deputy.index()].process))
     }
 
-    /// Whether all contributions to earlier reductions of that name are with the master. Those that are not
-    /// are the latest.
+    /// Whether the master knows of all earlier calls of that name. Those that it does not know of are the latest.
     fn is_next(&self, id: ReductionId) -> bool {
+        if self.mirror.recalls_name_of(id) {
+            return false;
+        }
         let first = ReductionId { sequence: 0, ..id };
         let before = self.reductions.range(first..id).next_back();
         before.is_none_or(|(_, local)| matches!(local.way, Way::Master))

@@ -176,7 +176,7 @@ impl Worker {
         if self.phase != Phase::Closing {
             return;
         }
-        if self.reductions.is_empty() {
+        if self.reductions.is_empty() && !self.mirror.holds_some() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {
@@ -263,6 +263,7 @@ impl Worker {
         self.phase == Phase::Open
             && (self.reductions.len() as u64) < self.limits.reductions_max
             && self.reductions.range(first..id).next().is_none()
+            && !self.mirror.recalls_name_of(id)
     }
 
     fn take_off_board(&mut self, contribution: Contribution, taken: bool) {

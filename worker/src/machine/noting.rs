@@ -1,6 +1,6 @@
 //! Outcomes that are noted before they count, where ranks come back.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
 
 use everfold_protocol::{ReductionId, message::ToMaster};
 
@@ -52,7 +52,14 @@ impl Worker {
 
     pub(super) fn follow(&mut self, Followed { said, notes }: Followed) {
         said.into_iter().for_each(|message| self.send(message));
+        let recalled = notes.iter().filter_map(|note| match note {
+            Note::Recalled(reduction) => Some(*reduction),
+            Note::Noted(_) => None,
+        });
+        let recalled: Vec<_> = recalled.collect();
         notes.into_iter().for_each(|note| self.count(note));
+        // Calls may have waited until the master knows of those.
+        recalled.into_iter().for_each(|reduction| self.contribute_in_order(reduction));
     }
 
     pub(super) fn count(&mut self, note: Note) {

@@ -5,11 +5,15 @@
 //! are there; the ranks exchange what tells their parts from others, and the lowest rank of each host writes the
 //! manifest. A generation without a manifest is not there.
 //!
+//! `resuming` says how a job goes on from there.
+//!
 //! # Invariants
 //! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes back
 //!   is answered from its result log, and decides the same.
 //! - The next generation begins when it is known of the one before whether it is complete. So a vault's state
 //!   stays as it is until it is copied.
+
+mod resuming;
 
 use std::{
     io::{self, Write},
@@ -18,9 +22,9 @@ use std::{
 };
 
 use everfold_protocol::{JobId, message::News};
-use everfold_runtime::result_log::{Agreed, LogError};
+use everfold_runtime::result_log::Agreed;
 use everfold_storage::{
-    directory::{Directory, DirectoryError, Manifest, Place},
+    directory::{Directory, Place},
     vault::{Fingerprint, Generation},
 };
 
@@ -115,82 +119,6 @@ impl Together {
         let mut progress = self.lock();
         progress.calls += 1;
         in_any_case || progress.calls >= progress.next_vote
-    }
-
-    /// Finds what this rank goes on from, before anything else is called.
-    pub async fn resume(&self, session: &Session) -> Result<(), CheckpointError> {
-        let handle = session.handle();
-        if handle.saved().is_none() && handle.generation() == Generation::BEGINNING {
-            match self.start {
-                // Of a rank that comes back, the others may have saved meanwhile.
-                Start::New if handle.process().incarnation.0 == 0 => self.directory.check_new()?,
-                Start::New => {}
-                Start::Resume | Start::ResumeIfAny => self.adopt(session).await?,
-            }
-        }
-        let generation = handle.generation();
-        self.lock().generation = generation.0;
-        match handle.saved().filter(|saved| !saved.is_adopted) {
-            // An earlier process of this rank has waited here with the others, or was about to.
-            Some(saved) if saved.is_durable => {
-                self.begin(session, generation.0, Ok(()));
-                match self.outlast(session, generation.0).await {
-                    // That one has heard it.
-                    Err(CheckpointError::NotDurable { .. }) => Ok(()),
-                    outlasted => outlasted,
-                }
-            }
-            // It may not have come to its end with it.
-            Some(_) if self.place(generation.0).manifest()?.is_none() => {
-                self.begin(session, generation.0, Ok(()));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own may
-    /// know of different ones.
-    async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
-        let newest = self.directory.newest_for(&self.program, session.size());
-        let (generation, job) =
-            newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
-        let Min(least) = self.ask(session, RESUME, Min(vec![generation, job, !job])).await?;
-        let &[agreed, least_job, no_job] =
-            <&[u64; 3]>::try_from(&least[..]).expect("the ranks of a job run the same program");
-        let (place, manifest) = match newest {
-            Err(DirectoryError::Nothing { .. }) if self.start == Start::ResumeIfAny => return Ok(()),
-            Err(error) => return Err(error.into()),
-            Ok(_) if agreed == 0 && self.start == Start::ResumeIfAny => return Ok(()),
-            Ok(_) if agreed == 0 => return Err(CheckpointError::NothingElsewhere { generation }),
-            Ok(_) if agreed == generation && least_job != !no_job => {
-                return Err(CheckpointError::OtherJobElsewhere { generation });
-            }
-            Ok(newest) if agreed == generation => newest,
-            Ok(_) => self.directory.find_for(Generation(agreed), &self.program, session.size())?,
-        };
-        self.adopt_from(session, &place, &manifest)?;
-        if is_lowest_of_host(session) {
-            self.directory.remove_after(&place, self.job)?;
-        }
-        Ok(())
-    }
-
-    fn adopt_from(
-        &self,
-        session: &Session,
-        place: &Place,
-        manifest: &Manifest,
-    ) -> Result<(), CheckpointError> {
-        let rank = session.rank();
-        let state = place.open_listed(rank, manifest)?;
-        let adopted = session.between_calls(|calls| session.handle().adopt(calls, &state));
-        adopted.map_err(|error| match error {
-            LogError::Vault(error) => place.damaged_part(rank, error).into(),
-            error => CheckpointError::Vault(error),
-        })?;
-        tracing::info!(generation = place.generation.0, "goes on from a checkpoint of an earlier job");
-        Ok(())
     }
 
     /// Votes, and saves if that is what all have come to.

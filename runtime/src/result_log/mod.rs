@@ -12,82 +12,38 @@
 //! - An outcome that cannot be noted is told to the application all the same. Before that happens, no later
 //!   process can go on from there, until a checkpoint is in force that was saved after it.
 
+mod entry;
+mod error;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
     fs::File,
-    io::{self, IoSlice},
+    io::IoSlice,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use everfold_protocol::{
-    JobId, Path, ProcessId, ReductionId, ReductionSpec,
-    codec::{self, CodecError},
-    message::Fault,
-    report::{Refusal, Report},
-};
+use everfold_protocol::{JobId, Path, ProcessId, ReductionId, codec, message::Fault, report::Refusal};
 use everfold_storage::vault::{
     Checkpoint, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
 };
 use everfold_worker::machine::{End, ExecutionError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
 
+pub(crate) use self::entry::digest;
+use self::entry::{Header, Line, Noted};
+pub use self::{
+    entry::{Calls, Saved},
+    error::LogError,
+};
 use crate::{
     body::Body,
     call::{Call, CallError, Completed},
     executor::{Returned, recalled},
 };
-
-/// Why nothing can be noted, or what was noted cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// The agent of this host has no memory for it: an earlier process of this rank could note nothing.
-    #[error(
-        "this process comes in place of one that has died, but the agent of its host had no memory to keep what that one \
-         has noted"
-    )]
-    Absent,
-    /// The replica of what earlier processes have left cannot be had.
-    #[error("what earlier processes of this rank have left cannot be had from {agent}: {reason}")]
-    Replica {
-        /// Where it is.
-        agent: String,
-        /// Why not.
-        reason: String,
-    },
-    /// This process has no descriptors left.
-    #[error("what this rank has noted for its later processes cannot be opened: {0}")]
-    Io(#[source] io::Error),
-    /// See [`VaultError`].
-    #[error("what this rank has noted for its later processes: {0}")]
-    Vault(#[from] VaultError),
-    /// What is noted is of another version of this program.
-    #[error("what earlier processes of this rank have noted cannot be read: {0}")]
-    Codec(#[from] CodecError),
-}
-
-/// How often each name was called, by the part of a reduction's id that stands for it.
-pub type Calls = Vec<(u64, u64)>;
-
-/// A checkpoint that earlier processes of this rank have left.
-#[derive(Clone, Debug)]
-pub struct Saved {
-    /// How often each name was called before it.
-    pub calls: Calls,
-    /// What was saved beside its parts.
-    pub contents: Vec<u8>,
-    /// Lengths of its parts in bytes.
-    pub parts: Vec<u64>,
-    /// Whether it comes from a directory of checkpoints, where an earlier job has saved it.
-    pub is_adopted: bool,
-    /// Whether all ranks waited behind it until it was durable.
-    pub is_durable: bool,
-}
 
 /// What all ranks have agreed on before they save a checkpoint together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,32 +63,6 @@ pub enum Saving {
     CatchingUp(usize),
 }
 
-/// So many of the latest calls before a checkpoint are named in it. More are hardly noted in the time in which
-/// a message to the master may get lost.
-const LATEST: usize = 1024;
-
-/// What stands before the parts of a checkpoint.
-#[derive(Debug, Serialize, Deserialize)]
-struct Header {
-    calls: Calls,
-    contents: Vec<u8>,
-    /// The latest calls that have been noted before it: the master may not know that.
-    latest: Vec<ReductionId>,
-    /// Whether an earlier job has saved it.
-    is_adopted: bool,
-    /// Whether all ranks wait behind it until it is durable.
-    is_durable: bool,
-}
-
-impl Header {
-    /// What a process goes on from that has found this header.
-    fn saved(self, found: &Checkpoint) -> Saved {
-        let Self { calls, contents, is_adopted, is_durable, .. } = self;
-        let parts = found.parts().iter().map(|part| part.bytes()).collect();
-        Saved { calls, contents, parts, is_adopted, is_durable }
-    }
-}
-
 /// Files of a vault that ends with this process.
 ///
 /// # Errors
@@ -142,6 +72,10 @@ pub(crate) fn own_files() -> Result<[File; 2], LogError> {
     let files = file().and_then(|first| Ok([first, file()?]));
     files.map_err(|error| LogError::Io(error.into()))
 }
+
+/// So many of the latest calls before a checkpoint are named in it. More are hardly noted in the time in which
+/// a message to the master may get lost.
+const LATEST: usize = 1024;
 
 /// The result log of one rank, and its checkpoint.
 pub(crate) struct ResultLog {
@@ -163,27 +97,6 @@ struct Inner {
     latest: VecDeque<ReductionId>,
     /// Whether an outcome since the last checkpoint could not be noted.
     lacks_outcomes: bool,
-}
-
-/// How a call has ended.
-#[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    reduction: ReductionId,
-    /// Digest of what it was called with.
-    spec: u64,
-    noted: Noted,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum Noted {
-    Finished(Report),
-    /// The value is noted beside it.
-    Received(Report),
-    Refused(Refusal),
-    ResultLost {
-        culprit: ProcessId,
-        reason: String,
-    },
 }
 
 impl ResultLog {
@@ -342,16 +255,8 @@ impl ResultLog {
     /// # Errors
     /// There is no room, or the system says why not.
     pub fn note(&self, reduction: ReductionId, spec: u64, end: &End, value: &[u8]) -> Result<(), LogError> {
-        let noted = match end {
-            End::Finished(report) => Noted::Finished(report.clone()),
-            End::Received(report) => Noted::Received(report.clone()),
-            End::Refused(refusal) => Noted::Refused(refusal.clone()),
-            End::ResultLost(ExecutionError { culprit, reason, .. }) => {
-                Noted::ResultLost { culprit: *culprit, reason: reason.clone() }
-            }
-            // It is not over for this rank.
-            End::MasterLost | End::Fenced | End::Closed => return Ok(()),
-        };
+        // It is not over for this rank.
+        let Some(noted) = Noted::of(end) else { return Ok(()) };
         let key = codec::encode(&Line { reduction, spec, noted })?;
         let mut inner = self.lock();
         inner.remember(reduction);
@@ -458,9 +363,4 @@ impl fmt::Debug for ResultLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the result log of {}", self.process)
     }
-}
-
-/// Stands for what a reduction was called with.
-pub(crate) fn digest(spec: &ReductionSpec) -> u64 {
-    codec::encode(spec).map(|bytes| xxh3_64(&bytes)).unwrap_or_default()
 }

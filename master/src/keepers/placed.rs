@@ -1,0 +1,82 @@
+//! Where the copies of a group's originals belong, and who is next where the placed keeper is not there.
+
+use alloc::collections::BTreeMap;
+
+use everfold_protocol::{Path, ProcessId, Rank};
+use smallvec::SmallVec;
+
+use crate::{membership::Membership, placement::Placement};
+
+/// Who could keep a copy.
+pub(crate) struct Candidates<'a> {
+    pub group: &'a Path,
+    pub arrived: &'a Path,
+    pub members: &'a Membership,
+}
+
+/// A placement, to be asked from both sides.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    placement: Placement,
+    /// From keeper to owners.
+    wards: BTreeMap<Rank, SmallVec<[Rank; 2]>>,
+}
+
+impl Candidates<'_> {
+    pub(super) fn can_keep(&self, rank: Rank) -> Option<ProcessId> {
+        let peer = self.members.alive(rank).filter(|_| self.arrived.contains(rank));
+        peer.map(|peer| peer.process)
+    }
+
+    pub(super) fn are_apart(&self, one: Rank, other: Rank) -> bool {
+        self.members.host(one) != self.members.host(other)
+    }
+}
+
+impl Placed {
+    pub(super) fn over(candidates: &Candidates) -> Self {
+        let placement = candidates.members.placement(candidates.group);
+        let mut wards = BTreeMap::<Rank, SmallVec<[Rank; 2]>>::new();
+        for owner in candidates.group.iter() {
+            if let Some(keeper) = placement.replica_of(owner) {
+                wards.entry(keeper).or_default().push(owner);
+            }
+        }
+        Self { placement, wards }
+    }
+
+    /// Where the copy of `owner`'s original belongs.
+    pub(super) fn keeper_of(&self, owner: Rank) -> Option<Rank> {
+        self.placement.replica_of(owner)
+    }
+
+    /// Whose copies belong to `keeper`.
+    pub(super) fn wards_of(&self, keeper: Rank) -> impl Iterator<Item = Rank> + '_ {
+        self.wards.get(&keeper).into_iter().flatten().copied()
+    }
+
+    /// The first of `usable` that is found from `from` on, each step where that one's own copy goes; for an
+    /// `owner`, who is not its own keeper. One on another host, if there is one.
+    pub(super) fn next(
+        &self,
+        owner: Rank,
+        from: Rank,
+        candidates: &Candidates,
+        usable: impl Fn(Rank) -> bool,
+    ) -> Option<ProcessId> {
+        let steps = || {
+            let step = |rank: &Rank| self.placement.replica_of(*rank);
+            // No longer than all round, whether it comes back to where it began or not.
+            core::iter::successors(step(&from), step).take(candidates.group.len())
+        };
+        let can = |rank: &Rank| *rank != owner && usable(*rank) && candidates.can_keep(*rank).is_some();
+        let apart = |rank: &Rank| candidates.are_apart(*rank, owner) && can(rank);
+        let by_step = || steps().find(apart);
+        let anybody = || {
+            let behind = candidates.arrived.iter().filter(|rank| *rank > from);
+            behind.chain(candidates.arrived.iter().filter(|rank| *rank <= from))
+        };
+        let found = by_step().or_else(|| anybody().find(apart)).or_else(|| anybody().find(can));
+        found.and_then(|rank| candidates.can_keep(rank))
+    }
+}

@@ -1,0 +1,123 @@
+//! How long segments between hosts should be, and whether bodies should come inlined, learnt from what
+//! reductions took.
+//!
+//! Short segments keep slow links busy and balance well; long ones cost fewer messages, which is what counts
+//! on fast links. There it is quicker still to send a body of some ten kilobytes with the message, through
+//! the master's hands, than to have it read. Which links there are, nobody tells. So reductions of about the
+//! same size are cut in different ways, *rungs* of a ladder: the first has the length that suits slow links
+//! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
+//! task folds, and on the last it comes inlined. A class climbs: its rung and a neighbour take turns, and it
+//! goes to the neighbour if that is quicker. So it never tries what is far from the best. Once both
+//! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
+//! matter: both see the same load, and a link that lets more pass after a pause does so for both.
+//!
+//! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
+//! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What
+//! counts is the time from the latest call on, so that it does not matter how long the others had waited
+//! for it. Times come in; there is no clock and no chance here.
+//!
+//! Ranks have to know before they call whether their bodies are to come inlined. They hear it with the
+//! outcome of the reduction before, so what comes next is decided when one ends ([`Lengths::end`]). A rank
+//! that has not heard it does as it did before; such a mixture is correct, and tells nothing.
+
+mod ladder;
+mod rungs;
+#[cfg(test)]
+mod tests;
+mod untold;
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use everfold_protocol::{Rank, ReductionId, ReductionSpec, class::Class, message::Learning};
+
+pub(crate) use self::untold::Ended;
+use self::{
+    ladder::Ladder,
+    rungs::{Rungs, length},
+    untold::Untold,
+};
+use crate::policy::Policy;
+
+/// How a body is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Length of a segment in bytes; zero for objects.
+    pub segment_bytes: u64,
+    /// Whether one task folds all partials of a segment.
+    pub in_one_go: bool,
+    /// Whether bodies are to come inlined although they are long.
+    pub inlined: bool,
+    /// What its time tells of, if it tells anything.
+    lesson: Option<Lesson>,
+}
+
+/// One rung of the ladder of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lesson {
+    class: Class,
+    rung: usize,
+    rungs: Rungs,
+}
+
+impl Cut {
+    /// Segments of a given length, from which nothing is learnt.
+    pub fn fixed(segment_bytes: u64) -> Self {
+        Self { segment_bytes, in_one_go: false, inlined: false, lesson: None }
+    }
+}
+
+/// What is known of each class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lengths {
+    ladders: BTreeMap<Class, Ladder>,
+    /// The latest reduction of each class of which ranks have yet to tell how long it took.
+    untold: BTreeMap<Class, Untold>,
+}
+
+impl Lengths {
+    /// How the body of a reduction is to be cut.
+    pub fn cut(&mut self, spec: &ReductionSpec, policy: &Policy, share_memory: bool) -> Cut {
+        let ranks = spec.group.len();
+        let first = policy.segment_len(&spec.kind, ranks, share_memory);
+        let rungs = if share_memory { Rungs::ONE } else { Rungs::of(spec, first, policy) };
+        let Some(class) = Class::of(spec).filter(|_| rungs.count() > 1) else { return Cut::fixed(first) };
+        let ladder = self.ladders.entry(class).or_insert_with(|| {
+            let mut ladder = Ladder::default();
+            ladder.go_on(rungs.count());
+            ladder
+        });
+        let rung = ladder.rung(rungs.count());
+        let (inlined, in_one_go) = (rungs.is_inlined(rung), rungs.is_in_one_go(rung));
+        let body = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);
+        let segment_bytes = if in_one_go { body } else { length(first, rung) };
+        Cut { segment_bytes, in_one_go, inlined, lesson: Some(Lesson { class, rung, rungs }) }
+    }
+
+    /// Takes the next turn when a reduction ends that was cut in this way, and perhaps tells something.
+    pub fn end(&mut self, cut: &Cut, ended: Option<Ended>) -> Learning {
+        let Some(Lesson { class, rung, rungs }) = cut.lesson else { return Learning::default() };
+        let ladder = self.ladders.entry(class).or_default();
+        ladder.go_on(rungs.count());
+        let ended = ended.filter(|_| ladder.awaits(rung));
+        let asks = ended.is_some();
+        match ended {
+            Some(ended) => self.untold.insert(class, Untold::new(ended, rung)),
+            None => self.untold.remove(&class),
+        };
+        Learning { inlines: rungs.is_inlined(ladder.rung(rungs.count())), asks }
+    }
+
+    /// Takes in how long a reduction took at one of its ranks. Returns whether somebody wants to know it.
+    pub fn hear(&mut self, id: ReductionId, rank: Rank, took: Duration) -> bool {
+        let Some((&class, untold)) = self.untold.iter_mut().find(|(_, untold)| untold.is_of(id)) else {
+            return false;
+        };
+        let is_news = untold.hear(rank, took);
+        if let Some((rung, ns)) = untold.lesson() {
+            self.ladders.entry(class).or_default().observe(rung, ns);
+            self.untold.remove(&class);
+        }
+        is_news
+    }
+}

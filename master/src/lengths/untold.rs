@@ -1,0 +1,71 @@
+//! How long a reduction took, as far as its ranks have told.
+
+use core::time::Duration;
+
+use everfold_protocol::{Path, Rank, ReductionId};
+
+/// A reduction that is over and tells something, as far as the master knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    /// Which.
+    pub id: ReductionId,
+    /// Length of a body.
+    pub body_bytes: u64,
+    /// Who took part.
+    pub group: Path,
+    /// Who alone receives the result, and how long ago the master heard its call.
+    pub root: Option<(Rank, Duration)>,
+}
+
+/// What ranks have told of a reduction.
+#[derive(Clone, Debug)]
+pub(super) struct Untold {
+    ended: Ended,
+    rung: usize,
+    /// What the root has told, and the shortest that another rank has.
+    of_root: Option<Duration>,
+    shortest: Option<Duration>,
+}
+
+impl Untold {
+    /// Of a reduction on that rung nobody has told anything yet.
+    pub(super) fn new(ended: Ended, rung: usize) -> Self {
+        Self { ended, rung, of_root: None, shortest: None }
+    }
+
+    /// Whether it is that one.
+    pub(super) fn is_of(&self, id: ReductionId) -> bool {
+        self.ended.id == id
+    }
+
+    /// Its rung, and how many nanoseconds it took for 1024 bytes of a body, once all have told theirs.
+    pub(super) fn lesson(&self) -> Option<(usize, u64)> {
+        let ns = self.took()?.as_nanos() * 1024 / u128::from(self.ended.body_bytes.max(1));
+        Some((self.rung, u64::try_from(ns).unwrap_or(u64::MAX)))
+    }
+
+    /// Takes in how long it took at one of its ranks. Returns whether that is news.
+    pub(super) fn hear(&mut self, rank: Rank, took: Duration) -> bool {
+        let is_news = self.ended.group.remove(rank);
+        match self.ended.root {
+            _ if !is_news => {}
+            Some((root, _)) if root == rank => self.of_root = Some(took),
+            _ => self.shortest = Some(self.shortest.map_or(took, |shortest| shortest.min(took))),
+        }
+        is_news
+    }
+
+    /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs:
+    /// the shortest of all, as who calls last waits for nobody. Where one rank receives the result, the others
+    /// hear that it is over before it is there.
+    pub(super) fn took(&self) -> Option<Duration> {
+        if !self.ended.group.is_empty() {
+            return None;
+        }
+        let (Some((_, until_over)), Some(of_root)) = (self.ended.root, self.of_root) else {
+            return self.shortest;
+        };
+        let after_that = of_root.saturating_sub(until_over);
+        Some(self.shortest.map_or(of_root, |shortest| of_root.min(shortest + after_that)))
+    }
+}

@@ -1,0 +1,137 @@
+//! Ranks that come late, die or stay away before the job is complete.
+
+use everfold_protocol::{
+    AgentId, Epoch, ProcessId,
+    message::{FromAgent, Header, Lodging, MASTER, Peer, ToAgent, ToMaster},
+};
+use everfold_runtime::transport::{
+    control::{self, Address, BoxStream},
+    handshake::{self, Purpose, Seals},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::job::{Job, RANKS};
+use crate::strangers::Target;
+
+/// Two jobs cannot meet at one place: the second says so at once.
+pub(super) fn a_rendezvous_in_use(scheme: &str) {
+    let job = Job::new(scheme, "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    // The same place in another job.
+    let end = job.spawn(job.command(0).env("EVERFOLD_SECRET", "00".repeat(32))).ended();
+    assert_eq!(end.code, 1, "{end:?}");
+    assert!(end.said.iter().any(|line| line.contains(&job.rendezvous) && line.contains("in use")), "{end:?}");
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+}
+
+/// Strangers knock before the job has come together, and some of them stay.
+pub(super) fn strangers_come_first() {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(job.address()).unwrap()).collect();
+    job.target().attack_without_the_secret();
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+    drop(silent);
+}
+
+/// An agent whose first connection failed comes anew: what is seen of the first one is not its end.
+pub(super) fn an_agent_that_comes_twice() {
+    let job = Job::new("tcp", "environment::sums");
+    let first = job.start(0);
+    job.wait_for_master();
+    let target = job.target();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let agent = runtime.block_on(async {
+        let (earlier, _) = knock_as_agent(&target).await;
+        let (mut stream, mut seals) = knock_as_agent(&target).await;
+        tell(&mut stream, &mut seals, &target, FromAgent::Join(Lodging::default())).await;
+        drop(earlier);
+        // The master goes on to ask whether the agent lives.
+        let mut pings = 0;
+        while pings < 2 {
+            let frame =
+                control::read_frame::<(Header, Vec<ToAgent>)>(&mut stream, 1 << 16, &mut seals.inward);
+            let (_, messages) = frame.await.expect("the master listens to the present connection");
+            for message in messages {
+                let ToAgent::Ping { number } = message else { continue };
+                tell(&mut stream, &mut seals, &target, FromAgent::Pong { number }).await;
+                pings += 1;
+            }
+        }
+        stream
+    });
+    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
+    drop(agent);
+}
+
+/// A connection of the same agent each time.
+async fn knock_as_agent(target: &Target) -> (BoxStream, Seals) {
+    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+    let purpose = Purpose::Agent(AgentId(17));
+    let seals = handshake::connect(&mut stream, &target.key, target.job, MASTER, purpose).await.unwrap();
+    (stream, seals)
+}
+
+async fn tell(stream: &mut BoxStream, seals: &mut Seals, target: &Target, message: FromAgent) {
+    let (header, mut bytes) = (Header { job: target.job, epoch: Epoch(0), sender: MASTER }, Vec::new());
+    control::encode_batch(&header, &[message], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+}
+
+/// The first rank has failed, and the last one does not come: everyone hears of it.
+pub(super) fn a_rank_dies_before_the_others_come() {
+    let job = Job::new("tcp", "environment::impatient");
+    let first = job.start(0);
+    job.wait_for_master();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(join_and_die(&job.target(), ProcessId::first(1)));
+    job.assert_refused(vec![first, job.start(2)], "{1}");
+}
+
+/// Everyone who has come hears who has not.
+pub(super) fn a_rank_that_never_comes(scheme: &str) {
+    let job = Job::new(scheme, "environment::impatient");
+    job.assert_refused(vec![job.start(0), job.start(2)], "ranks {1} did not join within 1s");
+    let job = Job::new(scheme, "environment::impatient");
+    job.assert_refused(vec![job.start(0)], "ranks {1-2} did not join within 1s");
+}
+
+/// Without rank 0 nobody knows who else is there.
+pub(super) fn the_first_rank_never_comes(scheme: &str) {
+    let job = Job::new(scheme, "environment::impatient");
+    let why = format!("no master at {} within 1s", job.rendezvous);
+    job.assert_refused(vec![job.start(1), job.start(2)], &why);
+}
+
+/// Joins as a rank would, and hangs up; returns when the master has noticed.
+async fn join_and_die(target: &Target, process: ProcessId) {
+    let (mut stream, _) = join(target, process, RANKS).await;
+    stream.shutdown().await.unwrap();
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the master says nothing before all are there");
+}
+
+/// Joins as a rank of a job of `size` would.
+pub(super) async fn join(target: &Target, process: ProcessId, size: u32) -> (BoxStream, Seals) {
+    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+    let mut seals =
+        handshake::connect(&mut stream, &target.key, target.job, process, Purpose::Control).await.unwrap();
+    let header = Header { job: target.job, epoch: Epoch(0), sender: process };
+    let peer = Peer {
+        process,
+        host: 0,
+        pid: 1,
+        region: None,
+        bell: None,
+        board: None,
+        address: "127.0.0.1:1".to_owned(),
+        domain: None,
+        agent: None,
+    };
+    let mut bytes = Vec::new();
+    let join = ToMaster::Join { peer, size };
+    control::encode_batch(&header, &[join], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    (stream, seals)
+}

@@ -1,0 +1,155 @@
+//! Serves the processes of this host.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use everfold_agent::{Connection, Event};
+use everfold_protocol::{ProcessId, message::RegionRef};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{mpsc, oneshot},
+};
+
+use super::{AgentConfig, life::Life, thread::Input};
+use crate::{
+    agent::line::{Answer, Hail, Line, Serve},
+    descriptors,
+    memory::board::OwnBoard,
+    transport::{
+        control::is_own,
+        handshake::{self, HandshakeError, Purpose},
+    },
+};
+
+/// A process that wants to be taken in.
+pub(super) struct Caller {
+    pub(super) connection: Connection,
+    pub(super) hail: Hail,
+    pub(super) region: Option<(OwnedFd, RegionRef)>,
+    /// Its process id.
+    pub(super) pid: Option<i32>,
+    pub(super) answer: oneshot::Sender<(Answer, Handed)>,
+}
+
+/// Descriptors that a process is handed with its welcome.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// The board, if the process is to show it to the others.
+    pub(super) board: Option<Arc<OwnBoard>>,
+    /// The files of its rank's vault.
+    pub(super) vault: Option<Arc<Vault>>,
+}
+
+/// The files of a rank's vault, which outlive its processes.
+pub(super) type Vault = [OwnedFd; 2];
+
+/// Serves the processes of this host. As long as one is served, there is an `attending`.
+pub(super) async fn accept(
+    listener: UnixListener,
+    config: Arc<AgentConfig>,
+    input: mpsc::UnboundedSender<Input>,
+    attending: mpsc::Sender<()>,
+) {
+    for number in 0.. {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (config, input, attending) = (config.clone(), input.clone(), attending.clone());
+                tokio::spawn(async move {
+                    let _attending: mpsc::Sender<()> = attending;
+                    if let Err(error) = attend(stream, number, &config, &input).await {
+                        tracing::debug!(%error, "dropped a connection");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(descriptors::PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one process of this host until it hangs up.
+async fn attend(
+    mut stream: UnixStream,
+    number: u64,
+    config: &AgentConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) -> Result<(), HandshakeError> {
+    is_own(&stream)?;
+    let (hello, seals) = handshake::accept(&mut stream, &config.key, config.job).await?;
+    let process = hello.process;
+    if hello.purpose != Purpose::Hail {
+        return Err(io::Error::other(format!("{process} was led astray: {:?}", hello.purpose)).into());
+    }
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    // Who has started it sees it end.
+    let life = if config.starts.is_some() { None } else { seen_life(&stream, process) };
+    let mut line = Line::new(stream, seals);
+    let hail: Hail = line.hear().await?;
+    let region = match hail.region {
+        Some(region) => Some((line.take().await?, region)),
+        None => None,
+    };
+    let connection = Connection { process, number };
+    let (answer, answered) = oneshot::channel();
+    let _ = input.send(Input::Hailed(Box::new(Caller { connection, hail, region, pid, answer })));
+    let Ok((answer, handed)) = answered.await else { return Ok(()) };
+    if answer.is_err() {
+        return line.tell(&answer).await;
+    }
+    let (open, closed) = oneshot::channel::<()>();
+    if let Some(life) = life {
+        tokio::spawn(watch(connection, life, closed, input.clone()));
+    }
+    let served = serve_rank(line, answer, handed, input).await;
+    let _ = input.send(Input::Event(Event::HungUp(connection)));
+    drop(open);
+    served
+}
+
+/// Serves a process that was taken in, until it hangs up.
+async fn serve_rank(
+    mut line: Line,
+    answer: Answer,
+    Handed { board, vault }: Handed,
+    input: &mpsc::UnboundedSender<Input>,
+) -> Result<(), HandshakeError> {
+    line.tell(&answer).await?;
+    if let Some(board) = board {
+        line.hand_over(board.file()).await?;
+    }
+    for file in vault.iter().flat_map(|files| files.iter()) {
+        line.hand_over(file.as_fd()).await?;
+    }
+    while let Ok(Serve { ip }) = line.hear().await {
+        let (answer, answered) = oneshot::channel();
+        let _ = input.send(Input::Serve(ip, answer));
+        if let Ok(serving) = answered.await {
+            line.tell(&serving).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The life of a process that another one has started, if this one can see it.
+fn seen_life(stream: &UnixStream, process: ProcessId) -> Option<Life> {
+    let life = Life::behind(stream);
+    life.inspect_err(|error| tracing::warn!(%process, %error, "its end will not be seen")).ok()
+}
+
+/// Tells when the process behind a connection has ended. The connection has `closed` when its other half is dropped.
+async fn watch(
+    connection: Connection,
+    life: Life,
+    closed: oneshot::Receiver<()>,
+    input: mpsc::UnboundedSender<Input>,
+) {
+    match life.outlast(closed).await {
+        Ok(()) => drop(input.send(Input::Event(Event::Vanished(connection)))),
+        Err(error) => tracing::warn!(process = %connection.process, %error, "cannot see its end"),
+    }
+}

@@ -1,0 +1,186 @@
+//! The thread of a host's agent: lets its machine act on sockets, memory and processes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `thread` | feeds the machine and does what it decides |
+//! | `callers` | serves the processes of this host |
+//! | `life` | sees them end |
+//! | `to_others` | serves other hosts |
+//! | `to_master` | finds the master, and hears it |
+
+use std::{
+    fs, io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
+    },
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use everfold_agent::Event;
+use everfold_locate::rules::RuleBase;
+use everfold_protocol::{AgentId, JobId, ProcessId, message::Ending};
+use tokio::{net::UnixListener, sync::mpsc};
+
+use self::thread::{Host, Input};
+use crate::{
+    locating::Faults,
+    transport::{control::Address, handshake::Key},
+};
+
+mod callers;
+mod life;
+mod thread;
+mod to_master;
+mod to_others;
+
+/// How long an agent that ranks have started waits for the first of them, and looks for the master.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an agent must know of its job.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Where it listens: a name in the abstract namespace of Unix sockets.
+    pub name: String,
+    /// Which job.
+    pub job: JobId,
+    /// Its secret.
+    pub key: Key,
+    /// Where the master listens, or is to listen if rank 0 comes to this agent.
+    pub rendezvous: Address,
+    /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
+    /// they end.
+    pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
+    pub is_spare: bool,
+    /// Label of what this host shares with others that may fail together.
+    pub domain: Option<String>,
+    /// How faults are located.
+    pub rules: RuleBase,
+}
+
+/// An agent and the thread on which it lives.
+#[derive(Debug)]
+pub struct AgentThread {
+    input: mpsc::UnboundedSender<Input>,
+    /// Whether it may ask for processes to be started.
+    may_ask: Arc<AtomicBool>,
+    faults: Faults,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentThread {
+    /// Listens for the ranks of this host.
+    ///
+    /// # Errors
+    /// The name is taken, or what the system says.
+    pub fn start(config: AgentConfig) -> io::Result<Self> {
+        let listener = StdUnixListener::bind_addr(&UnixAddr::from_abstract_name(&config.name)?)?;
+        listener.set_nonblocking(true)?;
+        let id = AgentId(getrandom::u64().map_err(io::Error::other)?);
+        let (input, inputs) = mpsc::unbounded_channel();
+        let (from_others, may_ask) = (input.clone(), Arc::new(AtomicBool::new(false)));
+        let (asks, faults) = (may_ask.clone(), Faults::default());
+        let located = faults.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("everfold-agent".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                let host = Host::new(id, config, from_others, (asks, located));
+                match UnixListener::from_std(listener) {
+                    Ok(listener) => host.run(listener, inputs).await,
+                    Err(error) => tracing::error!(%error, "the agent cannot listen"),
+                }
+            });
+        })?;
+        Ok(Self { input, may_ask, faults, thread: Some(thread) })
+    }
+
+    /// Where to say how processes end.
+    pub fn ends(&self) -> Ends {
+        Ends { input: self.input.clone(), oom_kills: Arc::new(AtomicU64::new(oom_kills())) }
+    }
+
+    /// The faults that were located in the job, also once the agent has ended.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// Whether it may ask for processes to be started: where ranks come back.
+    pub fn may_ask(&self) -> bool {
+        self.may_ask.load(Ordering::Relaxed)
+    }
+
+    /// Lets no more processes come than those that are here, unless it asks for them.
+    pub fn expect_nobody(&self) {
+        let _ = self.input.send(Input::Event(Event::Alone));
+    }
+
+    /// Waits until nobody needs the agent, to whom no more processes come.
+    pub fn outlast(mut self) {
+        self.expect_nobody();
+        self.join();
+    }
+
+    /// Waits until nobody needs the agent.
+    pub fn run(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for AgentThread {
+    /// Ends the agent, and the master if it is here: no process of the job is left.
+    fn drop(&mut self) {
+        let _ = self.input.send(Input::Finish);
+        self.join();
+    }
+}
+
+/// Tells an agent how the processes have ended that its own process has started.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    input: mpsc::UnboundedSender<Input>,
+    /// How many processes the system had killed for want of memory when it was looked last.
+    oom_kills: Arc<AtomicU64>,
+}
+
+impl Ends {
+    /// Takes in how one has ended. A kill for want of memory looks like any other, but the system counts it.
+    pub fn ended(&self, process: ProcessId, ending: Ending) {
+        let now = oom_kills();
+        let ending = match ending {
+            Ending::Signal(libc::SIGKILL) if self.oom_kills.swap(now, Ordering::Relaxed) < now => {
+                Ending::OutOfMemory
+            }
+            ending => ending,
+        };
+        let _ = self.input.send(Input::Event(Event::Ended(process, ending)));
+    }
+}
+
+/// How many processes of this container, or of this machine, the system has killed for want of memory.
+fn oom_kills() -> u64 {
+    let files = ["/sys/fs/cgroup/memory.events", "/proc/vmstat"];
+    let count = |path: &&str| {
+        let text = fs::read_to_string(path).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    };
+    files.iter().find_map(count).unwrap_or_default()
+}
+
+/// Makes the system end other processes first if memory is short, where that is allowed.
+pub(in crate::agent) fn be_hard_to_kill() {
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", "-900") {
+        tracing::debug!(%error, "the system may end the agent if memory is short");
+    }
+}

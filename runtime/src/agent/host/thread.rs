@@ -1,0 +1,354 @@
+//! Feeds the agent's machine, and does what it decides.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use everfold_agent::{Action, Agent, Connection, Event};
+use everfold_protocol::{
+    AgentId, Epoch, ProcessId, Rank,
+    locating::FromLocator,
+    message::{Ending, FromAgent, Header, Lodging, MASTER, Origin, ToAgent},
+    spec::Limits,
+};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use tokio::{
+    net::UnixListener,
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    AgentConfig, PATIENCE,
+    callers::{self, Caller, Handed, Vault},
+    to_master,
+    to_others::{self, Server},
+};
+use crate::{
+    agent::{
+        line::{Hail, NoAgent, Serving, Welcome},
+        remains::Remains,
+    },
+    locating::{self, Faults, Locator, NodeConfig},
+    master::{MasterConfig, MasterThread},
+    memory::{board::OwnBoard, peer_region::PeerRegion},
+    replica::holding::Replicas,
+    transport::{
+        control::{Address, Listener},
+        line::Outlet,
+    },
+};
+
+/// How long it may take to tell the last of them what there is to tell.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Something that the agent's thread is told.
+pub(super) enum Input {
+    Hailed(Box<Caller>),
+    Serve(IpAddr, oneshot::Sender<Serving>),
+    /// This host has that address on the way to it, if it may be on another one.
+    MasterFound(Outlet<FromAgent>, Option<IpAddr>),
+    Locating(FromLocator),
+    Event(Event),
+    Finish,
+}
+
+pub(super) struct Host {
+    id: AgentId,
+    /// Whether ranks come back in this job.
+    may_ask: Arc<AtomicBool>,
+    config: Arc<AgentConfig>,
+    machine: Agent,
+    remains: Arc<Remains>,
+    /// Of ranks that come back.
+    vaults: BTreeMap<Rank, Arc<Vault>>,
+    /// Where the vaults of processes come from that are about to be started here.
+    origins: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
+    /// Of ranks of other hosts.
+    replicas: Arc<Replicas>,
+    input: mpsc::UnboundedSender<Input>,
+    /// The process that is being taken in.
+    caller: Option<Box<Caller>>,
+    /// How long a process may be silent in this job, as the processes say that have come.
+    silence_max: Duration,
+    /// At which ports the memory of this host is served, by the address that somebody has asked for.
+    ports: BTreeMap<IpAddr, u16>,
+    to_master: Option<Outlet<FromAgent>>,
+    master: Option<(MasterThread, Option<Arc<OwnBoard>>)>,
+    locator: Locator,
+}
+
+impl Host {
+    pub(super) fn new(
+        id: AgentId,
+        config: AgentConfig,
+        input: mpsc::UnboundedSender<Input>,
+        (may_ask, faults): (Arc<AtomicBool>, Faults),
+    ) -> Self {
+        let config = Arc::new(config);
+        let locator = locating::start(NodeConfig {
+            agent: config.clone(),
+            id,
+            began: std::time::Instant::now(),
+            faults,
+            tell: {
+                let input = input.clone();
+                Box::new(move |said| drop(input.send(Input::Locating(said))))
+            },
+        });
+        Self {
+            id,
+            may_ask,
+            machine: Agent::new(config.starts.is_some()),
+            config,
+            locator,
+            remains: Arc::default(),
+            vaults: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            replicas: Arc::default(),
+            input,
+            caller: None,
+            silence_max: Limits::default().silence_max(),
+            ports: BTreeMap::new(),
+            to_master: None,
+            master: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, listener: UnixListener, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        let (attending, mut all_served) = mpsc::channel(1);
+        let accepting =
+            tokio::spawn(callers::accept(listener, self.config.clone(), self.input.clone(), attending));
+        let alone = tokio::time::sleep(PATIENCE);
+        let mut alone = std::pin::pin!(alone);
+        let mut waits = self.config.starts.is_none();
+        let mut is_finished = false;
+        if self.config.is_spare {
+            self.seek_master();
+        }
+        while !self.machine.is_done() && !is_finished {
+            let input = tokio::select! {
+                input = inputs.recv() => input,
+                () = &mut alone, if waits => {
+                    waits = false;
+                    Some(Input::Event(Event::Alone))
+                }
+            };
+            match input {
+                None | Some(Input::Finish) => is_finished = true,
+                Some(input) => self.take(input).await,
+            }
+        }
+        accepting.abort();
+        self.locator.conclude().await;
+        // Those who were refused are still to hear why.
+        let _ = tokio::time::timeout(FAREWELL_TIMEOUT, all_served.recv()).await;
+        // Ranks of other hosts may need it yet, though nobody does here.
+        if let Some((master, _)) = self.master.as_ref().filter(|_| is_finished) {
+            master.abandon();
+        }
+    }
+
+    async fn take(&mut self, input: Input) {
+        match input {
+            Input::Hailed(caller) => {
+                let connection = caller.connection;
+                let limits = &caller.hail.policy.limits;
+                self.silence_max = limits.silence_max();
+                self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
+                self.caller = Some(caller);
+                self.handle(Event::Hailed(connection));
+            }
+            Input::Serve(ip, answer) => {
+                let address = self.serve(ip).await;
+                let address = address.map(|port| SocketAddr::from((ip, port)).to_string());
+                let _ = answer.send(Serving { address: address.map_err(|error| error.to_string()) });
+            }
+            Input::MasterFound(outlet, own_ip) => {
+                self.to_master = Some(outlet);
+                let address = match own_ip {
+                    Some(ip) if self.config.starts.is_some() => self.serve(ip).await.map(Some),
+                    _ => Ok(None),
+                };
+                let address = address.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "this host takes no ranks of others");
+                    None
+                });
+                let address = address.zip(own_ip).map(|(port, ip)| SocketAddr::from((ip, port)).to_string());
+                let domain = self.config.domain.clone();
+                self.handle(Event::MasterFound(Lodging { address, domain }));
+            }
+            Input::Locating(said) => self.tell(FromAgent::Locating(said)),
+            Input::Event(event) => self.handle(event),
+            Input::Finish => {}
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match &event {
+            Event::Ended(process, ending) => self.locator.tell(locating::Input::Ended(*process, *ending)),
+            Event::Vanished(connection) if self.machine.is_latest(*connection) => {
+                self.locator.tell(locating::Input::Ended(connection.process, Ending::Unknown));
+            }
+            Event::Master(ToAgent::Locating(said)) => {
+                return self.locator.tell(locating::Input::Master(said.clone()));
+            }
+            _ => {}
+        }
+        self.machine.handle(event);
+        while let Some(action) = self.machine.poll_action() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::HostMaster(connection) => self.host_master(connection),
+            Action::Welcome(process) => self.welcome(process),
+            Action::Refuse(_) => {
+                if let Some(caller) = self.caller.take() {
+                    let _ = caller.answer.send((Err(NoAgent::PlaceTaken), Handed::default()));
+                }
+            }
+            Action::Tell(message) => self.tell(message),
+            Action::Release(process) => self.remains.release(process),
+            Action::Thin(process) => self.remains.thin(process),
+            Action::Start { process, origin } => self.start(process, origin),
+            Action::Hold(limits) => {
+                self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
+                self.silence_max = limits.silence_max();
+                self.replicas.limit(limits.replica_bytes_max);
+            }
+            Action::DropReplica(process) => self.replicas.release(process),
+            Action::Done => {}
+        }
+    }
+
+    /// Has a process started by the parent of those here.
+    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
+        self.origins.insert(process.rank, (process, origin));
+        let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
+        if !matches!(asked, Some(Ok(()))) {
+            self.machine.handle(Event::Ended(process, Ending::Unknown));
+        }
+    }
+
+    /// Runs the master here, as the process that is being taken in has it.
+    fn host_master(&mut self, connection: Connection) {
+        let Some(caller) = self.caller.take() else { return };
+        let Hail { size, policy, board, .. } = &caller.hail;
+        let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
+        let AgentConfig { job, key, rendezvous, .. } = &*self.config;
+        let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
+        let locator = self.locator.clone();
+        let config = MasterConfig {
+            job,
+            key,
+            size: *size,
+            rendezvous,
+            policy: *policy,
+            board: board.clone(),
+            locator,
+        };
+        match MasterThread::start(config) {
+            Ok(master) => {
+                self.master = Some((master, board));
+                self.caller = Some(caller);
+                self.machine.handle(Event::MasterStarted(connection));
+            }
+            Err(error) => {
+                let (reason, code) = (error.to_string(), error.raw_os_error());
+                let _ = caller.answer.send((Err(NoAgent::CannotListen { reason, code }), Handed::default()));
+                self.machine.handle(Event::MasterFailed);
+            }
+        }
+    }
+
+    fn welcome(&mut self, process: ProcessId) {
+        let Some(caller) = self.caller.take() else { return };
+        let Caller { region, pid, answer, hail, .. } = *caller;
+        self.locator.tell(locating::Input::Came(process, pid));
+        let is_first = process.rank == everfold_agent::FIRST_RANK;
+        if let Some((file, region)) = region {
+            match PeerRegion::adopt(file, &region) {
+                Ok(region) => self.remains.hold(process, region),
+                Err(error) => tracing::warn!(%process, %error, "cannot hold its memory"),
+            }
+        }
+        let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
+        let origin = self.origins.get(&process.rank).filter(|(expected, _)| *expected == process);
+        let origin = origin.and_then(|(_, origin)| origin.clone());
+        if origin.is_some() {
+            // What an earlier process has left here, or has not taken as a whole, is not what counts.
+            self.vaults.remove(&process.rank);
+        }
+        let returns = hail.policy.limits.ranks_return;
+        let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
+        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin };
+        let _ = answer.send((Ok(welcome), Handed { board, vault }));
+    }
+
+    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If there
+    /// was none for the first one, a later one has none either: it would begin anew, and call what is over.
+    fn vault_of(
+        &mut self,
+        ProcessId { rank, incarnation }: ProcessId,
+        is_filled: bool,
+    ) -> Option<Arc<Vault>> {
+        match self.vaults.entry(rank) {
+            Entry::Occupied(held) => Some(held.get().clone()),
+            Entry::Vacant(_) if incarnation.0 > 0 && !is_filled => None,
+            Entry::Vacant(place) => {
+                let file = || memfd_create(c"everfold-vault", MFdFlags::MFD_CLOEXEC);
+                let files = file().and_then(|first| Ok([first, file()?]));
+                let files = files.inspect_err(|error| tracing::warn!(%rank, %error, "no vault"));
+                Some(place.insert(Arc::new(files.ok()?)).clone())
+            }
+        }
+    }
+
+    fn tell(&mut self, message: FromAgent) {
+        let Some(outlet) = &mut self.to_master else { return };
+        // What the master did not take before goes first; a ping comes soon, and with it the next try.
+        outlet.go_on();
+        outlet.push(message);
+        let header = Header { job: self.config.job, epoch: Epoch(0), sender: MASTER };
+        if let Err(error) = outlet.send(&header, Limits::default().frame_bytes_max) {
+            tracing::error!(%error, "cannot tell the master");
+        }
+    }
+
+    /// Serves the memory of this host at that address, and looks for the master, from the first time on.
+    /// Returns the port.
+    async fn serve(&mut self, ip: IpAddr) -> io::Result<u16> {
+        if let Some(port) = self.ports.get(&ip) {
+            return Ok(*port);
+        }
+        let listener = Listener::bind(&Address::Tcp(SocketAddr::from((ip, 0)).to_string())).await?;
+        let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let server = Server {
+            id: self.id,
+            config: self.config.clone(),
+            remains: self.remains.clone(),
+            replicas: self.replicas.clone(),
+        };
+        tokio::spawn(to_others::serve(listener, server, self.silence_max, self.locator.clone()));
+        if self.ports.is_empty() && !self.config.is_spare {
+            self.seek_master();
+        }
+        self.ports.insert(ip, address.port());
+        Ok(address.port())
+    }
+
+    /// Looks for the master.
+    fn seek_master(&mut self) {
+        self.handle(Event::MasterSought);
+        tokio::spawn(to_master::attend(self.id, self.config.clone(), self.silence_max, self.input.clone()));
+    }
+}

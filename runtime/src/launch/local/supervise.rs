@@ -1,0 +1,227 @@
+//! A job from its beginning to its end, and again when all ranks go back to a checkpoint.
+
+use std::time::Duration;
+
+use everfold_protocol::{JobId, ProcessId, Rank, message::Ending};
+use nix::sys::signal::Signal;
+use tokio::{
+    net::TcpSocket,
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use super::{
+    Local, LocalError, OUTPUT_LOST,
+    failures::Failures,
+    process::{Process, Stops},
+    signals::{Signals, outlast},
+};
+use crate::{
+    agent::{AgentConfig, AgentThread},
+    descriptors,
+    launch::{
+        environment::{DOMAIN, Environment},
+        output::{Output, Sink},
+        rollback::{Next, Rollbacks},
+    },
+    locating::{self, Told},
+    transport::handshake::Key,
+};
+use everfold_locate::rules::RuleBase;
+
+/// How many located faults are told when the job has ended.
+const SUMMARY_MAX: usize = 10;
+
+impl Local {
+    pub(super) async fn supervise(self) -> Result<u8, LocalError> {
+        let signals = Signals::listen()?;
+        // The processes inherit it, as rank 0 has to talk to them all.
+        descriptors::raise_limit();
+        let size = self.hosts.as_ref().map_or(1, |hosts| hosts.count).saturating_mul(self.ranks);
+        let output = Output::start(size, self.prefix, self.quiet)?;
+        let notices = (!self.quiet).then(|| output.stderr.sink());
+        let (orders, orders_seen) = watch::channel(None);
+        let failures = Failures::default();
+        let mut rollbacks = self.rollback.clone().map(Rollbacks::new);
+        let mut run = self.begin(0, &output).await?;
+
+        let all_ended = async {
+            loop {
+                let attending = Attending {
+                    orders: orders_seen.clone(),
+                    failures: failures.clone(),
+                    notices: notices.clone(),
+                };
+                let has_failed = self.attend(run, attending, &output).await;
+                let is_ordered = orders_seen.borrow().is_some();
+                let Some(rollbacks) = rollbacks.as_mut().filter(|_| has_failed && !is_ordered) else { break };
+                let Some(pause) = go_back(rollbacks, &notices) else { break };
+                let mut orders = orders_seen.clone();
+                tokio::select! {
+                    _ = orders.wait_for(Option::is_some) => break,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                match self.begin(rollbacks.all(), &output).await {
+                    Ok(next) => run = next,
+                    Err(error) => {
+                        let notice = format!("everfold: the ranks cannot be started again: {error}\n");
+                        notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                        break;
+                    }
+                }
+                failures.forget();
+            }
+            if output.finish().await {
+                // After all failures of processes, which count first.
+                failures.note(Rank(u32::MAX), OUTPUT_LOST);
+            }
+        };
+
+        let ended_by = outlast(all_ended, signals, orders, notices.clone()).await;
+        Ok(match ended_by {
+            Some(signal) => 128 + signal as u8,
+            None => failures.first().unwrap_or(0),
+        })
+    }
+
+    /// Starts an agent and all processes, or none.
+    async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
+        let (mut job, port) = self.found_job()?;
+        job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (agent, starts) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
+        let processes = self.start_all(rollbacks, &job, output).await?;
+        Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
+    }
+
+    /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
+    async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
+        let Run { rollbacks, job, _port, agent, mut starts, processes } = run;
+        let Attending { orders, failures, notices } = attending;
+        let ends = agent.ends();
+        let (over, is_over) = watch::channel(false);
+        let mut ranks = JoinSet::new();
+        let attend = |process: Process| {
+            let stops = Stops { orders: orders.clone(), is_over: is_over.clone() };
+            process.attend(stops, failures.clone(), notices.clone(), ends.clone())
+        };
+        for process in processes {
+            ranks.spawn(attend(process));
+        }
+        while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
+            tokio::select! {
+                Some(ended) = ranks.join_next() => {
+                    let has_failed = ended.expect("attending to a rank neither panics nor is aborted");
+                    // Who was asked to end has its time for it.
+                    if has_failed && self.rollback.is_some() && orders.borrow().is_none() {
+                        over.send_replace(true);
+                    }
+                    if ranks.is_empty() && !self.is_spare() {
+                        agent.expect_nobody();
+                    }
+                }
+                // The agent ends when nobody is to come back any more.
+                Some(process) = starts.recv() => {
+                    let ProcessId { rank, incarnation } = process;
+                    let environment = Environment { rank, incarnation, ..job.clone() };
+                    match self.start(rollbacks, &environment, output) {
+                        Ok(process) => {
+                            failures.forgive(rank);
+                            ranks.spawn(attend(process));
+                        }
+                        Err(error) => {
+                            let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                            notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                            ends.ended(process, Ending::Unknown);
+                        }
+                    }
+                }
+                else => break,
+            }
+        }
+        // Other hosts may need what its processes have left.
+        let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
+        let end = move || if outlasts { agent.outlast() } else { drop(agent) };
+        tokio::task::spawn_blocking(end).await.ok();
+        let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
+        if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
+            notices.send(summary(&faults.list())).await;
+        }
+        *is_over.borrow()
+    }
+}
+
+/// The processes of a job, from when they are started until they have ended or go back to a checkpoint.
+struct Run {
+    /// How often all ranks had gone back before.
+    rollbacks: u32,
+    job: Environment,
+    /// Keeps the rendezvous free for rank 0.
+    _port: Option<TcpSocket>,
+    agent: AgentThread,
+    /// Whom the agent asks to be started again.
+    starts: mpsc::UnboundedReceiver<ProcessId>,
+    processes: Vec<Process>,
+}
+
+/// What is done while a run lasts.
+struct Attending {
+    orders: watch::Receiver<Option<Signal>>,
+    failures: Failures,
+    notices: Option<Sink>,
+}
+
+/// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
+fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
+    let (pause, what) = match rollbacks.next() {
+        Next::Back(Some(generation), pause) => {
+            (Some(pause), format!("all ranks go back to generation {generation}"))
+        }
+        Next::Back(None, pause) => {
+            (Some(pause), "all ranks begin anew, as no checkpoint is complete".to_owned())
+        }
+        Next::Enough(times) => {
+            (None, format!("the ranks have gone back {times} times, and may do so no more"))
+        }
+        Next::Fruitless(times) => {
+            (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
+        }
+    };
+    notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
+    pause
+}
+
+/// The agent of the ranks that are about to be started, and whom it asks to be started anew.
+fn start_agent(
+    job: &Environment,
+    is_spare: bool,
+    rules: RuleBase,
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+    let rendezvous = job.rendezvous.parse()?;
+    let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
+    let (starts, to_start) = mpsc::unbounded_channel();
+    let starts = Some(starts);
+    let config =
+        AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
+    Ok((AgentThread::start(config)?, to_start))
+}
+
+/// The label of what this host shares with others.
+fn domain() -> Option<String> {
+    std::env::var(DOMAIN).ok().filter(|label| !label.is_empty())
+}
+
+/// What was located while the job ran, a line each.
+fn summary(faults: &[Told]) -> String {
+    let line = |Told { located, over, .. }: &Told| {
+        let over = if over.is_some() { " [over]" } else { "" };
+        match located.harmless {
+            true => format!("everfold: no fault, but {located}{over}\n"),
+            false => format!("everfold: located: {located}{over}\n"),
+        }
+    };
+    let mut lines: String = faults.iter().take(SUMMARY_MAX).map(line).collect();
+    if faults.len() > SUMMARY_MAX {
+        lines += &format!("everfold: and {} more\n", faults.len() - SUMMARY_MAX);
+    }
+    lines
+}

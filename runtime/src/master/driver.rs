@@ -1,0 +1,397 @@
+//! Feeds the master's machine, and does what it decides.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use everfold_master::{Action, Coordinator, Event, Intake, Master, event::Notice};
+use everfold_protocol::{
+    AgentId, JobId, ProcessId, ReductionId, ReductionSpec, Timestamp,
+    board::{Clerk, PATIENCE, can_have},
+    locating::{FromLocator, ToLocator},
+    message::{FromAgent, Header, MASTER, News, ToAgent, ToMaster, ToWorker},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    MasterConfig,
+    connection::{Connection, ConnectionId},
+};
+use crate::{
+    locating::at_master::AtMaster,
+    memory::board::{OwnBoard, SharedWords},
+    patience::{self, Patience},
+    rank::timestamp,
+    transport::line::Outlet,
+};
+
+/// Arrays up to this length come in messages that are not cut up on their way.
+const SHORT_BYTES: u64 = 4 << 10;
+
+/// Something a connection has to say.
+pub(super) enum Input {
+    Connected {
+        number: ConnectionId,
+        process: ProcessId,
+        outlet: Outlet<ToWorker>,
+        /// Gets the outlet back if the process is not taken in.
+        answer: oneshot::Sender<Result<(), Outlet<ToWorker>>>,
+    },
+    AgentConnected(ConnectionId, AgentId, Outlet<ToAgent>),
+    FromAgent(ConnectionId, AgentId, Vec<FromAgent>),
+    AgentGone(ConnectionId, AgentId),
+    Messages(ConnectionId, Header, Vec<ToMaster>),
+    Disconnected(ConnectionId, ProcessId),
+    Abandon,
+}
+
+/// The ways to all workers.
+pub(super) type Connections = BTreeMap<ProcessId, Connection<ToWorker>>;
+
+pub(super) struct MasterDriver {
+    job: JobId,
+    origin: Instant,
+    frame_bytes_max: u64,
+    coordinator: Coordinator<SharedWords>,
+    board: Option<Arc<OwnBoard>>,
+    /// What locates faults sees from here.
+    locating: AtMaster,
+    connections: Connections,
+    agents: BTreeMap<AgentId, Connection<ToAgent>>,
+    /// What agents have said of the ends of processes whose connections have not broken yet.
+    ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
+    patience: Patience,
+    /// The latest short array that somebody has called since messages were sent last.
+    short_call: Option<ReductionId>,
+    /// What was taken in, or said, since the latest look at the timers.
+    intake: Intake,
+    /// Whether the machine wants nothing more, ever.
+    done: bool,
+}
+
+impl MasterDriver {
+    pub(super) fn new(config: &MasterConfig) -> Self {
+        let origin = Instant::now();
+        let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
+        let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
+        Self {
+            job: config.job,
+            origin,
+            frame_bytes_max: config.policy.limits.frame_bytes_max,
+            coordinator: Coordinator::new(config.job, master, clerk),
+            board: config.board.clone(),
+            locating: AtMaster::new(config.locator.clone()),
+            connections: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            patience: Patience::default(),
+            short_call: None,
+            intake: Intake::default(),
+            done: false,
+        }
+    }
+
+    /// Runs until the machine is done; returns the connections that are left.
+    pub(super) async fn drive(
+        mut self,
+        mut inputs: mpsc::UnboundedReceiver<Input>,
+    ) -> (Connections, BTreeMap<AgentId, Connection<ToAgent>>) {
+        let mut batch = Vec::new();
+        let mut next_look = tokio::time::Instant::now();
+        while !self.act() {
+            self.watch(&inputs).await;
+            let observing = self.locating.let_time_pass(timestamp(self.origin));
+            let due = self.coordinator.master().poll_timeout().into_iter().chain(observing).min();
+            let due = due.map(|due| {
+                tokio::time::Instant::from_std(self.origin + Duration::from_nanos(due.as_nanos()))
+            });
+            let until = due.into_iter().chain(self.coordinator.has_board().then_some(next_look)).min();
+            let received = match until {
+                Some(until) => tokio::time::timeout_at(until, inputs.recv_many(&mut batch, 1024)).await.ok(),
+                None => Some(inputs.recv_many(&mut batch, 1024).await),
+            };
+            if received == Some(0) {
+                break;
+            }
+            if batch.iter().any(|input| matches!(input, Input::Abandon)) {
+                return Default::default();
+            }
+            for input in batch.drain(..) {
+                self.take(input).await;
+            }
+            self.let_time_pass();
+            if self.coordinator.has_board() && next_look <= tokio::time::Instant::now() {
+                self.coordinator.look();
+                self.take_in(timestamp(self.origin));
+                next_look = tokio::time::Instant::now() + PATIENCE;
+            }
+        }
+        (self.connections, self.agents)
+    }
+
+    /// If others are about to call what somebody has called just now, waits for them for a short while
+    /// without going to sleep.
+    async fn watch(&mut self, inputs: &mpsc::UnboundedReceiver<Input>) {
+        let latest = self.short_call.take().filter(|latest| self.coordinator.master().awaits_calls(*latest));
+        if latest.is_some() && inputs.is_empty() && self.patience.takes_chance() {
+            let mut looks = patience::looks();
+            while inputs.is_empty() && looks.next().is_some() {
+                // Connections are heard.
+                tokio::task::yield_now().await;
+            }
+            self.patience.learn(inputs.is_empty());
+        }
+    }
+
+    /// However much there is to hear, time passes: a worker that hears no pings gives the master up.
+    fn let_time_pass(&mut self) {
+        let now = timestamp(self.origin);
+        if self.coordinator.master().poll_timeout().is_some_and(|due| due <= now) {
+            self.coordinator.let_time_pass();
+            self.take_in(timestamp(self.origin));
+        }
+        self.intake.begin(now);
+    }
+
+    /// Lets the master take in what comes, and wakes ranks up that may have slept too long.
+    fn take_in(&mut self, now: Timestamp) {
+        while let Some(coming) = self.coordinator.poll_coming() {
+            self.coordinator.take_in(now, coming);
+        }
+        let late = self.coordinator.take_late();
+        if let Some(own) = self.board.as_ref().filter(|_| !late.is_empty()) {
+            own.wake(late);
+        }
+    }
+
+    async fn take(&mut self, input: Input) {
+        match input {
+            Input::Connected { number, process, outlet, answer } => {
+                let taken_in = match self.connections.entry(process) {
+                    Entry::Occupied(_) => Err(outlet),
+                    Entry::Vacant(entry) => {
+                        entry.insert(Connection::new(number, outlet));
+                        Ok(())
+                    }
+                };
+                let _ = answer.send(taken_in);
+            }
+            Input::Messages(number, Header { sender: process, .. }, _)
+            | Input::Disconnected(number, process)
+                if self.is_followed(number, process) =>
+            {
+                tracing::debug!(%process, "dropped what a connection says whose place another has taken");
+            }
+            Input::Messages(_, header, messages) => {
+                let process = header.sender;
+                for message in messages {
+                    if let ToMaster::Contribute(call) = &message
+                        && is_short(&call.spec)
+                    {
+                        self.short_call = Some(call.reduction);
+                    }
+                    let now = timestamp(self.origin);
+                    self.locating.hear(now, process, &message);
+                    self.coordinator.hear(Event::Message { header, message });
+                    self.take_in(now);
+                    if self.intake.take(now) {
+                        self.let_time_pass();
+                        self.act();
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+            Input::AgentConnected(number, agent, outlet) => {
+                // It has given up an earlier one, whatever is still heard of that.
+                if let Some(earlier) = self.agents.insert(agent, Connection::new(number, outlet)) {
+                    tokio::spawn(earlier.end());
+                }
+                if let Some(hosts) = self.locating.hosts() {
+                    self.tell_agents(&[agent], ToLocator::Hosts(hosts));
+                }
+            }
+            Input::FromAgent(number, agent, _) | Input::AgentGone(number, agent)
+                if self.is_agent_followed(number, agent) =>
+            {
+                tracing::debug!(%agent, "dropped what an earlier connection of an agent says");
+            }
+            Input::FromAgent(_, agent, messages) => {
+                self.locating.hear_agent(timestamp(self.origin), agent);
+                for message in messages {
+                    if let FromAgent::Locating(said) = message {
+                        self.pass_on(agent, said);
+                        continue;
+                    }
+                    if let FromAgent::Ended { process, .. } = &message
+                        && self.connections.contains_key(process)
+                    {
+                        // What it has said before may still be on its way. And if it was only a wrapper that
+                        // has ended, the connection does not break.
+                        self.ends.insert(*process, (agent, message));
+                        continue;
+                    }
+                    self.coordinator.hear(Event::Agent(agent, message));
+                    self.take_in(timestamp(self.origin));
+                }
+            }
+            Input::AgentGone(_, agent) => {
+                if self.agents.remove(&agent).is_some() && !self.done {
+                    self.locating.lose_agent(agent);
+                }
+                self.coordinator.hear(Event::AgentLost(agent));
+                self.take_in(timestamp(self.origin));
+            }
+            Input::Disconnected(_, process) => {
+                self.hang_up(process);
+                self.coordinator.hear(Event::Disconnected(process));
+                if let Some((agent, ended)) = self.ends.remove(&process) {
+                    self.coordinator.hear(Event::Agent(agent, ended));
+                }
+                self.take_in(timestamp(self.origin));
+            }
+            Input::Abandon => {}
+        }
+    }
+
+    /// Whether another connection speaks for `process` by now.
+    fn is_followed(&self, number: ConnectionId, process: ProcessId) -> bool {
+        self.connections.get(&process).is_some_and(|connection| connection.number != number)
+    }
+
+    /// Whether another connection of that agent has come since.
+    fn is_agent_followed(&self, number: ConnectionId, agent: AgentId) -> bool {
+        self.agents.get(&agent).is_some_and(|connection| connection.number != number)
+    }
+
+    /// Does what the machine wants done. Returns true when it wants nothing more, ever.
+    fn act(&mut self) -> bool {
+        while self.act_for_a_while() {
+            self.let_time_pass();
+        }
+        self.done
+    }
+
+    /// Does some of it. Returns whether there may be more.
+    fn act_for_a_while(&mut self) -> bool {
+        let mut outgoing: BTreeMap<ProcessId, Vec<ToWorker>> = BTreeMap::new();
+        let mut to_agents: BTreeMap<AgentId, Vec<ToAgent>> = BTreeMap::new();
+        let (mut refused, mut more) = (Vec::new(), false);
+        self.intake.begin(timestamp(self.origin));
+        while !more && let Some(action) = self.coordinator.poll_action() {
+            let now = timestamp(self.origin);
+            self.take_in(now);
+            more = self.intake.take(now);
+            if self.locating.see(now, &action)
+                && let Some(hosts) = self.locating.hosts()
+            {
+                let agents: Vec<AgentId> = self.agents.keys().copied().collect();
+                self.tell_agents(&agents, ToLocator::Hosts(hosts));
+            }
+            match action {
+                Action::Send { to, message } => {
+                    if let (ToWorker::Welcome { peers, .. }, Some(own)) = (&message, &self.board)
+                        && to.rank.0 == 0
+                        && can_have(peers)
+                    {
+                        own.meet(peers);
+                    }
+                    outgoing.entry(to).or_default().push(message);
+                }
+                Action::SendAgent { to, message } => to_agents.entry(to).or_default().push(message),
+                Action::DisconnectAgent(agent) => {
+                    if let Some(connection) = self.agents.remove(&agent) {
+                        tokio::spawn(connection.end());
+                    }
+                }
+                Action::Disconnect(process) => refused.push(process),
+                Action::Notice(notice) => tell(&notice),
+                Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
+                Action::Done => self.done = true,
+            }
+        }
+        let header = self.header();
+        for (to, messages) in to_agents {
+            let sent = self.agents.get(&to).map(|it| it.send(&header, messages, self.frame_bytes_max));
+            if let Some(Err(error)) = sent {
+                tracing::error!(%to, %error, "cannot tell an agent");
+            }
+        }
+        for (to, messages) in outgoing {
+            let Some(connection) = self.connections.get(&to) else {
+                continue;
+            };
+            if let Err(error) = connection.send(&header, messages, self.frame_bytes_max) {
+                // A message that cannot be sent must not leave its receiver waiting.
+                tracing::error!(%to, %error, "cannot tell a worker; dropping its connection");
+                refused.push(to);
+            }
+        }
+        for process in refused {
+            self.hang_up(process);
+        }
+        self.intake.begin(timestamp(self.origin));
+        more
+    }
+
+    /// Passes on what the node of a host that locates faults has to say.
+    fn pass_on(&mut self, from: AgentId, said: FromLocator) {
+        let all: Vec<AgentId> = self.agents.keys().copied().collect();
+        match said {
+            FromLocator::Starved(percent) => self.locating.take_starved(from, percent),
+            FromLocator::Rules(text) => self.tell_agents(&all, ToLocator::Rules(text)),
+            FromLocator::Located(located) => {
+                let header = self.header();
+                for connection in self.connections.values() {
+                    let news = ToWorker::News(News::Located(located.clone()));
+                    if let Err(error) = connection.send(&header, vec![news], self.frame_bytes_max) {
+                        tracing::error!(%error, "cannot tell a worker of a fault");
+                    }
+                }
+                tracing::warn!(%located);
+                self.tell_agents(&all, ToLocator::Located(located));
+            }
+        }
+    }
+
+    fn tell_agents(&self, agents: &[AgentId], said: ToLocator) {
+        let header = self.header();
+        for connection in agents.iter().filter_map(|agent| self.agents.get(agent)) {
+            let message = ToAgent::Locating(said.clone());
+            if let Err(error) = connection.send(&header, vec![message], self.frame_bytes_max) {
+                tracing::error!(%error, "cannot tell an agent");
+            }
+        }
+    }
+
+    fn header(&self) -> Header {
+        Header { job: self.job, epoch: self.coordinator.master().epoch(), sender: MASTER }
+    }
+
+    /// Talks no more to `process` once it has heard what was said.
+    fn hang_up(&mut self, process: ProcessId) {
+        if let Some(connection) = self.connections.remove(&process) {
+            tokio::spawn(connection.end());
+        }
+    }
+}
+
+/// Whether it is about an array that comes in one piece.
+fn is_short(spec: &ReductionSpec) -> bool {
+    spec.kind.array_bytes().is_some_and(|(bytes, _)| bytes <= SHORT_BYTES)
+}
+
+fn tell(notice: &Notice) {
+    match notice {
+        Notice::Failed { process, evidence } => tracing::warn!(%process, %evidence, "process failed"),
+        Notice::News(news) => tracing::info!(%news),
+        Notice::Refused { reduction, ranks, refusal } => {
+            tracing::info!(?reduction, %ranks, %refusal, "reduction refused");
+        }
+        Notice::Stale { sender, what } => tracing::debug!(%sender, what, "dropped a stale message"),
+        Notice::Returned(process) => tracing::info!(%process, "has come back"),
+        Notice::Dissolved(reduction) => tracing::info!(?reduction, "dissolved"),
+        Notice::Complete { .. } | Notice::Left(_) | Notice::Finished(_) => tracing::debug!(?notice),
+    }
+}
