@@ -13,7 +13,8 @@ pub struct Jobs {}
 
 /// List the faults that were located in a running job: what, where, since when, and why that is believed.
 ///
-/// It is asked on any host of the job, by the user whose job it is. The exit code is 0 if no component is faulty, and 3 if one is.
+/// It is asked on any host of the job, by the user whose job it is. A fault that is over stays in the list, which says so. The exit
+/// code is 0 if no component is faulty now, and 3 if one is.
 #[derive(Args)]
 pub struct Faults {
     /// The job, as `everfold jobs` lists it; not needed if only one runs here.
@@ -36,10 +37,11 @@ impl Jobs {
 impl Faults {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let faults = locating::faults(self.job).map_err(failure)?;
-        for Fault { ago, located } in &faults {
-            say!("{} ago: {located}{}", age(*ago), if located.harmless { " [no fault]" } else { "" })?;
+        for Fault { ago, over, located } in &faults {
+            let over = over.map_or_else(String::new, |over| format!(" [over, {} ago]", age(over)));
+            say!("{} ago: {located}{}{over}", age(*ago), if located.harmless { " [no fault]" } else { "" })?;
         }
-        let is_faulty = faults.iter().any(|fault| !fault.located.harmless);
+        let is_faulty = faults.iter().any(|fault| !fault.located.harmless && fault.over.is_none());
         Ok(if is_faulty { ExitCode::from(FAULTY) } else { ExitCode::SUCCESS })
     }
 }

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use crate::{
     place::{Domain, Host, Place, Scope},
-    rules::{Name, RuleBase},
+    rules::{Name, Rule, RuleBase},
     tfa::{Finding, Verdict},
 };
 
@@ -22,22 +22,25 @@ impl Register {
         Self { rules, domains, faults: BTreeMap::new() }
     }
 
-    /// A localisation node has reported. Returns what is new: the user and the scheduler are to be told.
+    /// A localisation node has reported. Returns what is new: faults that were not known, and those that are over.
+    /// One that comes again is news.
     pub fn handle_verdict(&mut self, verdict: Verdict) -> Vec<Verdict> {
         let key = (verdict.fault.clone(), verdict.place);
-        if verdict.finding != Finding::Confirmed || self.faults.contains_key(&key) {
+        let is_news = match verdict.finding {
+            Finding::Confirmed => !self.faults.contains_key(&key),
+            Finding::Over => self.faults.remove(&key).is_some(),
+            Finding::Rejected | Finding::Superseded => false,
+        };
+        if !is_news {
             return Vec::new();
         }
-        let mut news = Vec::from([verdict.clone()]);
         let domain = verdict.place.host().and_then(|host| self.domains.get(&host).copied());
-        self.faults.insert(key, verdict);
+        let mut news = Vec::from([verdict.clone()]);
+        if verdict.finding == Finding::Confirmed {
+            self.faults.insert(key, verdict);
+        }
         news.extend(domain.into_iter().flat_map(|domain| self.conclude(domain)));
         news
-    }
-
-    /// A fault is over. If it comes again, it is news.
-    pub fn handle_over(&mut self, fault: &str, place: Place) {
-        self.faults.remove(&(fault.into(), place));
     }
 
     /// Swaps the rules. What is known stays.
@@ -50,7 +53,7 @@ impl Register {
         self.faults.values()
     }
 
-    /// Applies the rules about domains to one of them.
+    /// Applies the rules about domains to one of them: what they conclude now, and what they did.
     fn conclude(&mut self, domain: Domain) -> Vec<Verdict> {
         let place = Place::Domain(domain);
         let is_inside = |at: &Host| self.domains.get(at) == Some(&domain);
@@ -67,10 +70,17 @@ impl Register {
             _ => None,
         };
         let about = self.rules.rules().iter().filter(|rule| rule.about == Scope::Domain);
-        let new = about.filter(|rule| !self.faults.contains_key(&(rule.fault.clone(), place)));
-        let found: Vec<_> = new.filter(|rule| rule.when.holds(&value) == Some(true)).cloned().collect();
+        let changes = |rule: &&Rule| {
+            let is_known = self.faults.contains_key(&(rule.fault.clone(), place));
+            is_known != (rule.when.holds(&value) == Some(true))
+        };
+        let changed: Vec<_> = about.filter(changes).cloned().collect();
         let mut news = Vec::new();
-        for rule in found {
+        for rule in changed {
+            if self.faults.remove(&(rule.fault.clone(), place)).is_some() {
+                news.push(Verdict::new(&rule, place, Finding::Over));
+                continue;
+            }
             for known in self.faults.values_mut() {
                 let is_inside =
                     known.place.host().is_some_and(|host| self.domains.get(&host) == Some(&domain));
@@ -83,5 +93,44 @@ impl Register {
             news.push(verdict);
         }
         news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOMAIN: Domain = Domain(0);
+
+    fn verdict(host: u32, finding: Finding) -> Verdict {
+        let rules = RuleBase::default();
+        let rule = rules.rules().iter().find(|rule| rule.fault == "host_dead").unwrap();
+        Verdict::new(rule, Place::Host(Host(host)), finding)
+    }
+
+    fn told(news: &[Verdict]) -> Vec<(&str, Place, Finding)> {
+        news.iter().map(|it| (&*it.fault, it.place, it.finding)).collect()
+    }
+
+    #[test]
+    fn a_domain_is_bad_while_most_of_its_hosts_are_dead() {
+        let domains = [0, 1, 2].map(|host| (Host(host), DOMAIN)).into();
+        let mut register = Register::new(RuleBase::default(), domains);
+        let [first, second] = [1, 2].map(|host| ("host_dead", Place::Host(Host(host))));
+        let all = ("domain_bad", Place::Domain(DOMAIN));
+        let with = |(fault, place), finding| (fault, place, finding);
+
+        let news = register.handle_verdict(verdict(1, Finding::Confirmed));
+        assert_eq!(told(&news), [with(first, Finding::Confirmed)]);
+        assert!(register.handle_verdict(verdict(1, Finding::Confirmed)).is_empty(), "that is known");
+        let news = register.handle_verdict(verdict(2, Finding::Confirmed));
+        assert_eq!(told(&news), [with(second, Finding::Confirmed), with(all, Finding::Confirmed)]);
+
+        let news = register.handle_verdict(verdict(1, Finding::Over));
+        assert_eq!(told(&news), [with(first, Finding::Over), with(all, Finding::Over)]);
+        assert!(register.handle_verdict(verdict(1, Finding::Over)).is_empty(), "that is known, too");
+        assert_eq!(register.faults().count(), 1);
+        let news = register.handle_verdict(verdict(1, Finding::Confirmed));
+        assert_eq!(told(&news), [with(first, Finding::Confirmed), with(all, Finding::Confirmed)]);
     }
 }

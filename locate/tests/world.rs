@@ -29,6 +29,16 @@ fn every_confirmed_fault_was_injected_and_every_injected_fault_is_confirmed() {
 }
 
 #[test]
+fn a_fault_is_over_when_it_is_and_not_before() {
+    for seed in 0..seeds() / 20 {
+        let mut world = World::random(seed);
+        world.run();
+        world.recover();
+        world.check().unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+#[test]
 fn a_substitute_finds_what_its_dead_or_overloaded_localisation_node_would_have_found() {
     // Host 13 is a child of host 4, which is a child of host 1.
     for overloaded in [false, true] {

@@ -63,10 +63,11 @@ pub(crate) struct Misses {
     collected: u64,
     /// For how long it has got no further.
     tried: TimeTried,
-    /// Ranks that live and hold a piece, and that it could not reach.
-    unreached: Path,
-    /// The latest of them.
-    last: Option<Rank>,
+    /// Ranks that live and hold a piece, and that it could not reach or whose bytes were damaged, with the
+    /// number of the miss: the highest is that of the latest.
+    missed: BTreeMap<Rank, u32>,
+    /// How many misses there were.
+    count: u32,
 }
 
 impl Misses {
@@ -78,20 +79,16 @@ impl Misses {
         self.tried.again(now, patience);
     }
 
-    /// Takes in that it could not reach `owner`, who lives.
-    pub fn not_reached(&mut self, owner: Rank) {
-        self.unreached = self.unreached.iter().chain([owner]).collect();
-        self.last = Some(owner);
+    /// Takes in that it got nothing, or nothing sound, of `owner`, who lives.
+    pub fn miss(&mut self, owner: Rank) {
+        self.count += 1;
+        self.missed.insert(owner, self.count);
     }
 
-    /// Whether it did not reach `owner`.
-    pub fn contain(&self, owner: Rank) -> bool {
-        self.unreached.contains(owner)
-    }
-
-    /// Whom it did not reach last.
-    pub fn last(&self) -> Option<Rank> {
-        self.last
+    /// When it is `owner`'s turn to be tried, less than that of others whom it has missed later: first those
+    /// whom it has never missed.
+    pub fn turn(&self, owner: Rank) -> u32 {
+        self.missed.get(&owner).copied().unwrap_or_default()
     }
 
     /// Whether it has got no further for longer than `most`.
@@ -195,14 +192,13 @@ impl Handout {
     /// Takes in that a rank has missed something, when it had so many bytes of the result.
     pub fn miss(&mut self, rank: Rank, collected: u64) -> &mut Misses {
         self.returned.insert(rank).expect("it was told once");
-        let first =
-            || Misses { collected, tried: TimeTried::default(), unreached: Path::empty(), last: None };
+        let first = || Misses { collected, tried: TimeTried::default(), missed: BTreeMap::new(), count: 0 };
         self.misses.entry(rank).or_insert_with(first)
     }
 
-    /// What `rank` has missed, if it was out of reach although its owner lives.
+    /// What `rank` has missed, if it was not to be had although its owner lives.
     pub fn missed(&self, rank: Rank) -> Option<&Misses> {
-        self.misses.get(&rank).filter(|misses| !misses.unreached.is_empty())
+        self.misses.get(&rank).filter(|misses| !misses.missed.is_empty())
     }
 
     /// Begins a pause before those try again that have missed something. Returns false if there is one.
@@ -340,7 +336,7 @@ impl Handout {
     pub fn wants_lender(&self, rank: Rank, members: &Membership) -> bool {
         let hosts: BTreeSet<_> = self.lenders(members).map(|lender| members.host(lender.rank)).collect();
         let is_elsewhere = hosts.len() < LENDERS && !hosts.contains(&members.host(rank));
-        let is_missed = || self.misses.values().any(|misses| !misses.unreached.is_empty());
+        let is_missed = || self.misses.values().any(|misses| !misses.missed.is_empty());
         self.lenders(members).count() < LENDERS || is_elsewhere || is_missed()
     }
 

@@ -25,7 +25,7 @@ pub struct HostRef {
 pub enum ToLocator {
     /// The job begins on these hosts. They keep their numbers until it ends.
     Hosts(Arc<[HostRef]>),
-    /// A fault was located.
+    /// A fault was located, or one is over.
     Located(Arc<Located>),
     /// These rules hold from now on.
     Rules(Arc<str>),
@@ -34,7 +34,7 @@ pub enum ToLocator {
 /// What that part of an agent says to the master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromLocator {
-    /// A fault was located. Only the root of the tree says so, and once.
+    /// A fault was located, or one is over. Only the root of the tree says so, and once.
     Located(Arc<Located>),
     /// A user wants these rules to hold. The agent has compiled them.
     Rules(Arc<str>),
@@ -74,7 +74,7 @@ pub struct HostName {
     pub ranks: Path,
 }
 
-/// A fault that was located: what, where, since when, and why that is believed.
+/// A fault that was located: what, where, since when, and why that is believed. Or that it is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// What it is called in the rules.
@@ -91,6 +91,8 @@ pub struct Located {
     pub evidence: Vec<String>,
     /// Whether it is the application's doing, and no component is faulty.
     pub harmless: bool,
+    /// Whether it is over: nothing was observed of it for a while, and probes do not confirm it any more. It was told before.
+    pub over: bool,
 }
 
 impl Component {
@@ -123,7 +125,10 @@ impl fmt::Display for Component {
 
 impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fault, says, component, age, confidence, evidence, .. } = self;
+        let Self { fault, says, component, age, confidence, evidence, over, .. } = self;
+        if *over {
+            return write!(f, "{component}: {fault} is over");
+        }
         write!(f, "{component}: {fault}: {says} (for {age:.1?}, {confidence} % sure")?;
         match evidence.is_empty() {
             true => f.write_str(")"),

@@ -38,7 +38,7 @@ pub struct Trigger {
     pub window_ms: u32,
     /// How long a probe may take, in milliseconds.
     pub probe_ms: u32,
-    /// How long a located fault is not located again, in milliseconds.
+    /// After how long without symptoms probes look whether a located fault is over, in milliseconds.
     pub quiet_ms: u32,
 }
 

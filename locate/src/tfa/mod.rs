@@ -36,6 +36,8 @@ pub enum Finding {
     Rejected,
     /// A fault that was confirmed explains it.
     Superseded,
+    /// It was confirmed, and is over: nothing was observed of it for a while, and probes do not confirm it any more.
+    Over,
 }
 
 /// Symptoms of one kind and place that one host has observed.
@@ -140,8 +142,15 @@ struct Case {
     begins: Option<Timestamp>,
     candidates: VecDeque<Candidate>,
     asked: Option<Asked>,
-    /// What was confirmed, by rule, and since when nothing more was concluded that it explains.
-    known: Vec<(Candidate, Timestamp)>,
+    /// What was confirmed.
+    known: Vec<Known>,
+}
+
+/// A fault that was confirmed, and when its symptoms, or else probes, last spoke for it.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    fault: Candidate,
+    since: Timestamp,
 }
 
 #[derive(Debug)]
@@ -150,6 +159,17 @@ struct Asked {
     due: Timestamp,
     step: usize,
     answers: Vec<(Reading, f64)>,
+}
+
+impl Case {
+    /// When it is to be analysed, or a fault looked at again, if no question about it is open.
+    fn due(&self, quiet: Duration) -> Option<Timestamp> {
+        self.known.iter().map(|known| known.since + quiet).chain(self.begins).min()
+    }
+
+    fn knows(&self, fault: Candidate) -> bool {
+        self.known.iter().any(|known| known.fault == fault)
+    }
 }
 
 impl Tfa {
@@ -201,9 +221,10 @@ impl Tfa {
         for host in silent {
             self.weigh(now, host, Answer::nothing());
         }
-        let begins = |case: &Case| case.asked.is_none() && case.begins.is_some_and(|begins| begins <= now);
+        let quiet = self.rules.trigger().quiet();
+        let is_due = |case: &Case| case.asked.is_none() && case.due(quiet).is_some_and(|due| due <= now);
         let ready: Vec<Host> =
-            self.cases.iter().filter(|(_, case)| begins(case)).map(|(&host, _)| host).collect();
+            self.cases.iter().filter(|(_, case)| is_due(case)).map(|(&host, _)| host).collect();
         for host in ready {
             self.analyse(now, host);
         }
@@ -224,10 +245,9 @@ impl Tfa {
 
     /// When to call [`Tfa::handle_timeout`] next.
     pub fn next_timeout(&self) -> Option<Timestamp> {
-        self.cases
-            .values()
-            .filter_map(|case| case.asked.as_ref().map(|asked| asked.due).or(case.begins))
-            .min()
+        let quiet = self.rules.trigger().quiet();
+        let due = |case: &Case| case.asked.as_ref().map(|asked| asked.due).or_else(|| case.due(quiet));
+        self.cases.values().filter_map(due).min()
     }
 
     /// What to do next.
@@ -239,16 +259,17 @@ impl Tfa {
         let Some(case) = self.cases.get_mut(&host) else { return };
         case.begins = None;
         case.evidence.expire(now, self.rules.trigger().window());
-        let quiet = self.rules.trigger().quiet();
-        case.known.retain(|(_, since)| now.since(*since) < quiet);
         let mut candidates = reason::candidates(&self.rules, host, &case.evidence);
-        for (known, since) in &mut case.known {
-            let before = candidates.len();
-            candidates.retain(|candidate| known != candidate && !covers(&self.rules, *known, *candidate));
-            if candidates.len() < before {
+        for Known { fault, since } in &mut case.known {
+            if candidates.contains(fault) {
                 *since = now;
             }
+            candidates.retain(|candidate| fault != candidate && !covers(&self.rules, *fault, *candidate));
         }
+        // What nothing was observed of for a while may be over.
+        let quiet = self.rules.trigger().quiet();
+        let is_quiet = |known: &&Known| now.since(known.since) >= quiet;
+        candidates.extend(case.known.iter().filter(is_quiet).map(|known| known.fault));
         case.candidates = candidates.into();
         self.ask_next(now, host);
     }
@@ -259,7 +280,9 @@ impl Tfa {
             if !self.rules.rules()[candidate.rule].probes.is_empty() {
                 return self.ask(now, host, 0, Vec::new());
             }
-            self.decide(now, host, true);
+            // Symptoms alone speak for it, and of what is known there are none any more.
+            let is_new = !self.cases.get(&host).is_some_and(|case| case.knows(candidate));
+            self.decide(now, host, is_new);
         }
     }
 
@@ -290,7 +313,9 @@ impl Tfa {
         if !is_confirmed && asked.step + 1 < rule.probes.len() {
             return self.ask(now, host, asked.step + 1, asked.answers);
         }
-        self.decide(now, host, is_confirmed);
+        // Without an answer nobody knows whether a fault is over.
+        let is_unknown = asked.answers.is_empty() && case.knows(candidate);
+        self.decide(now, host, is_confirmed || is_unknown);
         self.ask_next(now, host);
     }
 
@@ -306,11 +331,20 @@ impl Tfa {
             (verdict.evidence, verdict.age) = (seen, since.map_or(Duration::ZERO, |since| now.since(since)));
             self.outbox.push_back(Action::Report(verdict));
         };
+        if let Some(at) = case.known.iter().position(|known| known.fault == candidate) {
+            if is_confirmed {
+                case.known[at].since = now;
+            } else {
+                case.known.remove(at);
+                report(candidate, Finding::Over);
+            }
+            return;
+        }
         if !is_confirmed {
             return report(candidate, Finding::Rejected);
         }
         report(candidate, Finding::Confirmed);
-        case.known.push((candidate, now));
+        case.known.push(Known { fault: candidate, since: now });
         case.candidates.retain(|&other| {
             let is_explained = covers(&self.rules, candidate, other);
             if is_explained {

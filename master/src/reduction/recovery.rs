@@ -68,11 +68,12 @@ impl Reduction {
                 self.mourn(now, process, members);
             }
         }
-        if !absent.is_empty() {
-            return Err(Refusal::ProcessFailed { ranks: absent });
-        }
+        // Those that come back bring theirs along, whether it goes on without the others or not.
         if !lost.is_empty() {
             self.expect_again(&lost);
+        }
+        if !absent.is_empty() {
+            return Err(Refusal::ProcessFailed { ranks: absent });
         }
         self.repair_or_wait(now, members)
     }

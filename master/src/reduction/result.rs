@@ -9,8 +9,8 @@
 //! A rank that has the result hands it to its application, shows its partials until all have it, and folds
 //! nothing any more. The first two keep the result until then, and lend it: so that no single death takes
 //! from others what somebody already has. A rank that cannot reach a process which lives and holds a piece is
-//! told a lender instead; once it has tried for longer than any silence is tolerated, the reduction ends in
-//! `ResultLost` for all that have no result yet.
+//! told a lender instead, and if it has reached none of them, each in turn; once it has tried for longer than any
+//! silence is tolerated, the reduction ends in `ResultLost` for all that have no result yet.
 //!
 //! # One report, one deadline
 //! Some calls have ended before others, and their processes may have died since. So what a report says of
@@ -176,23 +176,20 @@ impl Reduction {
         pieces
     }
 
-    /// Where `rank` finds the pieces of the result: with others than those that it could not reach, where
-    /// others have them.
+    /// Where `rank` finds the pieces of the result: with others than those where it has missed them, if others
+    /// have them, and otherwise with each in turn.
     fn pieces_for(&self, rank: Rank, members: &Membership) -> Option<Vec<Piece>> {
         let misses = self.handout.missed(rank)?;
         Some(self.pieces_at(|index, result| {
-            let is_reached = |ready: &Arc<Ready>| !misses.contain(ready.process.rank);
+            let turn = |ready: &Arc<Ready>| misses.turn(ready.process.rank);
             let has_it = |ready: &Arc<Ready>| {
                 ready.path == result.path && ready.process.rank != rank && self.is_readable(ready, members)
             };
-            if is_reached(result) {
+            if turn(result) == 0 {
                 return result.clone();
             }
-            let holders = || self.half_filled(index).filter(has_it);
-            // Where it has reached none of them, it does not try the same one twice in a row.
-            let is_another = |ready: &Arc<Ready>| Some(ready.process.rank) != misses.last();
-            let all = || core::iter::once(result.clone()).chain(holders());
-            holders().find(is_reached).or_else(|| all().find(is_another)).unwrap_or_else(|| result.clone())
+            let holders = self.half_filled(index).filter(has_it);
+            holders.chain([result.clone()]).min_by_key(turn).expect("there is the result itself")
         }))
     }
 
@@ -277,7 +274,7 @@ impl Reduction {
             misses.again(desk.now, so_far, desk.policy.limits.read_patience());
         }
         if is_there && culprit != process {
-            misses.not_reached(culprit.rank);
+            misses.miss(culprit.rank);
         }
         if misses.exceed(desk.policy.tries_max()) {
             return Err(Refusal::ResultLost { ranks: Path::single(culprit.rank) });

@@ -74,7 +74,7 @@ pub struct JobInfo {
     pub hosts: u32,
     /// How long the agent has run.
     pub age: Duration,
-    /// How many faults were located.
+    /// How many faults were located that are not over.
     pub faults: u32,
     /// The process of the agent.
     pub pid: u32,
@@ -85,13 +85,16 @@ pub struct JobInfo {
 pub struct Fault {
     /// How long ago it was told.
     pub ago: Duration,
+    /// How long ago it was told that it is over, if it is.
+    pub over: Option<Duration>,
     /// What it is.
     pub located: Located,
 }
 
 impl From<&Told> for Fault {
     fn from(told: &Told) -> Self {
-        Self { ago: told.at.elapsed(), located: (*told.located).clone() }
+        let over = told.over.map(|over| over.elapsed());
+        Self { ago: told.at.elapsed(), over, located: (*told.located).clone() }
     }
 }
 
@@ -128,7 +131,7 @@ impl NodeConfig {
             size: hosts.iter().map(|it| it.ranks.len() as u32).sum(),
             hosts: hosts.len() as u32,
             age: self.began.elapsed(),
-            faults: self.faults.list().len() as u32,
+            faults: self.faults.list().iter().filter(|told| told.over.is_none()).count() as u32,
             pid: std::process::id(),
         }
     }

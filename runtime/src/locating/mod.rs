@@ -56,6 +56,8 @@ pub struct Told {
     pub at: Instant,
     /// What.
     pub located: Arc<Located>,
+    /// When it was told that it is over, if it is.
+    pub over: Option<Instant>,
 }
 
 /// Located faults, in the order in which they were told.
@@ -71,10 +73,17 @@ impl Faults {
         self.lock().clone()
     }
 
-    fn push(&self, located: Arc<Located>) {
+    /// Lists a fault, or notes that one in the list is over.
+    fn note(&self, located: Arc<Located>) {
         let mut told = self.lock();
-        if told.len() < FAULTS_MAX {
-            told.push(Told { at: Instant::now(), located });
+        let is_same = |it: &&mut Told| {
+            let Located { fault, component, .. } = &*it.located;
+            it.over.is_none() && (fault, component) == (&located.fault, &located.component)
+        };
+        if located.over {
+            told.iter_mut().filter(is_same).for_each(|it| it.over = Some(Instant::now()));
+        } else if told.len() < FAULTS_MAX {
+            told.push(Told { at: Instant::now(), located, over: None });
         }
     }
 

@@ -131,7 +131,7 @@ impl Node {
             ToLocator::Hosts(hosts) => self.begin(hosts),
             // The root has listed it before it told the master.
             ToLocator::Located(_) if self.is_root() => {}
-            ToLocator::Located(located) => self.config.faults.push(located),
+            ToLocator::Located(located) => self.config.faults.note(located),
             ToLocator::Rules(text) => self.deploy(&text),
         }
     }
@@ -294,7 +294,7 @@ impl Node {
 
     fn report(&mut self, verdict: Verdict) {
         tracing::debug!(?verdict);
-        if verdict.finding != Finding::Confirmed {
+        if !matches!(verdict.finding, Finding::Confirmed | Finding::Over) {
             return;
         }
         if self.is_root() {
@@ -313,7 +313,7 @@ impl Node {
         let Some(it) = &mut self.place else { return };
         for news in it.register.handle_verdict(verdict) {
             let located = Arc::new(told::located(&news, &it.hosts));
-            self.config.faults.push(located.clone());
+            self.config.faults.note(located.clone());
             (self.config.tell)(FromLocator::Located(located));
         }
     }

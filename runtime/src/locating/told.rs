@@ -2,7 +2,7 @@
 
 use everfold_locate::{
     place::{Host, Place},
-    tfa::{Seen, Verdict},
+    tfa::{Finding, Seen, Verdict},
 };
 use everfold_protocol::locating::{Component, HostName, HostRef, Located};
 
@@ -16,6 +16,7 @@ pub(super) fn located(verdict: &Verdict, hosts: &[HostRef]) -> Located {
         confidence: (verdict.confidence * 100.0).round() as u8,
         evidence: verdict.evidence.iter().map(|seen| evidence(seen, hosts)).collect(),
         harmless: verdict.harmless,
+        over: verdict.finding == Finding::Over,
     }
 }
 

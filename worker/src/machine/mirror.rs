@@ -74,6 +74,12 @@ impl Mirror {
         Ok(copy)
     }
 
+    /// Whether something waits that the master is to hear of, before this rank leaves: it may hand out a result
+    /// until it knows that this rank has it.
+    pub fn holds_some(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Takes in that a checkpoint is in force. If there was no replica, another one is begun with it.
     pub fn save(&mut self) -> Option<Copy> {
         self.is_vault_lacking = false;
@@ -120,11 +126,6 @@ impl Mirror {
         self.state = State::Lacking;
         let notes = self.waiting.drain(..).map(|(_, note)| note).collect();
         Followed { said: Some(ToMaster::NotReplicated { agent, reason }), notes }
-    }
-
-    /// Whether something waits for a copy.
-    pub fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty()
     }
 
     /// Whether the master has yet to hear of calls of that name that an earlier process had made.

@@ -177,7 +177,7 @@ impl Worker {
         if self.phase != Phase::Closing {
             return;
         }
-        if self.reductions.is_empty() && !self.mirror.is_waited_for() {
+        if self.reductions.is_empty() && !self.mirror.holds_some() {
             self.phase = Phase::Leaving;
             self.send(ToMaster::Leave);
         } else if !self.has_told && self.reductions.values().all(|local| matches!(local.way, Way::Master)) {

@@ -219,9 +219,12 @@ fn domain() -> Option<String> {
 
 /// What was located while the job ran, a line each.
 fn summary(faults: &[Told]) -> String {
-    let line = |told: &Told| match told.located.harmless {
-        true => format!("everfold: no fault, but {}\n", told.located),
-        false => format!("everfold: located: {}\n", told.located),
+    let line = |Told { located, over, .. }: &Told| {
+        let over = if over.is_some() { " [over]" } else { "" };
+        match located.harmless {
+            true => format!("everfold: no fault, but {located}{over}\n"),
+            false => format!("everfold: located: {located}{over}\n"),
+        }
     };
     let mut lines: String = faults.iter().take(SUMMARY_MAX).map(line).collect();
     if faults.len() > SUMMARY_MAX {
