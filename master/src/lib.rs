@@ -66,6 +66,7 @@ pub mod membership;
 mod outbox;
 mod outcomes;
 mod pace;
+mod pipeline;
 pub mod placement;
 pub mod policy;
 pub mod queue;

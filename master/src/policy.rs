@@ -94,6 +94,13 @@ pub struct Policy {
     /// Most bytes that the master sends on for one reduction whose bodies are longer than
     /// `inline_bytes_max`, and come inlined because that has proved quicker. Zero: they never do.
     pub relay_bytes: u64,
+    /// Parts into which a piece is cut that goes from host to host in a pipeline. The last link is idle until the
+    /// first part has come over two others.
+    pub pipeline_parts: u64,
+    /// Least length of such a part in bytes, and greatest: each costs the master a message to each rank.
+    pub pipeline_bytes_min: u64,
+    /// The same.
+    pub pipeline_bytes_max: u64,
     /// Bytes of one owner's original that a keeper may be asked for before it has acknowledged earlier ones.
     pub copy_bytes: u64,
     /// Refusals that are kept for ranks that have yet to call. Of older ones a late caller hears only that
@@ -128,6 +135,9 @@ impl Default for Policy {
             hold_bytes: 256 << 10,
             spread_bytes: 4 << 10,
             relay_bytes: 1 << 20,
+            pipeline_parts: 64,
+            pipeline_bytes_min: 32 << 10,
+            pipeline_bytes_max: 1 << 20,
             copy_bytes: 4 << 20,
             refusals_max: 4096,
             join_timeout: Duration::from_secs(60),
@@ -185,6 +195,18 @@ impl Policy {
         }
         let elements = (target / element.max(1)).max(1);
         elements * element
+    }
+
+    /// Length in bytes of the parts of a piece that goes to so many ranks in a pipeline.
+    pub(crate) fn part_bytes(&self, bytes: u64, receivers: usize) -> u64 {
+        let parts = self.pipeline_parts.min(self.partials_max / receivers.max(1) as u64);
+        let part = bytes.div_ceil(parts.max(1));
+        part.clamp(self.pipeline_bytes_min, self.pipeline_bytes_max.max(self.pipeline_bytes_min))
+    }
+
+    /// How long a pipeline may stand still: as long as an attempt in teams.
+    pub(crate) fn pipeline_patience(&self) -> Duration {
+        self.attempt_patience()
     }
 
     /// The load of an attempt in teams on the master, in ranks that would send as many messages: it hears of

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Retry(SegmentId),
     /// A result that could not be copied as a whole is tried again.
     Collect(ReductionId),
+    /// It is looked whether anything comes of a pipeline.
+    Pipeline(ReductionId),
     /// A reduction has lasted so long that its originals are worth a copy.
     Copy(ReductionId),
     /// The copy of this rank's original is looked after: nobody may keep it, or its keeper may be silent.

@@ -24,11 +24,11 @@ pub enum Body {
 }
 
 impl Body {
-    /// The bytes of an array.
-    pub(crate) fn array(&self) -> &[u8] {
+    /// The bytes of an array, or of pieces.
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Array { memory, .. } => memory.bytes(),
-            Self::Object(_) | Self::Pieces(_) => &[],
+            Self::Array { memory, .. } | Self::Pieces(memory) => memory.bytes(),
+            Self::Object(_) => &[],
         }
     }
 }

@@ -6,7 +6,8 @@ use everfold_protocol::{
     ProcessId, Rank, ReductionId,
     board::{Board, Spot, Stage, Ticket, Tickets, can_have},
     bracketing::{self, Span},
-    message::Peer,
+    message::{ByteRange, Peer},
+    pieces::Pattern,
     spec::{Limits, Order, ReductionSpec},
 };
 use everfold_worker::machine::ExecutionError;
@@ -14,7 +15,7 @@ use everfold_worker::machine::ExecutionError;
 use crate::{
     body::Body,
     call::{Answer, CallError, Completed},
-    executor::Returned,
+    executor::{Returned, scratch},
     kernel::{self, Accumulate, Bracketing, Own},
     memory::board::{self, Bells, SharedWords, now},
     patience::{self, Patience},
@@ -116,9 +117,45 @@ pub(crate) fn end(me: Rank, placed: Placed, round: Round) -> (Answer, Result<Com
             let folded = fold(&spec, memory.bytes_mut(), &round, element_bytes, &accumulate);
             folded.map(|()| Some(Returned::Array(memory)))
         }
+        Body::Pieces(_) if receives => side_by_side(me, &spec, &round).map(Some),
         _ => Ok(None),
     };
     (to, value.map(|value| Completed { value, report }).map_err(CallError::ResultLost))
+}
+
+/// Puts the pieces side by side that this rank receives.
+fn side_by_side(me: Rank, spec: &ReductionSpec, round: &Round) -> Result<Returned, ExecutionError> {
+    let pattern = spec.kind.pattern().unwrap_or(Pattern::Gather);
+    let source = pattern.source();
+    let (number, ranks) = (spec.group.position(me).unwrap_or_default() as u64, spec.group.len() as u64);
+    let range = |rank: Rank| {
+        let blame = |reason: &dyn std::fmt::Display| ExecutionError::blame(ProcessId::first(rank), reason);
+        let len = round.len_of(rank).ok_or_else(|| blame(&"it has put no piece on the board"))? as u64;
+        let Some(cut) = pattern.cut() else { return Ok((rank, ByteRange { start: 0, len })) };
+        let mut table = vec![0; cut.table_bytes(ranks).min(len) as usize];
+        round.read(rank, 0, &mut table);
+        let block = cut.block(&table, number, ranks, len);
+        block.map(|block| (rank, block)).map_err(|error| blame(&error))
+    };
+    let givers = spec.group.iter().filter(|rank| source.is_none_or(|source| source == *rank));
+    let ranges = givers.map(range).collect::<Result<Vec<_>, _>>()?;
+    let lengths: Vec<u64> = ranges.iter().map(|(_, range)| range.len).collect();
+    let mut memory = scratch(None, lengths.iter().sum::<u64>() as usize);
+    let mut rest = memory.bytes_mut();
+    for (rank, ByteRange { start, len }) in ranges {
+        let (piece, behind) = rest.split_at_mut(len as usize);
+        // Whole words of the board.
+        match start as usize % 8 {
+            0 => round.read(rank, start as usize, piece),
+            skipped => {
+                let mut words = vec![0; skipped + piece.len()];
+                round.read(rank, start as usize - skipped, &mut words);
+                piece.copy_from_slice(&words[skipped..]);
+            }
+        }
+        rest = behind;
+    }
+    Ok(Returned::Pieces { memory, lengths })
 }
 
 /// Folds what all have contributed into `target`; where one rank receives the result, that is its own.

@@ -11,8 +11,8 @@ use everfold_protocol::{
     Epoch, Generation, JobId, Path, ProcessId, Rank, ReductionId, ReductionSpec, RegionOffset, Timestamp,
     WindowId,
     message::{
-        Contribution, Data, Finished, Header, Keep, Kept, PartialReady, Peer, Place, Task, TaskCounters,
-        ToMaster, ToWorker, WindowRef,
+        Contribution, Data, Finished, Header, Keep, Kept, PartialReady, Peer, Place, Prefetch, Prefetched,
+        Task, TaskCounters, ToMaster, ToWorker, WindowRef,
     },
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
@@ -352,6 +352,12 @@ impl<'a> Run<'a> {
                 if result.iter().any(|piece| matches!(piece.data, Data::Window(_))) {
                     let body = lend.then(|| self.window());
                     self.answer(to.rank, ToMaster::Collected { reduction, body });
+                }
+            }
+            ToWorker::Prefetch(Prefetch { reduction, parts, .. }) => {
+                for part in parts {
+                    let (start, body) = (part.range.start, Some(self.window()));
+                    self.answer(to.rank, ToMaster::Prefetched(Prefetched { reduction, start, body }));
                 }
             }
             ToWorker::Ping { number } => self.answer(to.rank, ToMaster::Pong { number }),

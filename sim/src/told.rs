@@ -6,7 +6,7 @@ use everfold_agent::{Connection, Event as AgentEvent};
 use everfold_master::Notice;
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
-    message::{Data, Fault, FromAgent, Task, ToAgent, ToMaster, ToWorker},
+    message::{Data, Fault, FromAgent, Piece, Task, ToAgent, ToMaster, ToWorker},
 };
 use everfold_worker::machine::End;
 
@@ -266,6 +266,10 @@ impl Teller {
                 let result = if kept.result.is_ok() { "has" } else { "has no" };
                 format!("{result} copy of rank {}'s {name}[{:?}]", kept.owner.rank, kept.segments)
             }
+            ToMaster::Prefetched(part) => {
+                let has = if part.body.is_some() { "has" } else { "cannot have" };
+                format!("{has} the part of {} at {}", self.name(part.reduction), part.start)
+            }
             ToMaster::Collected { reduction, .. } => format!("has collected {}", self.name(*reduction)),
             ToMaster::Noted { reduction } => format!("has noted {}", self.name(*reduction)),
             ToMaster::NotCollected(part) => {
@@ -284,6 +288,7 @@ impl Teller {
             ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
             ToMaster::Replicated { agent } => format!("has a replica with {agent}"),
+            ToMaster::CaughtUp(_) => "is where it was".to_owned(),
             ToMaster::NotReplicated { agent, reason } => format!("has no replica with {agent}: {reason}"),
         }
     }
@@ -301,6 +306,11 @@ impl Teller {
             ToWorker::Unwelcome { reason } => format!("not welcome: {reason}"),
             ToWorker::Incomplete { missing } => format!("there is no job, {missing} did not come"),
             ToWorker::Task(task) => self.task(task),
+            ToWorker::Prefetch(prefetch) => {
+                let part = |part: &Piece| format!("{} at rank {}", part.range.start, part.process.rank);
+                let parts: Vec<String> = prefetch.parts.iter().map(part).collect();
+                format!("copy parts of {}: {}", self.name(prefetch.reduction), parts.join(", "))
+            }
             ToWorker::Finished(finished) => {
                 let name = self.name(finished.reduction);
                 let last = finished.last.as_ref().map(|task| format!(" but for {}", self.task(task)));
@@ -331,6 +341,9 @@ impl Teller {
     fn work(&self, work: &Work) -> String {
         match work {
             Work::Execute(task) => format!("has done task {} on {}", task.task, self.segment(task.segment)),
+            Work::Prefetch(reduction, _, part) => {
+                format!("has copied the part of {} at {}", self.name(*reduction), part.range.start)
+            }
             Work::Collect(reduction, ..) => format!("has collected {}", self.name(*reduction)),
             Work::Keep(keep) => {
                 let name = self.name(keep.reduction);
@@ -394,6 +407,7 @@ fn at_agent(event: &AgentEvent) -> String {
         AgentEvent::Master(ToAgent::DropReplica { process }) => {
             format!("hears: drop the replica of {process}")
         }
+        AgentEvent::Master(ToAgent::Moved { process }) => format!("hears: {process} has moved"),
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
         AgentEvent::Master(ToAgent::Locating(said)) => format!("hears: {said:?}"),
         AgentEvent::MasterLost => "loses the master".to_owned(),

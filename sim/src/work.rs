@@ -13,6 +13,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) enum Work {
     Execute(Task),
+    Prefetch(ReductionId, u64, Piece),
     Collect(ReductionId, Vec<Piece>, #[serde(skip)] Collecting),
     Keep(Keep),
 }
@@ -22,7 +23,7 @@ impl Work {
     pub fn reduction(&self) -> ReductionId {
         match self {
             Self::Execute(task) => task.segment.reduction,
-            Self::Collect(reduction, ..) => *reduction,
+            Self::Prefetch(reduction, ..) | Self::Collect(reduction, ..) => *reduction,
             Self::Keep(keep) => keep.reduction,
         }
     }
@@ -31,6 +32,7 @@ impl Work {
     pub fn purpose(&self) -> Purpose {
         match self {
             Self::Execute(task) => Purpose::Task(task.segment.reduction, task.task),
+            Self::Prefetch(reduction, _, part) => Purpose::Part(*reduction, part.range.start),
             Self::Collect(reduction, ..) => Purpose::Result(*reduction),
             Self::Keep(keep) => Purpose::Copy(keep.reduction, keep.source.process.rank, keep.segments.start),
         }
@@ -40,6 +42,7 @@ impl Work {
     pub fn reads(&self) -> Vec<(ProcessId, &WindowRef)> {
         let (sources, pieces): (&[Source], &[Piece]) = match self {
             Self::Execute(task) => (&task.sources, &[]),
+            Self::Prefetch(_, _, part) => (&[], std::slice::from_ref(part)),
             Self::Collect(_, pieces, _) => (&[], pieces),
             Self::Keep(keep) => (std::slice::from_ref(&keep.source), &[]),
         };
@@ -53,6 +56,7 @@ impl Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Task(ReductionId, TaskId),
+    Part(ReductionId, u64),
     Result(ReductionId),
     Copy(ReductionId, Rank, u32),
 }

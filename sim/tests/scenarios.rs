@@ -52,6 +52,7 @@ scenarios! {
     a_keeper_never_hears_from_an_owner,
     a_keeper_never_reaches_an_owner,
     a_later_call_goes_in_a_message,
+    a_later_call_is_in_the_log_and_an_earlier_one_is_open,
     a_process_lives_on_whose_rank_is_elsewhere,
     a_rank_that_is_missing_calls_again,
     a_result_arrives_damaged,

@@ -75,9 +75,9 @@ impl<M: AsRef<[AtomicU64]>, T> Participant<M, T> {
         self.machine.poll_action()
     }
 
-    /// Whether a call may be put on the board, if there is room.
-    pub fn accepts(&self, reduction: ReductionId, spec: &ReductionSpec) -> bool {
-        let accepts = |tickets: &Tickets<M, T>| tickets.accept(reduction, spec);
+    /// Whether a call with a body of so many bytes may be put on the board, if there is room.
+    pub fn accepts(&self, reduction: ReductionId, spec: &ReductionSpec, bytes: u64) -> bool {
+        let accepts = |tickets: &Tickets<M, T>| tickets.accept(reduction, spec, bytes);
         self.machine.may_place(reduction) && self.tickets.as_ref().is_some_and(accepts)
     }
 

@@ -46,7 +46,7 @@ pub fn check(data: &[u8]) {
             assert_eq!(a.disagreement(b).is_some(), b.disagreement(a).is_some());
             assert!(a.disagreement(a).is_none());
             let _ = (a.kind.array_bytes(), a.kind.folds_surely(), a.delivery.root());
-            let _ = everfold_protocol::board::suits(a, 4, u64::MAX);
+            let _ = everfold_protocol::board::suits(a, 8, 4, u64::MAX);
         }),
         7 => comes_back::<(Path, Path, u32)>(bytes, |(a, b, rank)| algebra(a, b, Rank(*rank))),
         8 => comes_back::<(Peer, News)>(bytes, |(_, news)| drop(news.to_string())),
@@ -207,6 +207,11 @@ pub fn to_master() -> Vec<(Header, Vec<ToMaster>)> {
             result: Err(NotKept::Impossible("full".to_owned())),
         }),
         ToMaster::Collected { reduction: REDUCTION, body: Some(Data::Window(window())) },
+        ToMaster::Prefetched(Prefetched {
+            reduction: REDUCTION,
+            start: 300,
+            body: Some(Data::Window(window())),
+        }),
         ToMaster::NotCollected(NotCollected {
             reduction: REDUCTION,
             culprit: process(2),
@@ -283,6 +288,15 @@ pub fn to_worker() -> Vec<(Header, Vec<ToWorker>)> {
         ToWorker::Unwelcome { reason: "no".to_owned() },
         ToWorker::Incomplete { missing: Path::range(1, 3) },
         ToWorker::Task(task()),
+        ToWorker::Prefetch(Prefetch {
+            reduction: REDUCTION,
+            bytes: 300,
+            parts: vec![Piece {
+                range: ByteRange { start: 8, len: 8 },
+                process: process(1),
+                data: Data::Window(window()),
+            }],
+        }),
         ToWorker::Finished(Box::new(Finished {
             reduction: REDUCTION,
             result: vec![Piece { range: ByteRange { start: 0, len: 8 }, process: process(0), data }],

@@ -4,7 +4,7 @@ use alloc::{borrow::ToOwned, boxed::Box, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId,
-    message::{Data, Finished, Learning, NotCollected, Task, ToWorker},
+    message::{Data, Finished, Learning, NotCollected, Prefetched, Task, ToWorker},
     report::Refusal,
     spec::Delivery,
 };
@@ -53,6 +53,7 @@ impl Master {
             let waiting = reduction.callers().difference(&have_it);
             let waiting = waiting.iter().filter(|rank| desk.members.takes_part(*rank)).collect();
             reduction.hand_out(waiting, &desk.members);
+            reduction.begin_pipeline(id, &hear, desk);
         } else {
             self.end(id);
         }
@@ -60,7 +61,10 @@ impl Master {
         desk.outbox.notice(Notice::Finished(id));
         let receives = |peer: ProcessId| root.is_none_or(|root| root == peer.rank);
         let brief = report.brief();
-        let peers: Vec<_> = desk.members.processes_of(&hear).collect();
+        let is_in_pipeline = |peer: &ProcessId| {
+            self.reductions.get(&id).is_some_and(|reduction| reduction.is_in_pipeline(*peer))
+        };
+        let peers: Vec<_> = desk.members.processes_of(&hear).filter(|peer| !is_in_pipeline(peer)).collect();
         let to_many = root.is_none() && peers.len() > TASKS_TOLD_MAX;
         for peer in peers {
             let (told, last) = match receives(peer) {
@@ -199,10 +203,38 @@ impl Master {
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
             return self.desk.outbox.stale(sender, "collected a result that nobody waits for");
         };
-        if !reduction.take_collected(sender, body, &self.desk.members) {
+        let lends = reduction.take_collected(sender, body, &self.desk.members);
+        if !lends && !reduction.keeps_for_pipeline(sender) {
             self.desk.outbox.send(sender, ToWorker::HandOver { reduction: id });
         }
         self.go_on_collecting(id);
+    }
+
+    /// Takes in what became of a part of a result that `sender` was to copy beforehand.
+    pub(super) fn prefetched(&mut self, sender: ProcessId, part: Prefetched) {
+        let id = part.reduction;
+        let Some(reduction) = self.reductions.get_mut(&id).filter(|it| it.is_in_pipeline(sender)) else {
+            return self.desk.outbox.stale(sender, "copied a part of a result that is in no pipeline");
+        };
+        if !reduction.advance(sender, part, &mut self.desk) {
+            self.give_up_pipeline(id);
+        }
+    }
+
+    /// Gives a pipeline up of which nothing has come for a while.
+    pub(super) fn look_after_pipeline(&mut self, id: ReductionId) {
+        let reduction = self.reductions.get_mut(&id);
+        if reduction.is_some_and(|reduction| !reduction.look_after_pipeline(id, &mut self.desk)) {
+            self.give_up_pipeline(id);
+        }
+    }
+
+    /// Gives a pipeline up, if there is one: all read from the owner what they lack.
+    pub(super) fn give_up_pipeline(&mut self, id: ReductionId) {
+        let reduction = self.reductions.get_mut(&id);
+        if reduction.is_some_and(|reduction| reduction.give_up_pipeline(id, &mut self.desk)) {
+            self.collect_again(id);
+        }
     }
 
     /// Takes in that `sender` could not copy the whole result.
@@ -240,6 +272,7 @@ impl Master {
     /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
     fn reopen(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
+        reduction.give_up_pipeline(id, &mut self.desk);
         reduction.take_up_again();
         if reduction.wants_copies() {
             self.look_for_copies(self.desk.now, id);

@@ -162,6 +162,9 @@ impl Master {
             }
         }
         for id in collecting {
+            if self.reductions.get(&id).is_some_and(|reduction| reduction.has_in_pipeline(dead)) {
+                self.give_up_pipeline(id);
+            }
             self.go_on_collecting(id);
         }
         for (id, refusal) in hopeless {

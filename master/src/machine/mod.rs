@@ -189,6 +189,7 @@ impl Master {
                     }
                 }
                 Timer::Collect(id) => self.collect_again(id),
+                Timer::Pipeline(id) => self.look_after_pipeline(id),
                 Timer::Copy(id) => {
                     let interval = self.desk.policy.limits.ping_interval;
                     let busy = |group: &Path| group.iter().any(|rank| self.scheduler.is_occupied(rank));
@@ -238,6 +239,7 @@ impl Master {
             ToMaster::PartialReady(done) => self.partial_ready(sender, done),
             ToMaster::TaskFailed(failed) => self.task_failed(sender, failed),
             ToMaster::Collected { reduction, body } => self.collected(sender, reduction, body),
+            ToMaster::Prefetched(part) => self.prefetched(sender, part),
             ToMaster::NotCollected(part) => self.not_collected(sender, part),
             ToMaster::Noted { reduction } => self.take_note(sender, reduction),
             ToMaster::Kept(kept) => {
@@ -260,6 +262,7 @@ impl Master {
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(sender),
             ToMaster::Leave => self.leave(sender),
+            ToMaster::CaughtUp(comeback) => self.hear_caught_up(sender, comeback),
             ToMaster::Replicated { agent } => self.hear_replicated(sender, agent),
             ToMaster::NotReplicated { agent, reason } => self.hear_not_replicated(sender, agent, reason),
         }

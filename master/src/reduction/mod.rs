@@ -19,6 +19,7 @@
 //! | `copying` | when an original gets its replica |
 //! | `teams` | what is different about an attempt in teams |
 //! | `pieces` | what is different where contributions are not folded |
+//! | `pipelined` | what is different where a piece goes from host to host in a pipeline |
 //! | `account` | what is told about it once it is over |
 
 mod account;
@@ -26,6 +27,7 @@ mod agreement;
 mod copying;
 mod failed;
 mod pieces;
+mod pipelined;
 mod reach;
 mod recovery;
 mod result;
@@ -45,7 +47,7 @@ use everfold_protocol::{
 };
 
 pub use self::segment::{Segment, Segments};
-use self::{account::Account, copying::Copying};
+use self::{account::Account, copying::Copying, pipelined::Pipelined};
 pub(crate) use self::{result::Course, teams::Standing};
 use crate::{
     apart::Apart,
@@ -79,6 +81,8 @@ pub struct Reduction {
     fan_in: RangeInclusive<usize>,
     /// How far its result is handed out.
     handout: Handout,
+    /// How it goes from host to host, if it is handed out in a pipeline.
+    pipelined: Option<Pipelined>,
     /// Who did not reach whom.
     apart: Apart,
     /// Whether all processes of the group can read each other's memory.
@@ -170,6 +174,7 @@ impl Reduction {
                 false => policy.fan_in(ranks, count as usize, segment_bytes, share_memory),
             },
             handout: Handout::default(),
+            pipelined: None,
             apart: Apart::default(),
             share_memory,
             inline: true,
@@ -326,7 +331,8 @@ impl Reduction {
         let deadline = self.due().map(|due| (due, Timer::Deadline(id)));
         let gathered = self.gathers_until(policy).map(|end| (end, Timer::Gathered(id)));
         let keepers = self.copying.due().map(move |(due, owner)| (due, Timer::Keeper(id, owner)));
-        deadline.into_iter().chain(gathered).chain(keepers)
+        let pipeline = self.pipeline_due().map(|due| (due, Timer::Pipeline(id)));
+        deadline.into_iter().chain(gathered).chain(pipeline).chain(keepers)
     }
 
     /// Where segment `index` lies in the body.

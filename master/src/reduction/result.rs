@@ -149,6 +149,12 @@ impl Reduction {
         true
     }
 
+    /// Tells `receiver` where the result lies.
+    pub(super) fn tell_result(&mut self, id: ReductionId, receiver: ProcessId, desk: &mut Desk) {
+        let finished = self.finished(id);
+        desk.outbox.send(receiver, ToWorker::Finished(Box::new(finished)));
+    }
+
     /// Where the finished segments lie; neighbouring ones in one window are one piece.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         self.pieces_at(|_, result| result.clone())

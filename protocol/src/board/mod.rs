@@ -38,7 +38,7 @@ use core::time::Duration;
 use crate::{
     Path, ProcessId, Rank, ReductionId,
     message::Peer,
-    spec::{Delivery, ReductionSpec},
+    spec::{BodyKind, Delivery, ReductionSpec},
 };
 
 pub use self::{
@@ -67,6 +67,9 @@ const FOLD_BYTES_MAX: u64 = 4 << 20;
 
 /// Most bytes that each rank copies where all receive the result.
 const SPREAD_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest piece in bytes that is copied there and back. Longer ones are read from where they lie.
+const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 const MARKS: usize = 64;
 const LINE_WORDS: usize = 8;
@@ -131,18 +134,24 @@ pub fn body_bytes_max(ranks: u32) -> u64 {
     BODY_BYTES_MAX.min(FOLD_BYTES_MAX / u64::from(ranks.max(1)))
 }
 
-/// Whether a contribution to a reduction of this kind may lie on the board of a job of `ranks` ranks, if
-/// bodies have at most `bytes_max` bytes.
-pub fn suits(spec: &ReductionSpec, ranks: u32, bytes_max: u64) -> bool {
-    let bytes = spec.kind.array_bytes().map_or(u64::MAX, |(bytes, _)| bytes);
-    let is_short = (1..=bytes_max.min(body_bytes_max(ranks))).contains(&bytes)
+/// Whether a contribution of so many bytes to a reduction of this kind may lie on the board of a job of `ranks`
+/// ranks, if bodies have at most `bytes_max` bytes. Pieces may differ in length: then some ranks find that they
+/// do not, and the master takes the others from there.
+pub fn suits(spec: &ReductionSpec, bytes: u64, ranks: u32, bytes_max: u64) -> bool {
+    let (shortest, longest, is_plain) = match &spec.kind {
+        BodyKind::Array { .. } => (1, BODY_BYTES_MAX, spec.kind.folds_surely()),
+        BodyKind::Pieces { .. } => (0, PIECE_BYTES_MAX, true),
+        BodyKind::Object { .. } => return false,
+    };
+    let bytes = spec.kind.array_bytes().map_or(bytes, |(bytes, _)| bytes);
+    let is_short = (shortest..=longest.min(bytes_max).min(body_bytes_max(ranks))).contains(&bytes)
         && match spec.delivery {
             Delivery::Root(root) => root.0 < ranks,
             Delivery::All => bytes * u64::from(ranks) <= SPREAD_BYTES_MAX,
             // Who receives it is not known beforehand.
             Delivery::FirstOf(_) => false,
         };
-    let is_plain = spec.deadline.is_none() && !spec.trace && spec.kind.folds_surely();
+    let is_plain = is_plain && spec.deadline.is_none() && !spec.trace;
     is_short && is_plain && spec.group == Path::range(0, ranks)
 }
 

@@ -5,6 +5,7 @@ use core::{fmt, time::Duration};
 
 use crate::{
     Path, Rank,
+    pieces::Pattern,
     report::{Phases, Report},
     spec::ReductionSpec,
 };
@@ -47,28 +48,41 @@ impl<M: AsRef<[AtomicU64]>> Round<M> {
         }
     }
 
+    /// Bytes of pieces that each rank receives of the others, on average.
+    fn piece_bytes(&self, spec: &ReductionSpec) -> u64 {
+        let ranks = spec.group.len() as u64;
+        let given = spec.group.iter().filter_map(|rank| self.len_of(rank)).sum::<usize>() as u64;
+        let is_cut = spec.kind.pattern().and_then(Pattern::cut).is_some();
+        given * (ranks - 1) / if is_cut { ranks * ranks } else { ranks }
+    }
+
     /// What happened, for those who receive the result and for the others.
     pub fn report(&self, now: Duration, spec: &ReductionSpec) -> Report {
-        let (bytes, _) = spec.kind.array_bytes().unwrap_or_default();
+        let folded = spec.kind.array_bytes().map(|(bytes, _)| bytes);
         let root = spec.delivery.root();
         let receivers = root.map_or_else(|| spec.group.clone(), Path::single);
         let calls = spec.group.iter().map(|rank| self.slot(rank).called());
         let (first, last) =
             calls.fold((now, Duration::ZERO), |(first, last), at| (first.min(at), last.max(at)));
-        let folds = spec.group.len() as u64 - 1;
+        let folds = folded.map_or(0, |_| spec.group.len() as u64 - 1);
+        let bytes = folded.map_or_else(|| self.piece_bytes(spec), |bytes| bytes * folds);
         let is_told = receivers.contains(self.me);
         Report {
             // Only the root's is in no other process's hands.
             protected: root.map_or_else(|| spec.group.clone(), |_| spec.group.difference(&receivers)),
             contributors: spec.group.clone(),
             folds,
-            bytes_moved: bytes * folds * receivers.len() as u64,
+            bytes_moved: bytes * receivers.len() as u64,
             phases: Phases {
                 arriving: last.saturating_sub(first),
                 folding: now.saturating_sub(last),
                 ..Phases::default()
             },
-            tasks_per_worker: receivers.iter().filter(|_| is_told).map(|rank| (rank, 1)).collect(),
+            tasks_per_worker: receivers
+                .iter()
+                .filter(|_| is_told && folds > 0)
+                .map(|rank| (rank, 1))
+                .collect(),
             ..Report::default()
         }
     }

@@ -58,10 +58,10 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         self.tickets.last().map(|(spot, _)| *spot)
     }
 
-    /// Whether a call may be put on the board, if there is room.
-    pub fn accept(&self, reduction: ReductionId, spec: &ReductionSpec) -> bool {
+    /// Whether a call with a body of so many bytes may be put on the board, if there is room.
+    pub fn accept(&self, reduction: ReductionId, spec: &ReductionSpec, bytes: u64) -> bool {
         let is_first = self.tickets.iter().all(|(_, ticket)| ticket.reduction.name != reduction.name);
-        is_first && suits(spec, self.board.ranks, self.bytes_max)
+        is_first && suits(spec, bytes, self.board.ranks, self.bytes_max)
     }
 
     /// Puts a contribution on the board, and tells whether it completes its round: then all are to look, the
@@ -78,7 +78,7 @@ impl<M: AsRef<[AtomicU64]>, T> Tickets<M, T> {
         body: fn(&T) -> &[u8],
     ) -> Result<bool, Ticket<T>> {
         let Ticket { reduction, ref name, ref spec, ref with } = ticket;
-        let accepted = self.accept(reduction, spec);
+        let accepted = self.accept(reduction, spec, body(with).len() as u64);
         let private = spec.delivery.root() == Some(self.me);
         let entry = || Entry { reduction, name, spec, body: (!private).then(|| body(with)) };
         match accepted.then(|| self.board.place(self.me, now, &entry())).flatten() {

@@ -25,6 +25,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     suite.job("collective::exchange", 5, exchange);
     suite.job("collective::barrier", 5, barrier);
     suite.job("collective::alone", 1, everything);
+    suite.job("collective::some_pieces_are_too_long_for_the_board", 4, of_all_lengths);
     suite.job("collective::many_at_once", 4, many_at_once);
     suite.job_with(Config::default().inline_bytes_max(0), "collective::nothing_inlined", 4, everything);
     suite.job_with(Config::default().inline_bytes_max(1 << 20), "collective::much_inlined", 4, everything);
@@ -109,6 +110,25 @@ async fn allgather(session: Session) -> everfold::Result<()> {
             let name = format!("labels {number}, {parts}");
             let all = session.allgather(name, Object(label(me, parts))).group(group.clone()).await?.value;
             assert_eq!(all, group.iter().map(|rank| label(rank, parts)).collect::<Vec<_>>());
+        }
+    }
+    Ok(())
+}
+
+/// Short pieces lie on the board, and the master has to take them from there for the long one of another rank.
+async fn of_all_lengths(session: Session) -> everfold::Result<()> {
+    let me = session.rank();
+    for round in 0..20 {
+        let length = |rank: Rank| if rank == round % 5 { 30_000 } else { 10 * rank.index() };
+        let all = session.allgather("all", piece(me, me, length(me))).await?;
+        assert!(all.report.contributors == session.world().iter().collect::<Path>());
+        for (rank, own) in all.value.iter() {
+            assert!(own == piece(rank, rank, length(rank)), "round {round}, of {rank}");
+        }
+        let bytes: Vec<Vec<u8>> = (0..4).map(|to| vec![me.0 as u8; 3 * to + round as usize]).collect();
+        let each = session.exchange("each", bytes).await?.value;
+        for (rank, own) in each.iter() {
+            assert!(own == vec![rank.0 as u8; 3 * me.index() + round as usize], "round {round}, of {rank}");
         }
     }
     Ok(())

@@ -1,6 +1,9 @@
 //! Two hosts with an agent each: processes die, an agent dies, a whole host dies.
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use everfold::{
     News, Outcome, Protection, ReduceError, ReducerBody, Refusal, Session, Sum, launch::agent,
@@ -28,6 +31,9 @@ pub(crate) fn add_to(suite: &mut Suite) {
     let counts = "hosts::what_a_dead_process_has_called_counts";
     suite.program(counts, a_process_dies);
     suite.test(counts, move || two_hosts(counts, None, &[0, 1, 2]));
+    let lender = "hosts::a_broadcast_goes_on_when_a_lender_dies";
+    suite.program(lender, a_lender_dies);
+    suite.test(lender, move || two_hosts(lender, None, &[0, 1, 3]));
     let lost = "hosts::an_agent_takes_its_host_along";
     suite.program(lost, a_host_dies);
     suite.test(lost, move || two_hosts(lost, Some(1), &[0, 1]));
@@ -94,6 +100,26 @@ pub(crate) fn two_hosts(program: &'static str, victim: Option<usize>, done: &[u3
         }
     }
     assert_eq!(mark.living(), []);
+}
+
+/// Ranks 2 and 3 read a broadcast from another host, in turns, and from each other. Rank 2 dies at any moment of it.
+async fn a_lender_dies(session: Session) -> everfold::Result<()> {
+    const PIECE: usize = 4 << 20;
+    let me = session.rank();
+    for round in 0..8u64 {
+        let right = |at: u64| at ^ round << 32;
+        let own = (me == 0u32).then(|| (0..PIECE as u64).map(right).collect::<Vec<_>>());
+        let call = session.broadcast("piece", own).allow_missing().start()?;
+        if me == 2u32 && round == 4 {
+            // Once others have a part of it, most likely.
+            std::thread::sleep(Duration::from_millis(8));
+            raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+        }
+        let value = call.await?.value;
+        assert!(value.iter().zip(0..).all(|(found, at)| *found == right(at)), "round {round}");
+        assert_eq!(value.len(), PIECE);
+    }
+    Ok(())
 }
 
 #[derive(Serialize, Deserialize)]

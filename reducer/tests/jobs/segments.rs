@@ -55,6 +55,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
     });
     suite.job("segments::more_ranks_than_indices", 5, more_ranks_than_indices);
     suite.job("segments::serial_values_are_compared", 5, serial);
+    suite.job("segments::a_flipped_bit_is_outvoted_and_named", 5, a_bit_flips);
     suite.program("segments::serial_voters_die", serial_voters_die);
     for transport in TRANSPORTS {
         suite.test(format!("segments::serial_voters_die::{transport}"), move || {
@@ -261,6 +262,28 @@ async fn serial(session: Session) -> everfold::Result<()> {
     match session.serial("some").among(&team).compute(|| 5).await {
         Ok(agreed) => assert_eq!((agreed.value, agreed.computed), (5, path([0, 3, 4]))),
         Err(error) => assert!(!team.contains(me), "{error}"),
+    }
+    Ok(())
+}
+
+/// In turn, the memory of each of the three that compute gets one bit wrong: the first, one in the middle, the last.
+async fn a_bit_flips(session: Session) -> everfold::Result<()> {
+    let right: Vec<f64> = (0..1000).map(|x| f64::from(x).sqrt()).collect();
+    let bits = right.len() * 64;
+    for victim in 0..3 {
+        for bit in [0, bits / 2 + 17, bits - 1] {
+            let computed = || {
+                let mut value = right.clone();
+                if session.rank() == victim {
+                    let number = &mut value[bit / 64];
+                    *number = f64::from_bits(number.to_bits() ^ 1 << (bit % 64));
+                }
+                value
+            };
+            let agreed = session.serial("roots").compute(computed).await?;
+            assert!(agreed.value == right, "rank {victim}, bit {bit}");
+            assert_eq!((agreed.computed, agreed.deviating), (path(0..3), path([victim])));
+        }
     }
     Ok(())
 }

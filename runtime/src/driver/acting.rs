@@ -108,6 +108,15 @@ impl Driver {
                     share.execute(&peers, task, done).await;
                 })));
             }
+            Action::Prefetch { reduction, bytes, part } => {
+                let (share, driver) = (inner.share(reduction)?, self.clone());
+                return Some(Deed::Begin(Box::pin(async move {
+                    let start = part.range.start;
+                    let body = share.prefetch(&driver.peers, bytes, part).await.ok();
+                    drop(share);
+                    driver.take(Event::Prefetched { reduction, start, body });
+                })));
+            }
             Action::Collect { reduction, pieces, how } => {
                 let (share, driver) = (inner.share(reduction)?, self.clone());
                 return Some(Deed::Begin(Box::pin(async move {

@@ -43,7 +43,7 @@ impl Driver {
         }
         let mut settled = self.settle(&mut inner);
         let Inner { placing, part, .. } = &mut *inner;
-        if part.accepts(call.reduction, &call.spec)
+        if part.accepts(call.reduction, &call.spec, call.body.bytes().len() as u64)
             && let Some(placing) = placing
         {
             placing.wait_for_room(call.reduction);
@@ -51,7 +51,7 @@ impl Driver {
         let Call { reduction, name, spec, body } = call;
         let ticket = Ticket { reduction, name, spec, with: (body, to) };
         let (placed, later) = self.take_part(&mut inner, |part, at, publish| {
-            part.place(at, now(), ticket, |(body, _)| body.array(), publish)
+            part.place(at, now(), ticket, |(body, _)| body.bytes(), publish)
         });
         settled = settled.and(later);
         if matches!(placed, Ok(true)) {

@@ -284,7 +284,7 @@ impl Share {
 }
 
 /// Memory for a partial: shared if possible, so that peers can map it.
-pub(super) fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
+pub(crate) fn scratch(region: Option<&Arc<Region>>, len: usize) -> Box<dyn Memory> {
     match region.and_then(|region| region.allocate(len)) {
         Some(block) => Box::new(block),
         None => Box::new(Words { words: vec![0; len.div_ceil(8)], len }),

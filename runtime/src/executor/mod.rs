@@ -19,6 +19,7 @@ mod array;
 mod blame;
 mod collect;
 mod copies;
+mod covered;
 mod error;
 mod fold;
 mod returned;
@@ -38,12 +39,12 @@ use everfold_protocol::{
 };
 use tokio::sync::Notify;
 
-pub(crate) use self::row::recalled;
 use self::{array::Array, copies::Copies, row::Row, shown::Shown};
 pub use self::{
     error::{NoWindow, ShareError},
     returned::Returned,
 };
+pub(crate) use self::{fold::scratch, row::recalled};
 use crate::{
     body::{Body, Object},
     memory::window::{Content, Windows},

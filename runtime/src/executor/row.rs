@@ -4,7 +4,6 @@
 //! different owners. Parts that have come stay when others could not be had.
 
 use std::{
-    collections::BTreeSet,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -22,9 +21,10 @@ use futures::{
 };
 
 use super::{
-    ON_THE_SPOT_BYTES, Returned, Share,
+    Kind, NoWindow, ON_THE_SPOT_BYTES, Returned, Share,
     array::handed_back,
     collect::{AHEAD_BYTES, AHEAD_MAX, PART_BYTES, copy},
+    covered::Covered,
     fold::scratch,
 };
 use crate::{
@@ -49,8 +49,10 @@ struct Arriving {
     target: Arc<Buffer>,
     /// How long each piece is.
     lengths: Vec<u64>,
-    /// The parts that are there, by where they begin.
-    done: BTreeSet<u64>,
+    /// What is there.
+    done: Covered,
+    /// Where it can be read.
+    shown: Option<Data>,
 }
 
 /// A part of a piece, and where it belongs.
@@ -89,21 +91,28 @@ impl Row {
         Ok(noted)
     }
 
-    /// Which parts are left of `told`, and where they are to be put.
-    fn begin(&self, told: &[Piece], afresh: bool, share: &Share) -> (Arc<Buffer>, Vec<Part>) {
-        let lengths: Vec<u64> = told.iter().map(|piece| piece.range.len).collect();
+    /// Where pieces of these lengths are to be put. What is there stays, unless they come `afresh`.
+    fn prepare(&self, lengths: Vec<u64>, afresh: bool, share: &Share) -> MutexGuard<'_, Option<Arriving>> {
         let mut arriving = self.lock();
         if arriving.as_ref().is_none_or(|arriving| afresh || arriving.lengths != lengths) {
             let bytes = lengths.iter().sum::<u64>() as usize;
             let region = share.shown.windows.region().filter(|_| bytes > 0);
             let target = Buffer::new(scratch(region, bytes));
-            *arriving = Some(Arriving { target, lengths, done: BTreeSet::new() });
+            *arriving = Some(Arriving { target, lengths, done: Covered::default(), shown: None });
         }
-        let Arriving { target, done, .. } = arriving.as_ref().expect("it was made if it was not there");
+        arriving
+    }
+
+    /// Which parts are left of `told`, and where they are to be put.
+    fn begin(&self, told: &[Piece], afresh: bool, share: &Share) -> (Arc<Buffer>, Vec<Part>) {
+        let lengths = told.iter().map(|piece| piece.range.len).collect();
+        let arriving = self.prepare(lengths, afresh, share);
+        let Arriving { target, done, .. } = arriving.as_ref().expect("it was prepared");
         let mut parts: Vec<Vec<Part>> = Vec::new();
         let mut at = 0;
         for piece in told {
-            parts.push(cut(piece, at).filter(|part| !done.contains(&part.at)).collect());
+            let gaps = done.gaps(ByteRange { start: at, len: piece.range.len });
+            parts.push(gaps.into_iter().flat_map(|gap| cut(piece, at, gap)).collect());
             at += piece.range.len;
         }
         let next = (self.number as usize + 1) % parts.len().max(1);
@@ -111,21 +120,33 @@ impl Row {
         (target.clone(), parts.into_iter().flatten().collect())
     }
 
-    /// Takes in that the part which begins there has come.
-    fn take_in(&self, at: u64) {
+    /// Takes in that these bytes have come.
+    fn take_in(&self, range: ByteRange) {
         if let Some(arriving) = &mut *self.lock() {
-            arriving.done.insert(at);
+            arriving.done.insert(range);
         }
     }
 }
 
-/// The parts of a piece that belongs `at` there: long pieces would keep a rank at one peer, and staging long.
-fn cut(piece: &Piece, at: u64) -> impl Iterator<Item = Part> + '_ {
-    let starts = (0..piece.range.len).step_by(PART_BYTES as usize);
-    starts.map(move |offset| {
-        let range =
-            ByteRange { start: piece.range.start + offset, len: PART_BYTES.min(piece.range.len - offset) };
-        Part { piece: Piece { range, ..piece.clone() }, at: at + offset }
+impl Arriving {
+    /// Shows what is there, and what comes.
+    fn show(&mut self, share: &Share) -> Result<Data, NoWindow> {
+        let shown = match self.shown.take() {
+            Some(shown) => shown,
+            None => share.shown.publish(Content::Buffer(self.target.clone()))?,
+        };
+        Ok(self.shown.insert(shown).clone())
+    }
+}
+
+/// The parts of a `gap` in a piece that belongs `at` there: long ones would keep a rank at one peer, and staging
+/// long.
+fn cut(piece: &Piece, at: u64, gap: ByteRange) -> impl Iterator<Item = Part> + '_ {
+    let starts = (gap.start..gap.end()).step_by(PART_BYTES as usize);
+    starts.map(move |start| {
+        let len = PART_BYTES.min(gap.end() - start);
+        let range = ByteRange { start: piece.range.start + (start - at), len };
+        Part { piece: Piece { range, ..piece.clone() }, at: start }
     })
 }
 
@@ -164,10 +185,33 @@ impl Share {
         if !in_windows || row.pattern.cut().is_some() {
             return Ok(None);
         }
-        match self.shown.publish(Content::Buffer(target)) {
+        match row.lock().as_mut().ok_or(NoWindow).and_then(|arriving| arriving.show(self)) {
             Err(error) if how.beside => Err(self.no_room(error)),
             shown => Ok(shown.ok()),
         }
+    }
+
+    /// Copies a part of a piece here, before it is told where the rest lies. Returns where what is here can be read.
+    ///
+    /// # Errors
+    /// It could not be had, or shown.
+    pub async fn prefetch(
+        self: &Arc<Self>,
+        peers: &Peers,
+        bytes: u64,
+        part: Piece,
+    ) -> Result<Data, ExecutionError> {
+        let Kind::Pieces(row) = &self.kind else {
+            return Err(ExecutionError::blame(self.me, "it is folded"));
+        };
+        let (target, shown) = {
+            let mut arriving = row.prepare(vec![bytes], false, self);
+            let arriving = arriving.as_mut().expect("it was prepared");
+            (arriving.target.clone(), arriving.show(self).map_err(|error| self.no_room(error))?)
+        };
+        let at = part.range.start;
+        self.collect_row_parts(row, peers, &target, vec![Part { piece: part, at }]).await?;
+        Ok(shown)
     }
 
     /// What this rank receives of a contribution.
@@ -207,7 +251,7 @@ impl Share {
                 let copied = tokio::task::spawn_blocking(copy).await;
                 copied.unwrap_or_else(|error| Err(ExecutionError::blame(process, error)))?;
             }
-            row.take_in(at);
+            row.take_in(ByteRange { start: at, len });
         }
         Ok(())
     }

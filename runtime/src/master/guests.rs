@@ -5,6 +5,7 @@ use std::{io, net::Shutdown, sync::Arc};
 use everfold_protocol::{
     AgentId, Epoch, ProcessId,
     message::{Header, MASTER, Peer, ToAgent, ToMaster, ToWorker},
+    parcel::Carry,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -185,7 +186,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 }
 
 /// Tells `each` frame of `process` until the connection ends; returns why.
-async fn hear<M: DeserializeOwned>(
+async fn hear<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     config: &MasterConfig,
@@ -213,7 +214,7 @@ async fn hear<M: DeserializeOwned>(
 ///
 /// # Errors
 /// The connection broke, or what comes is no frame of that process.
-fn hear_now<M: DeserializeOwned>(
+fn hear_now<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     frame_bytes_max: u64,

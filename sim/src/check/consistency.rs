@@ -170,9 +170,8 @@ impl Judgement<'_> {
     fn results_are_lent(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let gone = self.gone(planned);
         let hit = planned.group().iter().filter(|rank| gone.contains(*rank)).count();
-        // Where ranks come back, nobody lends it.
-        let is_lent = self.schedule.returns.is_none() && planned.is_one_for_all();
-        if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 || !is_lent {
+        let is_lent = planned.is_one_for_all() && self.hosts_of(planned).len() > 1;
+        if hit != 1 || self.hosts_are_apart() || !is_lent {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
@@ -244,9 +243,7 @@ impl Judgement<'_> {
         let (Some(_), None) = (apart.next(), apart.next()) else { return Ok(()) };
         let undisturbed = self.gone(planned).is_empty() && self.schedule.leaves.is_empty();
         // Where one rank receives, nobody else has the result.
-        // Nor does anybody lend one where ranks come back.
-        let is_lent =
-            planned.receiver == Receiver::All && planned.is_one_for_all() && self.schedule.returns.is_none();
+        let is_lent = planned.receiver == Receiver::All && planned.is_one_for_all();
         if self.hosts_of(planned).len() < 3 || !undisturbed || !is_lent {
             return Ok(());
         }

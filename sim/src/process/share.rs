@@ -1,7 +1,11 @@
 //! A process's part in a reduction.
 
-use everfold_protocol::{Rank, ReductionSpec, Timestamp};
+use std::collections::BTreeMap;
+
+use everfold_protocol::{Rank, ReductionSpec, Timestamp, message::ByteRange};
 use everfold_worker::machine::{Collecting, End};
+
+use crate::evidence::NONSENSE;
 
 /// A process's part in a reduction.
 #[derive(Debug)]
@@ -13,6 +17,9 @@ pub(crate) struct Share {
     pub collected: Vec<Vec<Rank>>,
     /// The pieces that were copied here so far, where contributions are not folded: the first of them.
     pub row: Vec<Rank>,
+    /// The parts of the only piece that were copied before it was handed out, by where they begin: how long they are,
+    /// and whose piece was found there.
+    pub ahead: BTreeMap<u64, (u64, Rank)>,
     /// How they were copied: an array beside its contribution is where the partials were.
     pub how: Collecting,
     /// Whether it is tried in teams.
@@ -41,11 +48,28 @@ impl Share {
         self.spec.kind.array_bytes().is_some() && is_begun && !self.how.beside
     }
 
+    /// Whose piece is found in a part of the only piece: that of the rank that every byte of it came from.
+    pub fn found_ahead(&self, range: ByteRange) -> Option<Rank> {
+        let mut next = range.start;
+        let mut found = None;
+        for (&start, &(len, whose)) in
+            self.ahead.range(..range.end()).filter(|(start, (len, _))| *start + len > range.start)
+        {
+            if start > next {
+                return None;
+            }
+            let fits = found.is_none_or(|found| found == whose);
+            (next, found) = (start + len, Some(if fits { whose } else { NONSENSE }));
+        }
+        found.filter(|_| next >= range.end())
+    }
+
     /// Notes that the result is about to be copied.
     pub fn begin_collecting(&mut self, how: Collecting) {
         if how.afresh {
             self.collected.clear();
             self.row.clear();
+            self.ahead.clear();
             self.touched = 0;
         }
         let beside = how.beside && self.spec.kind.array_bytes().is_some() && !self.inline;

@@ -69,6 +69,7 @@ impl Drawn {
         let all = match work {
             Work::Execute(task) => self.task_time(process.rank) + self.fold_time(task),
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
+            Work::Prefetch(..) => self.latency(random),
             Work::Collect(..) if self.collect_time.is_zero() => self.latency(random),
             // What is here already, or came with the message, takes no copying over links.
             Work::Collect(_, pieces, _)
@@ -83,7 +84,7 @@ impl Drawn {
         // A rank that is slow at tasks is slow to be read from, too.
         let reads = match work {
             Work::Execute(task) => task.sources.iter().map(|source| source.process.rank).collect(),
-            Work::Keep(_) | Work::Collect(..) => Vec::new(),
+            Work::Keep(_) | Work::Prefetch(..) | Work::Collect(..) => Vec::new(),
         };
         let mut reads: Vec<_> = reads.into_iter().map(|rank| (self.task_time(rank), rank)).collect();
         reads.sort_unstable();

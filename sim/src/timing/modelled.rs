@@ -197,7 +197,7 @@ impl Modelled {
         let at_once = match work {
             Work::Execute(_) => fetches.len(),
             Work::Collect(..) => PARTS_AHEAD.min(fetches.len()),
-            Work::Keep(_) => 1.min(fetches.len()),
+            Work::Prefetch(..) | Work::Keep(_) => 1.min(fetches.len()),
         };
         let id = self.free.pop().unwrap_or_else(|| {
             self.jobs.push(None);
@@ -285,7 +285,7 @@ impl Modelled {
                 let bytes = task.sources.iter().map(|source| operand_bytes(source, task.range)).sum();
                 self.nodes.fold(now, node, bytes)
             }
-            Work::Collect(..) => now,
+            Work::Prefetch(..) | Work::Collect(..) => now,
             Work::Keep(keep) => {
                 let bytes =
                     segments(&keep.source.data, keep.how, &keep.segments).map(|range| range.len).sum();
@@ -325,6 +325,7 @@ fn fetches(process: ProcessId, work: &Work) -> VecDeque<(u32, u64)> {
                 parts.map(move |start| (piece.process.rank.0, PART_BYTES.min(bytes - start)))
             })
             .collect(),
+        Work::Prefetch(_, _, part) => VecDeque::from([(part.process.rank.0, part.range.len)]),
         Work::Keep(keep) => segments(&keep.source.data, keep.how, &keep.segments)
             .map(|range| (keep.source.process.rank.0, range.len))
             .collect(),

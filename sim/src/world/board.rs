@@ -13,7 +13,14 @@ use everfold_worker::{
 };
 
 use super::World;
-use crate::{board::Words, events::Happening};
+use crate::{
+    board::Words,
+    events::Happening,
+    evidence::{self, NONSENSE},
+};
+
+/// Length of a piece that is too long for a board.
+const LONG_PIECE_BYTES: u64 = 100_000;
 
 fn inlined(data: &Data) -> &[u8] {
     match data {
@@ -28,8 +35,16 @@ fn time(at: Timestamp) -> Duration {
 
 impl World {
     /// Whether a contribution goes to the board first, if there is room for it.
-    pub(super) fn shows_on_board(&self, rank: Rank, id: ReductionId, spec: &ReductionSpec) -> bool {
-        self.process(rank).worker.as_ref().is_some_and(|worker| worker.accepts(id, spec))
+    pub(super) fn shows_on_board(
+        &self,
+        rank: Rank,
+        id: ReductionId,
+        spec: &ReductionSpec,
+        inline: bool,
+    ) -> bool {
+        // Evidence of pieces is as long as they are said to be.
+        let bytes = if inline { inlined(&evidence::inlined(&[rank])).len() as u64 } else { LONG_PIECE_BYTES };
+        self.process(rank).worker.as_ref().is_some_and(|worker| worker.accepts(id, spec, bytes))
     }
 
     /// Shows what was to lie on the board, or has lain there, to the readers of a message: long bodies in a
@@ -119,7 +134,20 @@ impl World {
         let Ticket { reduction, spec, .. } = ticket;
         let report = round.report(time(self.agenda.now()), &spec);
         let mut end = End::Finished(report.clone());
-        if spec.delivery.root().is_none_or(|root| root == rank) {
+        if let Some(pattern) = spec.kind.pattern() {
+            let givers =
+                spec.group.iter().filter(|rank| pattern.source().is_none_or(|source| source == *rank));
+            let found = |rank: Rank| {
+                let mut bytes = vec![0; round.len_of(rank).unwrap_or_default()];
+                round.read(rank, 0, &mut bytes);
+                evidence::ranks_in(&bytes).first().copied().unwrap_or(NONSENSE)
+            };
+            let row: Vec<Rank> = givers.map(found).collect();
+            *self.seen.entry("pieces on a board").or_default() += row.len() as u64;
+            let share = self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here");
+            share.collected = vec![row];
+            end = End::Received(report);
+        } else if spec.delivery.root().is_none_or(|root| root == rank) {
             let segment = SegmentId { reduction, index: SegmentIndex(0) };
             let own = spec.delivery.root().map(Path::single).unwrap_or_default();
             let source = |rank: Rank| {

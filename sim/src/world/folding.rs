@@ -36,6 +36,7 @@ impl World {
                 .as_ref()
                 .is_none_or(|worker| worker.machine().gone().is_some()) => {}
             Work::Execute(task) => self.execute(process, task, spent),
+            Work::Prefetch(reduction, bytes, part) => self.prefetch(process, reduction, (bytes, part), spent),
             Work::Collect(reduction, pieces, how) => {
                 let share = self.process_mut(process.rank).shares.get_mut(&reduction);
                 share.expect("it was called here").begin_collecting(how);

@@ -47,6 +47,17 @@ impl World {
                 let how = Collecting { afresh: false, ..how };
                 return self.begin(process, Work::Collect(reduction, pieces.clone(), how));
             }
+            let share = &self.process(rank).shares[&reduction];
+            let ahead = share.found_ahead(piece.range).filter(|_| pieces.len() == 1);
+            if let Some(ahead) = ahead {
+                self.process_mut(rank)
+                    .shares
+                    .get_mut(&reduction)
+                    .expect("it was called here")
+                    .row
+                    .push(ahead);
+                continue;
+            }
             let reach = self.reaches(rank, piece.process, &piece.data, reduction);
             match self.with_patience(reach, &mut spent) {
                 Reach::Now => spent.unanswered = Duration::ZERO,
@@ -65,6 +76,9 @@ impl World {
                 return self.collected_in_part(rank, reduction, None, error);
             }
             let found = self.piece(reduction, piece, (number, starts[number]));
+            let is_it = |(_, ahead): &(u64, Rank)| *ahead == found;
+            let is_whole = self.process(rank).shares[&reduction].ahead.values().all(is_it);
+            let found = if is_whole { found } else { NONSENSE };
             self.process_mut(rank).shares.get_mut(&reduction).expect("it was called here").row.push(found);
         }
         let bytes = pieces.iter().map(|piece| piece.range.len).sum();
@@ -73,6 +87,53 @@ impl World {
         share.collected = vec![share.row.clone()];
         let body = me.window(reduction, Shown::Result, bytes);
         self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
+    }
+
+    /// Lets a rank copy a part of the only piece beforehand.
+    pub(super) fn prefetch(
+        &mut self,
+        process: ProcessId,
+        reduction: ReductionId,
+        (bytes, part): (u64, Piece),
+        mut spent: Spent,
+    ) {
+        let (rank, range) = (process.rank, part.range);
+        let reach = self.reaches(rank, part.process, &part.data, reduction);
+        let is_had = match self.with_patience(reach, &mut spent) {
+            Reach::Now => !self.is_garbled(rank, part.process, &part.data),
+            Reach::Later => return self.try_again(process, Work::Prefetch(reduction, bytes, part), spent),
+            Reach::Never | Reach::Gone => {
+                self.note_given_up(part.process);
+                false
+            }
+        };
+        if self.process(rank).is_windowless || !is_had {
+            *self.seen.entry("parts of a piece that could not be had beforehand").or_default() += 1;
+            return self.tell_worker(rank, Event::Prefetched { reduction, start: range.start, body: None });
+        }
+        let found = self.find_part(reduction, &part);
+        let me = self.process_mut(rank);
+        let body = Some(me.window(reduction, Shown::Result, bytes));
+        let share = me.shares.get_mut(&reduction).expect("it was called here");
+        share.ahead.insert(range.start, (range.len, found));
+        self.tell_worker(rank, Event::Prefetched { reduction, start: range.start, body });
+    }
+
+    /// Whose piece is found in a part of the only piece: at its owner, or at a rank that has copied the part.
+    fn find_part(&mut self, reduction: ReductionId, part: &Piece) -> Rank {
+        let segment = SegmentId { reduction, index: SegmentIndex(0) };
+        let owner = self.of(part.process);
+        let shown = match &part.data {
+            Data::Window(window) => owner.shown(window),
+            Data::Inline(_) | Data::Private => None,
+        };
+        if shown != Some(Shown::Result) {
+            return owner.read(&part.data, segment).first().copied().unwrap_or(NONSENSE);
+        }
+        let lent = owner.shares.get(&reduction).filter(|share| share.is_lent());
+        let found = lent.and_then(|share| share.found_ahead(part.range));
+        *self.seen.entry("parts of a piece read where they were copied beforehand").or_default() += 1;
+        found.unwrap_or(NONSENSE)
     }
 
     /// Whose piece is found where the piece with this number is said to lie; it belongs `at` there in a row.

@@ -1,6 +1,6 @@
 //! The workers: what they hear, and what they do.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
@@ -44,7 +44,7 @@ impl World {
         }
         // A rank that has a result makes room.
         self.look(rank);
-        let on_board = self.shows_on_board(rank, reduction, &spec);
+        let on_board = self.shows_on_board(rank, reduction, &spec, inline);
         let process = self.process_mut(rank);
         let data = process.original(reduction, &spec, inline || on_board);
         let share = Share {
@@ -52,6 +52,7 @@ impl World {
             inline,
             collected: Vec::new(),
             row: Vec::new(),
+            ahead: BTreeMap::new(),
             how: Collecting::default(),
             tried: false,
             shown: false,
@@ -132,6 +133,9 @@ impl World {
                 // An array's first fold leaves the original alone; later ones grow the partial where it is.
                 process.writing.insert(task.segment);
                 self.begin(id, Work::Execute(task));
+            }
+            Action::Prefetch { reduction, bytes, part } => {
+                self.begin(id, Work::Prefetch(reduction, bytes, part));
             }
             Action::Collect { reduction, pieces, how } => {
                 self.begin(id, Work::Collect(reduction, pieces, how));

@@ -9,8 +9,8 @@ use alloc::{
 use everfold_protocol::{
     AgentId, Path, ProcessId, ReductionId, TaskId,
     message::{
-        AgentRef, Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
-        TaskCounters, ToMaster, ToWorker,
+        AgentRef, Comeback, Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer,
+        Piece, Task, TaskCounters, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
     spec::Limits,
@@ -41,6 +41,15 @@ pub enum Event {
         /// Where the partial is readable, and what doing it cost.
         result: Result<(Data, TaskCounters), ExecutionError>,
     },
+    /// A part of a result was copied here beforehand, or could not be.
+    Prefetched {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// Where the part begins.
+        start: u64,
+        /// Where what is here of the result is readable, if the part is.
+        body: Option<Data>,
+    },
     /// The result of a reduction was copied here, or could not be.
     Collected {
         /// Which reduction.
@@ -62,6 +71,8 @@ pub enum Event {
     /// How this reduction has ended is in the result log since an earlier process of this rank was here: it
     /// may have died before it could say so. To be told of all that is in the log, before the first call.
     Recalled(ReductionId),
+    /// All that earlier processes of this rank have noted is done again.
+    CaughtUp(Comeback),
     /// A checkpoint is in force.
     Saved,
     /// The vault lacks an outcome that could not be noted: no later process can go on from it until the next
@@ -179,6 +190,15 @@ pub enum Action {
     },
     /// Read the sources and fold them into this rank's partial; answer with [`Event::Executed`].
     Execute(Task),
+    /// Copy this part of a result here, and lend it; answer with [`Event::Prefetched`].
+    Prefetch {
+        /// Of which reduction.
+        reduction: ReductionId,
+        /// Length of the whole result in bytes.
+        bytes: u64,
+        /// The part.
+        part: Piece,
+    },
     /// Copy these pieces here; answer with [`Event::Collected`].
     Collect {
         /// Of which reduction.

@@ -36,6 +36,7 @@ impl Worker {
                 self.actions.push_back(Action::Over(reduction));
                 self.dissolve(reduction.called());
             }
+            ToWorker::Prefetch(prefetch) => self.prefetch(prefetch),
             ToWorker::Finished(finished) => self.finished(*finished),
             ToWorker::Refused { reduction, refusal } => self.end(reduction, End::Refused(refusal)),
             ToWorker::HandOver { reduction } => {

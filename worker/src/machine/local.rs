@@ -36,8 +36,11 @@ pub(super) struct Local {
     pub crowded: u32,
     /// Whose contributions are in the result that was told last.
     pub contributors: Option<Path>,
-    /// A result that is to be copied over partials on which tasks that were given up still work.
+    /// A result that is to be copied over partials on which tasks that were given up still work, or of which parts
+    /// are still copied beforehand.
     pub awaited: Option<Box<Finished>>,
+    /// How many parts of the result are copied beforehand.
+    pub prefetches: usize,
     pub way: Way,
     pub state: State,
 }

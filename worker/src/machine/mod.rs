@@ -154,9 +154,11 @@ impl Worker {
                 }
             }
             Event::Executed { task, result } => self.executed(task, result),
+            Event::Prefetched { reduction, start, body } => self.prefetched(reduction, start, body),
             Event::Collected { reduction, result } => self.collected(reduction, result),
             Event::Noted(reduction) => self.wait_for_copy(Note::Noted(reduction)),
             Event::Recalled(reduction) => self.wait_for_copy(Note::Recalled(reduction)),
+            Event::CaughtUp(comeback) => self.send(ToMaster::CaughtUp(comeback)),
             Event::Saved => {
                 let copy = self.mirror.save();
                 self.copy(copy);
@@ -234,6 +236,7 @@ impl Worker {
             crowded: 0,
             contributors: None,
             awaited: None,
+            prefetches: 0,
             way,
             state,
         };

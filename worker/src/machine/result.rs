@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use everfold_protocol::{
     ReductionId,
-    message::{Data, Finished, News, NotCollected, ToMaster},
+    message::{Data, Finished, News, NotCollected, Prefetch, Prefetched, ToMaster},
     spec::Delivery,
 };
 
@@ -16,10 +16,33 @@ use super::{
 };
 
 impl Worker {
+    /// Has parts of a result copied before it is handed out.
+    pub(super) fn prefetch(&mut self, Prefetch { reduction, bytes, parts }: Prefetch) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        if matches!(local.state, State::Running) {
+            local.prefetches += parts.len();
+            let copy = |part| Action::Prefetch { reduction, bytes, part };
+            self.actions.extend(parts.into_iter().map(copy));
+        }
+    }
+
+    /// Takes in what became of a part that was to be copied beforehand.
+    pub(super) fn prefetched(&mut self, reduction: ReductionId, start: u64, body: Option<Data>) {
+        let Some(local) = self.reductions.get_mut(&reduction) else { return };
+        local.prefetches -= 1;
+        if !matches!(local.state, State::Running) {
+            // It was refused meanwhile.
+            return;
+        }
+        let awaited = local.awaited.take_if(|_| local.prefetches == 0);
+        self.send(ToMaster::Prefetched(Prefetched { reduction, start, body }));
+        awaited.into_iter().for_each(|finished| self.finished(*finished));
+    }
+
     pub(super) fn finished(&mut self, finished: Finished) {
-        if finished.beside
-            && self.is_busy(finished.reduction)
-            && let Some(local) = self.reductions.get_mut(&finished.reduction)
+        let is_busy = finished.beside && self.is_busy(finished.reduction);
+        if let Some(local) = self.reductions.get_mut(&finished.reduction)
+            && (is_busy || local.prefetches > 0)
         {
             local.awaited = Some(Box::new(finished));
             return;
