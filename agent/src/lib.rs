@@ -91,6 +91,8 @@ pub enum Action {
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
     },
+    /// The rank of this process goes on on another host: how it has ended here does not count.
+    Forgive(ProcessId),
     /// The master has taken this agent in: that holds in the job.
     Hold(Limits),
     /// Hold the replica of this process's vault no longer.
@@ -165,8 +167,9 @@ impl Agent {
                 self.is_alone = !self.expects_more && self.processes.is_empty();
             }
             Event::HungUp(Connection { process, number }) => {
-                let held = self.processes.get_mut(&process).filter(|held| **held == Held::Here(number));
-                held.into_iter().for_each(|held| *held = Held::Gone(number));
+                if self.processes.get(&process) == Some(&Held::Here(number)) {
+                    self.processes.insert(process, Held::Gone(number));
+                }
             }
             Event::Vanished(connection) => {
                 if self.is_latest(connection) {
@@ -291,6 +294,7 @@ impl Agent {
                 }
             }
             ToAgent::Start { process, origin } => self.start(process, origin),
+            ToAgent::Moved { process } => self.actions.push_back(Action::Forgive(process)),
             ToAgent::Welcome { limits } => self.actions.push_back(Action::Hold(limits)),
             ToAgent::DropReplica { process } => self.actions.push_back(Action::DropReplica(process)),
             ToAgent::Farewell => self.lose_master(),

@@ -12,7 +12,7 @@ mod decoder;
 pub use decoder::{DEPTH_MAX, DecodeError, EMPTY_ELEMENTS_MAX};
 
 /// Version of everything on the wire. Two versions never talk to each other.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// Why bytes are not the value they should be.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +61,21 @@ pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Cod
 /// inside `bytes` are never trusted further than `bytes` reaches: nothing is allocated for more elements than
 /// there are bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    let (value, used) = decode_first(bytes)?;
+    match bytes.len() - used {
+        0 => Ok(value),
+        left => Err(CodecError::Trailing { used, left }),
+    }
+}
+
+/// Decodes the value that `bytes` begin with, and tells how many of them it takes.
+///
+/// # Errors
+/// [`CodecError::Decode`], as [`decode`].
+pub fn decode_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     let mut decoder = decoder::Decoder::new(bytes);
     let value = T::deserialize(&mut decoder)?;
-    match decoder.left() {
-        0 => Ok(value),
-        left => Err(CodecError::Trailing { used: bytes.len() - left, left }),
-    }
+    Ok((value, bytes.len() - decoder.left()))
 }
 
 #[cfg(test)]

@@ -14,9 +14,12 @@
 
 use crate::{
     codec::{self, CodecError},
+    parcel::{self, Carry, Following, ParcelError},
     seal::{NotGenuine, Seal, Tag},
 };
 use alloc::vec::Vec;
+use bytes::Bytes;
+use core::ops::Range;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use crate::codec::VERSION;
@@ -54,6 +57,9 @@ pub enum FrameError {
     /// The payload is no batch of messages.
     #[error(transparent)]
     Payload(#[from] CodecError),
+    /// The payload is no parcel.
+    #[error(transparent)]
+    Parcel(#[from] ParcelError),
 }
 
 /// The part of a frame before its payload, checked as far as it can be alone.
@@ -99,6 +105,21 @@ impl Prelude {
         seal.open_frame(self.payload_bytes, payload, &self.tag)?;
         Ok(codec::decode(payload)?)
     }
+
+    /// Decodes the [`parcel`] that follows this prelude, if it is the next payload of those that `seal` checks.
+    /// `lend` gives a range of it.
+    ///
+    /// # Errors
+    /// [`FrameError::NotGenuine`] or [`FrameError::Parcel`].
+    pub fn decode_parcel<H: DeserializeOwned, M: DeserializeOwned + Carry>(
+        self,
+        payload: &[u8],
+        seal: &mut Seal,
+        lend: impl Fn(Range<usize>) -> Bytes,
+    ) -> Result<(H, Vec<M>), FrameError> {
+        seal.open_frame(self.payload_bytes, payload, &self.tag)?;
+        Ok(parcel::decode(payload, lend)?)
+    }
 }
 
 /// Appends `value` to `out` as the next frame of those that `seal` seals.
@@ -113,23 +134,57 @@ pub fn encode_into<T: Serialize>(
 ) -> Result<(), FrameError> {
     let start = out.len();
     out.resize(start + PRELUDE_BYTES, 0);
-    let encoded = codec::encode_into(value, out).map_err(FrameError::from).and_then(|()| {
-        let bytes = (out.len() - start - PRELUDE_BYTES) as u64;
-        let limit = limit.min(u32::MAX.into());
-        if bytes > limit { Err(FrameError::TooLong { bytes, limit }) } else { Ok(bytes as u32) }
-    });
-    let payload_bytes = match encoded {
-        Ok(bytes) => bytes,
+    let encoded = codec::encode_into(value, out).map_err(FrameError::from);
+    let sealed = encoded.and_then(|()| finish(&mut out[start..], &[], limit, seal));
+    sealed.inspect_err(|_| out.truncate(start))
+}
+
+/// Appends a [`parcel`] to `out` as the next frame of those that `seal` seals, but for the bodies that follow:
+/// they are returned, and to be sent next.
+///
+/// # Errors
+/// As [`encode_into`]; `out`, `seal` and the messages are then as they were.
+pub fn encode_parcel<H: Serialize, M: Serialize + Carry>(
+    header: &H,
+    messages: &mut [M],
+    limit: u64,
+    seal: &mut Seal,
+    out: &mut Vec<u8>,
+) -> Result<Vec<Bytes>, FrameError> {
+    let start = out.len();
+    out.resize(start + PRELUDE_BYTES, 0);
+    let following: Following = match parcel::encode(header, messages, out) {
+        Ok(following) => following,
         Err(error) => {
             out.truncate(start);
-            return Err(error);
+            return Err(error.into());
         }
     };
-    let (prelude, payload) = out[start..].split_at_mut(PRELUDE_BYTES);
+    let bodies: Vec<Bytes> = following.bodies().cloned().collect();
+    match finish(&mut out[start..], &bodies, limit, seal) {
+        Ok(()) => Ok(bodies),
+        Err(error) => {
+            out.truncate(start);
+            following.put_back(messages);
+            Err(error)
+        }
+    }
+}
+
+/// Fills in the prelude of a frame whose payload goes on with `bodies`.
+fn finish(frame: &mut [u8], bodies: &[Bytes], limit: u64, seal: &mut Seal) -> Result<(), FrameError> {
+    let (prelude, payload) = frame.split_at_mut(PRELUDE_BYTES);
+    let bytes = payload.len() as u64 + bodies.iter().map(|body| body.len() as u64).sum::<u64>();
+    let limit = limit.min(u32::MAX.into());
+    if bytes > limit {
+        return Err(FrameError::TooLong { bytes, limit });
+    }
+    let payload_bytes = bytes as u32;
     prelude[0..4].copy_from_slice(&MAGIC);
     prelude[4..6].copy_from_slice(&VERSION.to_le_bytes());
     prelude[8..12].copy_from_slice(&payload_bytes.to_le_bytes());
-    prelude[12..28].copy_from_slice(&seal.seal_frame(payload_bytes, payload).0);
+    let parts = core::iter::once(&*payload).chain(bodies.iter().map(|body| &body[..]));
+    prelude[12..28].copy_from_slice(&seal.seal_frame(payload_bytes, parts).0);
     Ok(())
 }
 

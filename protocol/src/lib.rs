@@ -16,6 +16,7 @@
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
 //! | [`team`] | how a large group is divided among deputies of the master |
 //! | [`frame`] | how a batch of messages looks on the wire |
+//! | [`parcel`] | a batch of messages whose long bodies follow |
 //! | [`seal`] | what proves that a frame is the one that the other side has sent next |
 //! | [`codec`] | the only place that knows the serialisation format |
 //! | [`time`] | opaque points in time and durations |
@@ -34,6 +35,7 @@ mod atomic {
     pub use core::sync::atomic::{AtomicU64, Ordering};
 }
 pub mod board;
+mod bodies;
 pub mod bracketing;
 pub mod class;
 pub mod codec;
@@ -42,6 +44,7 @@ pub mod frame;
 pub mod id;
 pub mod locating;
 pub mod message;
+pub mod parcel;
 pub mod path;
 pub mod pieces;
 pub mod report;

@@ -66,10 +66,10 @@ impl Seal {
         Aegis128X2Mac::new_with_nonce(&self.key, &nonce)
     }
 
-    /// The tag of the next frame, which is thereby sent.
-    pub(crate) fn seal_frame(&mut self, len: u32, payload: &[u8]) -> Tag {
+    /// The tag of the next frame, which is thereby sent. Its payload may lie in parts.
+    pub(crate) fn seal_frame<'a>(&mut self, len: u32, payload: impl IntoIterator<Item = &'a [u8]>) -> Tag {
         let mut mac = self.mac(self.number, Kind::Frame, len);
-        mac.update(payload);
+        payload.into_iter().for_each(|part| mac.update(part));
         self.number += 1;
         Tag(mac.finalize())
     }

@@ -6,7 +6,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use everfold_protocol::{JobId, ProcessId, message::Peer};
@@ -134,10 +134,14 @@ async fn connect(
         None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
         files => files,
     };
+    let mut transfer = Duration::ZERO;
     if let (Some(origin), Some(files)) = (agent.origin(), &files) {
+        let began = Instant::now();
         replica::take(origin, (key, job, process), config.policy.limits.silence_max(), files).await?;
+        transfer = began.elapsed();
     }
     let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
+    log.iter().for_each(|log| log.arrived(transfer));
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());
     }

@@ -87,7 +87,7 @@ impl Agent {
                 Action::Tell(message) => done.push(Deed::Tell(message)),
                 Action::Start { process, origin } => done.push(Deed::Start(process, origin)),
                 Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
-                Action::Hold(_) => {}
+                Action::Forgive(_) | Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
                 Action::Done => {}
             }

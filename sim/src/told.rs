@@ -288,6 +288,7 @@ impl Teller {
             ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
             ToMaster::Replicated { agent } => format!("has a replica with {agent}"),
+            ToMaster::CaughtUp(_) => "is where it was".to_owned(),
             ToMaster::NotReplicated { agent, reason } => format!("has no replica with {agent}: {reason}"),
         }
     }
@@ -406,6 +407,7 @@ fn at_agent(event: &AgentEvent) -> String {
         AgentEvent::Master(ToAgent::DropReplica { process }) => {
             format!("hears: drop the replica of {process}")
         }
+        AgentEvent::Master(ToAgent::Moved { process }) => format!("hears: {process} has moved"),
         AgentEvent::Master(ToAgent::Farewell) => "hears: farewell".to_owned(),
         AgentEvent::Master(ToAgent::Locating(said)) => format!("hears: {said:?}"),
         AgentEvent::MasterLost => "loses the master".to_owned(),

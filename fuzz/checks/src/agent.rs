@@ -112,7 +112,7 @@ pub fn check(data: &[u8]) {
         job: JOB,
         key: KEY,
         rendezvous: Address::Unix(format!("{name}-master")),
-        starts: None,
+        parent: None,
         is_spare: false,
         domain: None,
     };

@@ -26,6 +26,7 @@
 //! | [`recovery`] | a user: files that choose recoveries |
 //! | [`rules`] | a user: rules that locate faults |
 //! | [`record`] | a disk |
+//! | [`output`] | a process of the job: what it prints |
 //! | [`vault`] | an earlier process of a rank, killed at any moment |
 //!
 //! `tests/replay.rs` runs all of them over the corpus and over mutations of it. `fuzz/` lets a fuzzer search
@@ -46,6 +47,7 @@ pub mod hail;
 pub mod handshake;
 pub mod line;
 pub mod messages;
+pub mod output;
 pub mod plan;
 pub mod profile;
 pub mod question;
@@ -82,5 +84,5 @@ macro_rules! targets {
 
 targets! {
     frame messages line handshake requests answers remains board agent hail environment question schedule record
-    profile plan recovery rules vault
+    profile plan recovery rules vault output
 }

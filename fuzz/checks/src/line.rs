@@ -6,9 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use everfold_protocol::{
     codec,
-    message::{Header, ToWorker},
+    message::{Data, Header, ToWorker},
+    parcel::{self, LONG_BYTES},
     seal::{KEY_BYTES, Seal},
 };
 use everfold_runtime::transport::line::Inlet;
@@ -42,7 +44,8 @@ pub fn check(data: &[u8]) {
                 let payload = input.piece();
                 said.extend(sealed(&Raw(payload), &mut seal));
                 if is_genuine && !is_broken {
-                    match codec::decode::<(Header, Vec<ToWorker>)>(payload) {
+                    let lend = |range| Bytes::copy_from_slice(&payload[range]);
+                    match parcel::decode::<Header, ToWorker>(payload, lend) {
                         Ok(batch) => meant.push(codec::encode(&batch).unwrap()),
                         Err(_) => is_broken = true,
                     }
@@ -85,6 +88,23 @@ pub fn check(data: &[u8]) {
     }
 }
 
+/// A task whose source's body follows.
+fn parcel_with_a_body() -> Vec<u8> {
+    let is_task = |message: &ToWorker| matches!(message, ToWorker::Task(_));
+    let mut batches = messages::to_worker().into_iter();
+    let (header, mut messages) =
+        batches.find(|(_, messages)| messages.iter().any(is_task)).expect("there is a task among them");
+    for message in &mut messages {
+        if let ToWorker::Task(task) = message {
+            task.sources[0].data = Data::Inline(vec![9; LONG_BYTES].into());
+        }
+    }
+    let mut bytes = Vec::new();
+    let following = parcel::encode(&header, &mut messages, &mut bytes).expect("it can be encoded");
+    following.bodies().for_each(|body| bytes.extend_from_slice(body));
+    bytes
+}
+
 pub fn samples() -> Vec<Vec<u8>> {
     let frames: Vec<Vec<u8>> = messages::to_worker()
         .iter()
@@ -92,9 +112,11 @@ pub fn samples() -> Vec<Vec<u8>> {
         .collect();
     let stranger = sealed(&Raw(&[5; 40]), &mut Seal::of_strangers());
     let long = [&b"evfd"[..], &everfold_protocol::codec::VERSION.to_le_bytes(), &[0, 0, 0, 0, 8, 0]].concat();
+    let with_a_body = piece(&parcel_with_a_body());
     let before = |step: u16, parts: &[&[u8]]| [&step.to_le_bytes()[..], &parts.concat()].concat();
     vec![
         before(0xffff, &[&frames[..5].concat()]),
+        before(5000, &[&[1][..], &with_a_body, &frames[0], &[1], &with_a_body[..]]),
         before(13, &[&frames[5..].concat()]),
         before(40, &[&frames[0], &[0], &piece(&stranger), &frames[1]]),
         before(0xffff, &[&frames[0], &[0], &piece(&[&long[..], &[0; 50]].concat())]),

@@ -345,6 +345,7 @@ fn located() -> Located {
         confidence: 60,
         evidence: vec!["slow_read".to_owned()],
         harmless: false,
+        over: false,
     }
 }
 

@@ -142,6 +142,9 @@ impl Master {
         };
         let to = self.desk.members.agents().lodging(agent).map(|to| to.address).unwrap_or_default();
         self.desk.tell_all(News::Migrates { rank: dead.rank, to });
+        if self.desk.members.agents().here().any(|here| here == from) {
+            self.desk.outbox.send_agent(from, ToAgent::Moved { process: dead });
+        }
         self.start_after(Duration::ZERO, dead, agent, Some(replica));
     }
 

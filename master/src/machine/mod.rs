@@ -262,6 +262,7 @@ impl Master {
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(sender),
             ToMaster::Leave => self.leave(sender),
+            ToMaster::CaughtUp(comeback) => self.hear_caught_up(sender, comeback),
             ToMaster::Replicated { agent } => self.hear_replicated(sender, agent),
             ToMaster::NotReplicated { agent, reason } => self.hear_not_replicated(sender, agent, reason),
         }

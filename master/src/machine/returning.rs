@@ -8,7 +8,9 @@ use core::time::Duration;
 
 use everfold_protocol::{
     AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
-    message::{Contribution, Evidence, Finished, Learning, News, NoReturn, Peer, ToAgent, ToWorker},
+    message::{
+        Comeback, Contribution, Evidence, Finished, Learning, News, NoReturn, Peer, ToAgent, ToWorker,
+    },
     report::Refusal,
     spec::Delivery,
 };
@@ -86,7 +88,7 @@ impl Master {
         origin: Option<Replica>,
     ) {
         let next = ProcessId { incarnation: Incarnation(dead.incarnation.0 + 1), ..dead };
-        self.starts.order(Start { process: next, agent, origin });
+        self.starts.order(self.desk.now, Start { process: next, agent, origin });
         match pause.is_zero() {
             true => self.start(agent, next),
             false => self.desk.timers.set(self.desk.now + pause, Timer::Start(agent, next)),
@@ -122,7 +124,7 @@ impl Master {
         }
         self.refusals.depart(rank);
         self.outcomes.depart(rank);
-        self.starts.forget(rank);
+        self.starts.give_up(rank);
         self.drop_replicas(rank);
         self.desk.tell_all(News::NotReturned { rank, reason });
         let waiting: Vec<ReductionId> = self
@@ -177,6 +179,13 @@ impl Master {
         let others = self.desk.members.processes().filter(|other| *other != process);
         self.desk.outbox.send_each(others, &returned);
         self.desk.outbox.notice(Notice::Returned(process));
+    }
+
+    /// Takes in that a process that has come back is where the earlier one was.
+    pub(super) fn hear_caught_up(&mut self, sender: ProcessId, comeback: Comeback) {
+        if let Some(lost) = self.starts.catch_up(self.desk.now, sender.rank) {
+            self.desk.tell_all(News::CaughtUp { rank: sender.rank, lost, comeback });
+        }
     }
 
     /// Answers a call that an earlier process of the caller has made before. Returns whether it did.

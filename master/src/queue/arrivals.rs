@@ -79,8 +79,7 @@ impl Arrivals {
 
     /// Those among which partners of `ready` are looked for.
     pub(super) fn others(&self, ready: &Arc<Ready>) -> impl Iterator<Item = &Ready> {
-        let is_it = |other: &Ready| other.process == ready.process && other.path == ready.path;
-        self.iter().take(AMONG).map(|other| &**other).filter(move |other| !is_it(other))
+        self.iter().take(AMONG).map(|other| &**other).filter(|other| !other.is(ready))
     }
 
     /// Those that wait at `rank`.

@@ -26,6 +26,11 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// Whether it is that partial: of the same contributions, at the same process. Mostly both are one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other) || (self.process == other.process && self.path == other.path)
+    }
+
     /// Whether it can be read although its process may have died: what came inlined is in the master's hands.
     pub fn is_inline(&self) -> bool {
         matches!(self.data, Data::Inline(_))

@@ -1,8 +1,9 @@
-//! Processes that are on their way in place of others.
+//! Processes that are on their way in place of others, and since when.
 
 use alloc::{collections::BTreeMap, vec::Vec};
+use core::time::Duration;
 
-use everfold_protocol::{AgentId, ProcessId, Rank};
+use everfold_protocol::{AgentId, ProcessId, Rank, Timestamp};
 
 use crate::replicas::Replica;
 
@@ -15,28 +16,66 @@ pub(crate) struct Start {
     pub origin: Option<Replica>,
 }
 
-/// Of each rank that is away, the process that is on its way.
+/// The ranks that are not where they were when their processes died.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Starts(BTreeMap<Rank, Start>);
+pub(crate) struct Starts {
+    /// Of each rank that is away, the process that is on its way.
+    on_their_way: BTreeMap<Rank, Start>,
+    /// When the first process of each was declared failed that has died since it was here last.
+    lost_since: BTreeMap<Rank, Timestamp>,
+}
 
 impl Starts {
     /// Takes in that a process is to be started.
-    pub fn order(&mut self, start: Start) {
-        self.0.insert(start.process.rank, start);
+    pub fn order(&mut self, now: Timestamp, start: Start) {
+        self.lost_since.entry(start.process.rank).or_insert(now);
+        self.on_their_way.insert(start.process.rank, start);
     }
 
     /// The start of this rank, if it is on its way.
     pub fn of(&self, rank: Rank) -> Option<Start> {
-        self.0.get(&rank).copied()
+        self.on_their_way.get(&rank).copied()
     }
 
-    /// Takes in that a rank is there, or does not come.
+    /// Takes in that no process of this rank is on its way any more: it is there, or another one is to be started.
     pub fn forget(&mut self, rank: Rank) {
-        self.0.remove(&rank);
+        self.on_their_way.remove(&rank);
+    }
+
+    /// Takes in that nobody starts this rank any more.
+    pub fn give_up(&mut self, rank: Rank) {
+        self.forget(rank);
+        self.lost_since.remove(&rank);
+    }
+
+    /// Takes in that a rank is where it was. Says how long it was not, unless that is known.
+    pub fn catch_up(&mut self, now: Timestamp, rank: Rank) -> Option<Duration> {
+        self.lost_since.remove(&rank).map(|since| now.since(since))
     }
 
     /// Processes that this agent is to start.
     pub fn at(&self, agent: AgentId) -> Vec<Start> {
-        self.0.values().filter(|start| start.agent == agent).copied().collect()
+        self.on_their_way.values().filter(|start| start.agent == agent).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_lost_from_the_first_death_until_it_is_where_it_was() {
+        let mut starts = Starts::default();
+        let at = |ms| Timestamp::default() + Duration::from_millis(ms);
+        let start = Start { process: ProcessId::first(1), agent: AgentId(7), origin: None };
+        starts.order(at(10), start);
+        starts.forget(Rank(1));
+        starts.order(at(30), start);
+        starts.forget(Rank(1));
+        assert_eq!(starts.catch_up(at(50), Rank(1)), Some(Duration::from_millis(40)));
+        assert_eq!(starts.catch_up(at(60), Rank(1)), None, "that is known");
+        starts.order(at(70), start);
+        starts.give_up(Rank(1));
+        assert_eq!((starts.of(Rank(1)), starts.catch_up(at(80), Rank(1))), (None, None));
     }
 }

@@ -41,8 +41,16 @@ impl Reduction {
 
     /// The ranks whose pieces those are told that receive the result.
     fn givers(&self) -> impl Iterator<Item = Rank> + '_ {
-        let source = self.spec.kind.pattern().and_then(Pattern::source);
-        self.group.iter().filter(move |rank| source.is_none_or(|source| source == *rank))
+        self.group.iter().filter(|rank| self.gives(*rank))
+    }
+
+    fn gives(&self, rank: Rank) -> bool {
+        self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|source| source == rank)
+    }
+
+    /// Whether somebody reads this part of the result: only one rank's piece is read of a broadcast.
+    pub(super) fn is_read(&self, part: &Ready) -> bool {
+        part.path.iter().any(|rank| self.gives(rank))
     }
 
     /// Where the pieces of the result lie, in the order of their ranks. `place` names that for each.

@@ -389,12 +389,85 @@ impl Reduction {
     }
 
     fn is_result_readable(&self, members: &Membership) -> bool {
-        let is_there = |ready: &Arc<Ready>| self.is_readable(ready, members);
+        let is_there = |ready: &Arc<Ready>| !self.is_read(ready) || self.is_readable(ready, members);
         self.segments.iter().all(|segment| segment.is_finished && segment.result.iter().all(is_there))
     }
 
     /// Whether a partial can be read where it lies, as far as is known.
     pub(super) fn is_readable(&self, ready: &Ready, members: &Membership) -> bool {
         members.readable(ready, self.share_memory) && ready.outlasts(self.handout.gone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::{
+        Generation, JobId, ReductionSpec, RegionOffset, WindowId,
+        message::{Contribution, Ending, Evidence, Peer, Place, WindowRef},
+        spec::{BodyKind, Order, Protection},
+    };
+
+    use super::*;
+    use crate::{lengths::Cut, membership::Prospect, policy::Policy};
+
+    fn window() -> Data {
+        let (window, generation, place) = (WindowId(0), Generation(1), Place::Region(RegionOffset(0)));
+        Data::Window(WindowRef { window, generation, bytes: 1, checksum: None, place })
+    }
+
+    /// A reduction of four ranks on one host whose result is with rank 3, and their job.
+    fn reduction() -> (Reduction, Membership) {
+        let (group, process) = (Path::range(0, 4), |rank| ProcessId::first(Rank(rank)));
+        let spec = ReductionSpec {
+            group: group.clone(),
+            delivery: Delivery::All,
+            kind: BodyKind::Object { type_name: "T".into() },
+            order: Order::Arrival,
+            deadline: None,
+            protection: Protection::None,
+            allow_missing: false,
+            trace: false,
+        };
+        let reduction = ReductionId::new("x", 0);
+        let contribution = Contribution { reduction, name: "x".into(), spec, data: window() };
+        let now = Timestamp::ZERO;
+        let mut reduction =
+            Reduction::new(now, Rank(0), &contribution, Cut::fixed(0), &Policy::default(), true);
+        let mut members = Membership::new(JobId(1), 4);
+        for process in (0..4).map(process) {
+            let (region, bell, board, domain, agent) = (None, None, None, None, None);
+            let address = alloc::string::String::new();
+            members.join(Peer { process, host: 0, pid: 1, region, bell, board, address, domain, agent });
+        }
+        members.stop_joining();
+        reduction.put(SegmentIndex(0), Arc::new(Ready { process: process(3), path: group, data: window() }));
+        reduction.handout.begin(Path::range(0, 4), Path::empty());
+        (reduction, members)
+    }
+
+    #[test]
+    fn whoever_has_missed_a_result_is_sent_to_each_who_has_it_in_turn() {
+        let (mut reduction, mut members) = reduction();
+        let told = |reduction: &Reduction, members: &Membership| {
+            reduction.pieces_for(Rank(0), members).expect("it has missed it")[0].process.rank.0
+        };
+        for lender in [1, 2] {
+            reduction.handout.lend(ProcessId::first(Rank(lender)), window());
+        }
+        let mut asked = Vec::new();
+        for _ in 0..6 {
+            let last = asked.last().copied().unwrap_or(3);
+            reduction.handout.ask_again(Rank(0));
+            reduction.handout.take_returned();
+            reduction.handout.miss(Rank(0), 0).miss(Rank(last));
+            asked.push(told(&reduction, &members));
+        }
+        assert_eq!(asked, [1, 2, 3, 1, 2, 3]);
+        // Rank 1 dies, and what it has lent is not there any more.
+        let dead = ProcessId::first(Rank(1));
+        members.fail(&[dead], Evidence::Ended(Ending::Code(1)), Prospect::Gone);
+        assert_eq!(told(&reduction, &members), 1, "what it has left is read");
+        reduction.handout.lose(dead);
+        assert_eq!(told(&reduction, &members), 2);
     }
 }

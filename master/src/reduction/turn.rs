@@ -139,7 +139,7 @@ impl Reduction {
         let segment = &self.segments[index];
         let rank = ready.process.rank;
         let holds = match segment.held.get(&rank) {
-            Some(held) => held.path == ready.path && held.process == ready.process,
+            Some(held) => held.is(ready),
             None => ready.path == Path::single(rank),
         };
         holds && !segment.spoilt.contains(&rank)

@@ -62,6 +62,11 @@ pub enum ToAgent {
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
     },
+    /// The rank of this process, which has died here, is started on another host. How it has ended does not count.
+    Moved {
+        /// Which.
+        process: ProcessId,
+    },
     /// The job is over.
     Farewell,
     /// The agent is taken in.

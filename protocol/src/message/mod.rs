@@ -38,7 +38,7 @@ pub use self::{
     peer::{AgentRef, Peer},
     result::{Finished, HalfBody, Learning, NotCollected, Piece, Prefetch, Prefetched},
     task::{Fault, PartialReady, Source, Task, TaskCounters, TaskFailed},
-    to_master::ToMaster,
+    to_master::{Comeback, ToMaster},
     to_worker::ToWorker,
 };
 pub use crate::{

@@ -1,10 +1,11 @@
 //! What the application may want to know.
 
 use alloc::{string::String, sync::Arc};
-use core::fmt;
+use core::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use super::to_master::Comeback;
 use crate::{
     evidence::{Ending, Evidence, NoReturn, Recovery},
     id::{Incarnation, Rank},
@@ -93,6 +94,16 @@ pub enum News {
         /// Why not.
         reason: String,
     },
+    /// A rank that has come back is where it was when its process died.
+    CaughtUp {
+        /// Which rank.
+        rank: Rank,
+        /// How long ago that process was declared failed, or the first of those that have died since the rank was
+        /// here last.
+        lost: Duration,
+        /// What it has cost the process that has come back.
+        comeback: Comeback,
+    },
     /// A rank whose process has failed is started on another host.
     Migrates {
         /// Which rank.
@@ -150,6 +161,11 @@ impl fmt::Display for News {
                 write!(f, "all hosts of domain {domain:?} are lost: those of ranks {ranks}")
             }
             Self::Returned { rank, incarnation } => write!(f, "rank {rank} has come back ({incarnation})"),
+            Self::CaughtUp { rank, lost, comeback: Comeback { transfer, load, again } } => write!(
+                f,
+                "rank {rank} is where it was, {lost:.1?} after its death: transfer {transfer:.1?}, load {load:.1?}, done again \
+                 {again:.1?}"
+            ),
             Self::NotReturned { rank, reason } => write!(f, "rank {rank} does not come back: {reason}"),
             Self::CannotReturn { rank, reason } => {
                 write!(f, "rank {rank} cannot come back before its next checkpoint: {reason}")

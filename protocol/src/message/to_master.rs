@@ -102,4 +102,17 @@ pub enum ToMaster {
         /// Why not, for people.
         reason: String,
     },
+    /// The sender, which has come in place of another process, has done again all that this one had noted.
+    CaughtUp(Comeback),
+}
+
+/// What it has cost a process to be where an earlier one of its rank was when it died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comeback {
+    /// To get what the earlier one has left from another host; nothing on the same one.
+    pub transfer: Duration,
+    /// To read the checkpoint.
+    pub load: Duration,
+    /// To do again what the earlier one had done since that checkpoint.
+    pub again: Duration,
 }

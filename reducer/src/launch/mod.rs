@@ -8,6 +8,7 @@
 #[cfg(feature = "mpi")]
 mod beside_mpi;
 mod checkpoints;
+mod listening;
 
 use std::{
     future::Future,
@@ -33,7 +34,7 @@ pub use everfold_runtime::launch::{
     Transport, environment, hosts, is_forwarded_to_terminal, local,
 };
 
-use self::checkpoints::Choice;
+use self::{checkpoints::Choice, listening::beside};
 use crate::{config::Config, error::Error, plan::Placing, recovery::RecoveryFile, session::Session};
 
 pub use self::checkpoints::use_checkpoints;
@@ -206,8 +207,7 @@ where
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.on_thread_park(move || begin.begin()).on_thread_unpark(move || end.end());
     let runtime = runtime.enable_all().build().map_err(Error::from)?;
-    runtime.spawn(waiting.listen());
-    let ended = runtime.block_on(program(session.clone()));
+    let ended = runtime.block_on(beside(waiting.listen(), program(session.clone())));
     if ended.is_err() {
         session.abandon();
         return ended;

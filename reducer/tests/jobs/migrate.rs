@@ -10,7 +10,7 @@ use everfold::{
     Config, Interval, News, NoReturn, Order, Session, Sum,
     launch::{Hosts, Local, hosts::Said},
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let ends = loses(Case { hosts: 2, spares: 1, file, plan, ..Case::default() });
         assert!(ends[1].said.iter().any(|line| line.contains("life 1")), "{ends:#?}");
         assert!(ends[2].said.iter().any(|line| line.contains("life 1")), "{ends:#?}");
+        let codes: Vec<i32> = ends.iter().map(|end| end.code).collect();
+        assert_eq!(codes, [0; 3], "a rank that goes on elsewhere has not failed: {ends:#?}");
+        let told = |part: &str| ends[0].said.iter().filter(|line| line.contains(part)).count();
+        assert_eq!((told("is where it was"), told("without a transfer")), (2, 1), "{ends:#?}");
     });
     suite.program_with(config(), "migrate::is_told", is_told);
     suite.test("migrate::without_room_for_a_replica_a_rank_does_not_come_back", || {
@@ -176,6 +180,7 @@ struct State {
 }
 
 async fn computes_on(session: Session) -> everfold::Result<()> {
+    let mut events = session.events();
     let fate = Fate::of(&session);
     let mut field = vec![0u64; LENGTH * 10];
     let saved: Option<State> = session.resume().array("field", &mut field).await?;
@@ -209,6 +214,15 @@ async fn computes_on(session: Session) -> everfold::Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let all = session.allreduce("digest", Sum(state.values)).await?;
+    while let Some(Some(news)) = events.next().now_or_never() {
+        if let News::CaughtUp { rank: _, lost, comeback } = &news
+            && session.rank() == 0
+        {
+            let how = if comeback.transfer.is_zero() { " without a transfer" } else { "" };
+            assert!(!comeback.load.is_zero() && comeback.transfer + comeback.load + comeback.again < *lost);
+            println!("{news}{how}");
+        }
+    }
     let digest = all.value.map(|Sum(all)| all.iter().fold(0, |digest: u64, it| digest.rotate_left(5) ^ it));
     println!("digest {digest:?}");
     Ok(())

@@ -23,6 +23,6 @@ pub mod start;
 pub use self::hail::{About, OwnAgent, hail};
 pub use self::{
     hail::HailError,
-    host::{AgentConfig, AgentThread, Ends},
+    host::{AgentConfig, AgentThread, Ends, ToParent},
     line::NoAgent,
 };

@@ -213,7 +213,7 @@ fn run() -> io::Result<()> {
         job: environment.job,
         key,
         rendezvous,
-        starts: None,
+        parent: None,
         is_spare: false,
         domain: None,
         rules: locating::rules(None)?,

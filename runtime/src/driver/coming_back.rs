@@ -28,9 +28,13 @@ impl Driver {
     /// Gives the call back if it is none.
     // What it gives back is no error.
     #[allow(clippy::result_large_err)]
-    pub(crate) fn answer_from_log(&self, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
+    pub(crate) fn answer_from_log(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let Some(log) = &self.log else { return Err((call, to)) };
-        match log.answer(call) {
+        let answered = log.answer(call);
+        if let Some(comeback) = log.caught_up() {
+            self.take(Event::CaughtUp(comeback));
+        }
+        match answered {
             Ok(result) => {
                 answer(to, result);
                 Ok(())

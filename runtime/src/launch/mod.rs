@@ -18,6 +18,8 @@ pub mod place;
 pub mod rollback;
 mod terminal;
 
+#[doc(hidden)]
+pub use self::output::lines;
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
     hosts::{Hosts, HostsError},

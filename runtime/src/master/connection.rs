@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{frame::FrameError, message::Header};
+use everfold_protocol::{frame::FrameError, message::Header, parcel::Carry};
 use serde::Serialize;
 
 use crate::{descriptors, transport::line::Outlet};
@@ -40,7 +40,7 @@ impl<M> Clone for Connection<M> {
     }
 }
 
-impl<M: Serialize + Send + 'static> Connection<M> {
+impl<M: Serialize + Carry + Send + 'static> Connection<M> {
     pub(super) fn new(number: ConnectionId, outlet: Outlet<M>) -> Self {
         Self { number, outlet: Arc::new(Mutex::new(outlet)), flushing: Arc::default() }
     }

@@ -3,8 +3,9 @@
 use std::{io, net::Shutdown, sync::Arc};
 
 use everfold_protocol::{
-    Epoch, ProcessId,
-    message::{Header, MASTER, Peer, ToMaster, ToWorker},
+    AgentId, Epoch, ProcessId,
+    message::{Header, MASTER, Peer, ToAgent, ToMaster, ToWorker},
+    parcel::Carry,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -54,12 +55,8 @@ async fn connection(
     };
     let process = hello.process;
     if let Purpose::Agent(agent) = hello.purpose {
-        let _ = input.send(Input::AgentConnected(number, agent, Outlet::new(socket.clone(), seals.outward)));
-        let inlet = Inlet::new(socket, seals.inward);
-        let frame = |_, messages| drop(input.send(Input::FromAgent(number, agent, messages)));
-        let error = hear(&inlet, process, &config, frame).await;
-        tracing::debug!(%agent, %error, "connection ended");
-        return drop(input.send(Input::AgentGone(number, agent)));
+        let outlet = Outlet::new(socket.clone(), seals.outward);
+        return attend_agent(agent, number, outlet, Inlet::new(socket, seals.inward), &config, &input).await;
     }
     let outlet = Outlet::new(socket.clone(), seals.outward);
     if hello.purpose != Purpose::Control || process.rank.0 >= config.size {
@@ -107,6 +104,29 @@ async fn connection(
     let error = hear(&voice.inlet, process, &config, frame).await;
     tracing::debug!(%process, %error, "connection ended");
     voice.falls_silent();
+}
+
+/// Hears an agent. Until it says something, it may have given this connection up and come by another one.
+async fn attend_agent(
+    agent: AgentId,
+    number: ConnectionId,
+    outlet: Outlet<ToAgent>,
+    inlet: Inlet,
+    config: &MasterConfig,
+    input: &mpsc::UnboundedSender<Input>,
+) {
+    let mut unknown = Some(outlet);
+    let frame = |_, messages| {
+        if let Some(outlet) = unknown.take() {
+            let _ = input.send(Input::AgentConnected(number, agent, outlet));
+        }
+        let _ = input.send(Input::FromAgent(number, agent, messages));
+    };
+    let error = hear(&inlet, MASTER, config, frame).await;
+    tracing::debug!(%agent, %error, "connection ended");
+    if unknown.is_none() {
+        let _ = input.send(Input::AgentGone(number, agent));
+    }
 }
 
 /// What a process says over its connection. Any thread may pass it on to the driver.
@@ -166,7 +186,7 @@ fn turn_away(mut outlet: Outlet<ToWorker>, config: &MasterConfig, reason: String
 }
 
 /// Tells `each` frame of `process` until the connection ends; returns why.
-async fn hear<M: DeserializeOwned>(
+async fn hear<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     config: &MasterConfig,
@@ -194,7 +214,7 @@ async fn hear<M: DeserializeOwned>(
 ///
 /// # Errors
 /// The connection broke, or what comes is no frame of that process.
-fn hear_now<M: DeserializeOwned>(
+fn hear_now<M: DeserializeOwned + Carry>(
     inlet: &Inlet,
     process: ProcessId,
     frame_bytes_max: u64,

@@ -24,9 +24,14 @@ use std::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use everfold_protocol::{JobId, Path, ProcessId, ReductionId, codec, message::Fault, report::Refusal};
+use everfold_protocol::{
+    JobId, Path, ProcessId, ReductionId, codec,
+    message::{Comeback, Fault},
+    report::Refusal,
+};
 use everfold_storage::vault::{
     Checkpoint, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
 };
@@ -97,6 +102,23 @@ struct Inner {
     latest: VecDeque<ReductionId>,
     /// Whether an outcome since the last checkpoint could not be noted.
     lacks_outcomes: bool,
+    /// What it has cost so far to come back, until this process is where the earlier one was.
+    returning: Option<Returning>,
+}
+
+/// The comeback of a process that is under way.
+struct Returning {
+    comeback: Comeback,
+    /// When the checkpoint was read.
+    loaded: Instant,
+}
+
+impl Returning {
+    /// Takes in that a part of the checkpoint was read from `began` on.
+    fn load(&mut self, began: Instant) {
+        self.loaded = Instant::now();
+        self.comeback.load += self.loaded - began;
+    }
 }
 
 impl ResultLog {
@@ -106,6 +128,7 @@ impl ResultLog {
     /// # Errors
     /// What lies there is damaged or lacks an outcome, or the system says why not.
     pub fn open(files: [File; 2], job: JobId, process: ProcessId, bytes_max: u64) -> Result<Self, LogError> {
+        let began = Instant::now();
         let (owner, options) = (Owner { job, rank: process.rank }, Options::in_memory(bytes_max));
         let again =
             [files[0].try_clone().map_err(LogError::Io)?, files[1].try_clone().map_err(LogError::Io)?];
@@ -134,13 +157,17 @@ impl ResultLog {
         let known: Vec<ReductionId> = inner.known.keys().copied().collect();
         tracing::debug!(%process, outcomes = known.len(), "has come back");
         known.into_iter().for_each(|reduction| inner.remember(reduction));
+        inner.returning.iter_mut().for_each(|returning| returning.load(began));
         Ok(log)
     }
 
     fn new(vault: Vault, process: ProcessId, bytes_max: u64) -> Self {
         let bytes = AtomicU64::new(vault.log_bytes());
         let latest = VecDeque::new();
-        let inner = Inner { vault, found: None, known: BTreeMap::new(), latest, lacks_outcomes: false };
+        let returning = (process.incarnation.0 > 0)
+            .then(|| Returning { comeback: Comeback::default(), loaded: Instant::now() });
+        let inner =
+            Inner { vault, found: None, known: BTreeMap::new(), latest, lacks_outcomes: false, returning };
         Self { process, saved: OnceLock::new(), bytes_max, bytes, inner: Mutex::new(inner) }
     }
 
@@ -189,9 +216,12 @@ impl ResultLog {
     /// # Errors
     /// It is damaged, or this process has saved another one since.
     pub fn read_part(&self, part: usize, buffer: &mut [u8]) -> Result<(), LogError> {
-        let inner = self.lock();
+        let began = Instant::now();
+        let mut inner = self.lock();
         let part = inner.found.as_ref().and_then(|found| found.parts().get(part)).ok_or(LogError::Absent)?;
-        Ok(inner.vault.read_part(part, buffer)?)
+        inner.vault.read_part(part, buffer)?;
+        inner.returning.iter_mut().for_each(|returning| returning.load(began));
+        Ok(())
     }
 
     /// Saves a checkpoint; then the log is empty. All `calls` have ended, and no other call is under way. Its
@@ -224,6 +254,20 @@ impl ResultLog {
         inner.lacks_outcomes = false;
         self.bytes.store(0, Ordering::Relaxed);
         Ok(Saving::Done(generation))
+    }
+
+    /// Takes in how long it has taken to get what earlier processes have left from another host.
+    pub fn arrived(&self, transfer: Duration) {
+        self.lock().returning.iter_mut().for_each(|returning| returning.comeback.transfer = transfer);
+    }
+
+    /// What it has cost this process to come back, once, as soon as it has made all calls that earlier ones have
+    /// noted.
+    pub fn caught_up(&self) -> Option<Comeback> {
+        let mut inner = self.lock();
+        let is_done = inner.known.is_empty();
+        let Returning { comeback, loaded } = inner.returning.take_if(|_| is_done)?;
+        Some(Comeback { again: loaded.elapsed(), ..comeback })
     }
 
     /// Calls that earlier processes of this rank have noted, and this one has not made yet.

@@ -8,18 +8,25 @@ use std::{
 /// Buffers kept for the next read.
 const KEPT_MAX: usize = 64;
 
-/// Most bytes of all buffers kept: far more than the segments that are read at a time, and little beside one
+/// Most bytes of all buffers kept for reads: far more than the segments that are read at a time, and little beside one
 /// long object.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Buffers for reads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pool(Arc<Mutex<Kept>>);
 
-#[derive(Debug, Default)]
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new(KEPT_BYTES_MAX)
+    }
+}
+
+#[derive(Debug)]
 struct Kept {
     buffers: Vec<Vec<u64>>,
     bytes: usize,
+    bytes_max: usize,
 }
 
 impl Kept {
@@ -32,7 +39,7 @@ impl Kept {
     /// Keeps a buffer, unless that would be too many, or too much.
     fn keep(&mut self, words: Vec<u64>) {
         let bytes = self.bytes + bytes_of(&words);
-        if self.buffers.len() < KEPT_MAX && bytes <= KEPT_BYTES_MAX {
+        if self.buffers.len() < KEPT_MAX && bytes <= self.bytes_max {
             self.buffers.push(words);
             self.bytes = bytes;
         }
@@ -52,13 +59,41 @@ pub struct Staging {
 }
 
 impl Pool {
+    /// Buffers of which up to so many bytes are kept.
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept { buffers: Vec::new(), bytes: 0, bytes_max })))
+    }
+
+    /// A buffer of up to `len` bytes with arbitrary content: as many as a kept one has, or `least`.
+    pub fn take_kept(&self, len: usize, least: usize) -> Staging {
+        let words = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut staging = Staging { len: 0, words, pool: self.clone() };
+        staging.grow(len.min(least.max(staging.words.len() * size_of::<u64>())));
+        staging
+    }
+
     /// A buffer of `len` bytes with arbitrary content.
     pub fn take(&self, len: usize) -> Staging {
-        let mut words = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if words.len() < len.div_ceil(8) {
-            words.resize(len.div_ceil(8), 0);
+        let words = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut staging = Staging { words, len: 0, pool: self.clone() };
+        staging.grow(len);
+        staging
+    }
+}
+
+impl Staging {
+    /// Makes it this long. What it holds stays.
+    pub fn grow(&mut self, len: usize) {
+        if self.words.len() < len.div_ceil(8) {
+            self.words.resize(len.div_ceil(8), 0);
         }
-        Staging { words, len, pool: self.clone() }
+        self.len = len;
+    }
+}
+
+impl AsRef<[u8]> for Staging {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -70,7 +70,9 @@ impl Judgement<'_> {
             }
             // Where ranks come back, one that does not may have noted a result, and have gone with its host,
             // before the master knew. The others go on without its contribution, if they may.
-            let may_differ = self.schedule.returns.is_some() && planned.allow_missing;
+            // One that has its own pieces waits for nobody: it may be given up before the master knows.
+            let ends_alone = self.schedule.returns.is_some() || !planned.is_one_for_all();
+            let may_differ = ends_alone && planned.allow_missing;
             if may_differ && gone.contains(case.rank) || self.may_have_noted_alone(planned, case.rank) {
                 continue;
             }
@@ -169,15 +171,17 @@ impl Judgement<'_> {
     /// Where the result went with one process, nobody has it.
     fn results_are_lent(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let gone = self.gone(planned);
-        let hit = planned.group().iter().filter(|rank| gone.contains(*rank)).count();
-        // Where ranks come back, nobody lends it.
-        let is_lent = self.schedule.returns.is_none() && planned.is_one_for_all();
-        if hit != 1 || self.hosts_are_apart() || self.hosts_of(planned).len() < 2 || !is_lent {
+        let has_come_back = |rank: Rank| self.world.facts().has_come_back(rank);
+        // Whoever has come back has died before.
+        let died = |rank: Rank| usize::from(gone.contains(rank)) + usize::from(has_come_back(rank));
+        let hit: usize = planned.group().iter().map(died).sum();
+        let is_lent = planned.is_one_for_all() && self.hosts_of(planned).len() > 1;
+        if hit != 1 || self.hosts_are_apart() || !is_lent {
             return Ok(());
         }
         let end = |case: &Case| self.end(case).map(|ended| &ended.end);
         // A process that was declared failed keeps what it has for itself.
-        let mut others = cases(planned).filter(|case| !gone.contains(case.rank));
+        let mut others = cases(planned).filter(|case| died(case.rank) == 0);
         let is_received = others.any(|case| matches!(end(&case), Some(End::Received(_))));
         for case in cases(planned).filter(|_| is_received) {
             tally.judge(LENT);
@@ -242,11 +246,10 @@ impl Judgement<'_> {
         let mut apart =
             self.schedule.faults.iter().filter(|fault| matches!(fault.what, Trouble::Unreachable { .. }));
         let (Some(_), None) = (apart.next(), apart.next()) else { return Ok(()) };
-        let undisturbed = self.gone(planned).is_empty() && self.schedule.leaves.is_empty();
+        let is_whole = self.gone(planned).is_empty() && self.world.facts().ever_failed().is_empty();
+        let undisturbed = is_whole && self.schedule.leaves.is_empty();
         // Where one rank receives, nobody else has the result.
-        // Nor does anybody lend one where ranks come back.
-        let is_lent =
-            planned.receiver == Receiver::All && planned.is_one_for_all() && self.schedule.returns.is_none();
+        let is_lent = planned.receiver == Receiver::All && planned.is_one_for_all();
         if self.hosts_of(planned).len() < 3 || !undisturbed || !is_lent {
             return Ok(());
         }

@@ -65,6 +65,7 @@ impl Tally {
             let pieces = match planned.body {
                 Body::Pieces(Pieces::Gather) => Some("gathers of pieces"),
                 Body::Pieces(Pieces::Broadcast(_)) => Some("broadcasts"),
+                Body::Pieces(Pieces::Scatter(_)) => Some("scatters"),
                 Body::Pieces(Pieces::Exchange) => Some("exchanges"),
                 Body::Array(_) | Body::Object => None,
             };

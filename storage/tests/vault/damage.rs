@@ -6,8 +6,8 @@ use everfold_protocol::{JobId, Rank};
 use everfold_storage::vault::{Damage, Generation, Half, Owner, Piece, Vault, VaultError};
 
 use super::{
-    OPTIONS, OWNER, SEAL_AT, VERSION_AT, again, append, bytes, contents, empty, filled, flip, memory, open,
-    outcomes, salvage, small,
+    OPTIONS, OWNER, SEAL_AT, VERSION_AT, again, append, bytes, empty, filled, flip, memory, open, outcomes,
+    salvage, small,
 };
 
 #[test]

@@ -86,6 +86,15 @@ impl Worker {
         before.is_none_or(|(_, local)| matches!(local.way, Way::Master))
     }
 
+    /// Contributes to the reductions of `id`'s name whose turn it is, whether they were called before that or after.
+    pub(super) fn contribute_all_of_name(&mut self, id: ReductionId) {
+        let [first, last] = [0, u64::MAX].map(|sequence| ReductionId { sequence, ..id }.called());
+        let waits = |(_, local): &(&ReductionId, &Local)| matches!(local.way, Way::Waiting(_));
+        if let Some(from) = self.reductions.range(first..=last).find(waits).map(|(id, _)| *id) {
+            self.contribute_in_order(from);
+        }
+    }
+
     /// Contributes to the reductions of `from`'s name, from that on, whose turn it is.
     pub(super) fn contribute_in_order(&mut self, from: ReductionId) {
         if !self.is_next(from) {

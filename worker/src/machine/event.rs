@@ -9,8 +9,8 @@ use alloc::{
 use everfold_protocol::{
     AgentId, Path, ProcessId, ReductionId, TaskId,
     message::{
-        AgentRef, Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer, Piece, Task,
-        TaskCounters, ToMaster, ToWorker,
+        AgentRef, Comeback, Contribution, Data, Evidence, Fault, HalfBody, Header, Keep, Kept, News, Peer,
+        Piece, Task, TaskCounters, ToMaster, ToWorker,
     },
     report::{Refusal, Report},
     spec::Limits,
@@ -71,6 +71,8 @@ pub enum Event {
     /// How this reduction has ended is in the result log since an earlier process of this rank was here: it
     /// may have died before it could say so. To be told of all that is in the log, before the first call.
     Recalled(ReductionId),
+    /// All that earlier processes of this rank have noted is done again.
+    CaughtUp(Comeback),
     /// A checkpoint is in force.
     Saved,
     /// The vault lacks an outcome that could not be noted: no later process can go on from it until the next

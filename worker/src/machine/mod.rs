@@ -158,6 +158,7 @@ impl Worker {
             Event::Collected { reduction, result } => self.collected(reduction, result),
             Event::Noted(reduction) => self.wait_for_copy(Note::Noted(reduction)),
             Event::Recalled(reduction) => self.wait_for_copy(Note::Recalled(reduction)),
+            Event::CaughtUp(comeback) => self.send(ToMaster::CaughtUp(comeback)),
             Event::Saved => {
                 let copy = self.mirror.save();
                 self.copy(copy);

@@ -59,7 +59,7 @@ impl Worker {
         let recalled: Vec<_> = recalled.collect();
         notes.into_iter().for_each(|note| self.count(note));
         // Calls may have waited until the master knows of those.
-        recalled.into_iter().for_each(|reduction| self.contribute_in_order(reduction));
+        recalled.into_iter().for_each(|reduction| self.contribute_all_of_name(reduction));
     }
 
     pub(super) fn count(&mut self, note: Note) {

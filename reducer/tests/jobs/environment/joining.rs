@@ -1,7 +1,7 @@
 //! Ranks that come late, die or stay away before the job is complete.
 
 use everfold_protocol::{
-    AgentId, Epoch, ProcessId,
+    AgentId, Epoch, JobId, ProcessId,
     message::{FromAgent, Header, Lodging, MASTER, Peer, ToAgent, ToMaster},
 };
 use everfold_runtime::transport::{
@@ -10,7 +10,10 @@ use everfold_runtime::transport::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::job::{Job, RANKS};
+use super::{
+    job::{Job, RANKS},
+    refused::TOLD,
+};
 use crate::strangers::Target;
 
 /// Two jobs cannot meet at one place: the second says so at once.
@@ -36,48 +39,80 @@ pub(super) fn strangers_come_first() {
     drop(silent);
 }
 
-/// An agent whose first connection failed comes anew: what is seen of the first one is not its end.
+/// An agent whose first connection failed comes anew: what is seen of the first one, however late, is not its end.
 pub(super) fn an_agent_that_comes_twice() {
-    let job = Job::new("tcp", "environment::sums");
-    let first = job.start(0);
-    job.wait_for_master();
+    let job = Job::new("tcp", "environment::until_told");
+    let told = std::env::temp_dir().join(format!("everfold-agents-{}", std::process::id()));
+    let start = |rank| job.spawn(job.command(rank).env("EVERFOLD_SECRET", Job::secret()).env(TOLD, &told));
+    let mut processes = [start(0), start(1), start(2)];
+    processes.iter_mut().for_each(|process| process.wait_for(1, "it runs"));
     let target = job.target();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let agent = runtime.block_on(async {
-        let (earlier, _) = knock_as_agent(&target).await;
-        let (mut stream, mut seals) = knock_as_agent(&target).await;
-        tell(&mut stream, &mut seals, &target, FromAgent::Join(Lodging::default())).await;
-        drop(earlier);
-        // The master goes on to ask whether the agent lives.
-        let mut pings = 0;
-        while pings < 2 {
-            let frame =
-                control::read_frame::<(Header, Vec<ToAgent>)>(&mut stream, 1 << 16, &mut seals.inward);
+    let agents = runtime.block_on(async {
+        let mut agents = Vec::new();
+        for (agent, has_joined) in [(AgentId(17), false), (AgentId(18), true)] {
+            let mut earlier = Knocking::at(&target, agent).await;
+            if has_joined {
+                earlier.join().await;
+                earlier.answer_ping().await;
+            }
+            let mut present = Knocking::at(&target, agent).await;
+            present.join().await;
+            present.answer_ping().await;
+            drop(earlier);
+            // The master goes on to ask whether the agent lives.
+            present.answer_ping().await;
+            present.answer_ping().await;
+            agents.push(present);
+        }
+        agents
+    });
+    std::fs::write(&told, "").unwrap();
+    job.assert_done((0..).zip(processes).collect());
+    std::fs::remove_file(told).unwrap();
+    drop(agents);
+}
+
+/// A connection of an agent.
+struct Knocking {
+    stream: BoxStream,
+    seals: Seals,
+    job: JobId,
+}
+
+impl Knocking {
+    async fn at(target: &Target, agent: AgentId) -> Self {
+        let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
+        let purpose = Purpose::Agent(agent);
+        let seals = handshake::connect(&mut stream, &target.key, target.job, MASTER, purpose).await.unwrap();
+        Self { stream, seals, job: target.job }
+    }
+
+    async fn join(&mut self) {
+        self.tell(FromAgent::Join(Lodging::default())).await;
+    }
+
+    async fn answer_ping(&mut self) {
+        loop {
+            let frame = control::read_frame::<(Header, Vec<ToAgent>)>(
+                &mut self.stream,
+                1 << 16,
+                &mut self.seals.inward,
+            );
             let (_, messages) = frame.await.expect("the master listens to the present connection");
             for message in messages {
-                let ToAgent::Ping { number } = message else { continue };
-                tell(&mut stream, &mut seals, &target, FromAgent::Pong { number }).await;
-                pings += 1;
+                if let ToAgent::Ping { number } = message {
+                    return self.tell(FromAgent::Pong { number }).await;
+                }
             }
         }
-        stream
-    });
-    job.assert_done(vec![(0, first), (1, job.start(1)), (2, job.start(2))]);
-    drop(agent);
-}
+    }
 
-/// A connection of the same agent each time.
-async fn knock_as_agent(target: &Target) -> (BoxStream, Seals) {
-    let mut stream = control::connect(&Address::Tcp(target.address.to_string())).await.unwrap();
-    let purpose = Purpose::Agent(AgentId(17));
-    let seals = handshake::connect(&mut stream, &target.key, target.job, MASTER, purpose).await.unwrap();
-    (stream, seals)
-}
-
-async fn tell(stream: &mut BoxStream, seals: &mut Seals, target: &Target, message: FromAgent) {
-    let (header, mut bytes) = (Header { job: target.job, epoch: Epoch(0), sender: MASTER }, Vec::new());
-    control::encode_batch(&header, &[message], 1 << 20, &mut seals.outward, &mut bytes).unwrap();
-    stream.write_all(&bytes).await.unwrap();
+    async fn tell(&mut self, message: FromAgent) {
+        let (header, mut bytes) = (Header { job: self.job, epoch: Epoch(0), sender: MASTER }, Vec::new());
+        control::encode_batch(&header, &[message], 1 << 20, &mut self.seals.outward, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).await.unwrap();
+    }
 }
 
 /// The first rank has failed, and the last one does not come: everyone hears of it.

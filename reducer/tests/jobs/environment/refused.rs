@@ -74,7 +74,7 @@ pub(super) fn different_sizes(scheme: &str) {
 }
 
 /// Exists once the ranks may end.
-const TOLD: &str = "EVERFOLD_TEST_TOLD";
+pub(super) const TOLD: &str = "EVERFOLD_TEST_TOLD";
 
 /// Reduces until all ranks are told to end, and a little longer.
 pub(super) async fn until_told(session: Session) -> everfold::Result<()> {

@@ -87,7 +87,7 @@ async fn attend(
     }
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
     // Who has started it sees it end.
-    let life = if config.starts.is_some() { None } else { seen_life(&stream, process) };
+    let life = if config.parent.is_some() { None } else { seen_life(&stream, process) };
     let mut line = Line::new(stream, seals);
     let hail: Hail = line.hear().await?;
     let region = match hail.region {

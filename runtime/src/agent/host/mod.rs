@@ -42,6 +42,15 @@ mod to_others;
 /// How long an agent that ranks have started waits for the first of them, and looks for the master.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What an agent says to the process that has started the ranks of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToParent {
+    /// Start this process.
+    Start(ProcessId),
+    /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
+    Forgive(ProcessId),
+}
+
 /// What an agent must know of its job.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -53,9 +62,8 @@ pub struct AgentConfig {
     pub key: Key,
     /// Where the master listens, or is to listen if rank 0 comes to this agent.
     pub rendezvous: Address,
-    /// Where to ask for processes to be started, if its process has started the ranks. It [tells](Ends) how
-    /// they end.
-    pub starts: Option<mpsc::UnboundedSender<ProcessId>>,
+    /// Where to ask its own process, if that has started the ranks. It [tells](Ends) how they end.
+    pub parent: Option<mpsc::UnboundedSender<ToParent>>,
     /// Whether no rank runs here until the master says so. Then the agent looks for the master by itself.
     pub is_spare: bool,
     /// Label of what this host shares with others that may fail together.

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    AgentConfig, PATIENCE,
+    AgentConfig, PATIENCE, ToParent,
     callers::{self, Caller, Handed, Vault},
     to_master,
     to_others::{self, Server},
@@ -105,7 +105,7 @@ impl Host {
         Self {
             id,
             may_ask,
-            machine: Agent::new(config.starts.is_some()),
+            machine: Agent::new(config.parent.is_some()),
             config,
             locator,
             remains: Arc::default(),
@@ -127,7 +127,7 @@ impl Host {
             tokio::spawn(callers::accept(listener, self.config.clone(), self.input.clone(), attending));
         let alone = tokio::time::sleep(PATIENCE);
         let mut alone = std::pin::pin!(alone);
-        let mut waits = self.config.starts.is_none();
+        let mut waits = self.config.parent.is_none();
         let mut is_finished = false;
         if self.config.is_spare {
             self.seek_master();
@@ -173,7 +173,7 @@ impl Host {
             Input::MasterFound(outlet, own_ip) => {
                 self.to_master = Some(outlet);
                 let address = match own_ip {
-                    Some(ip) if self.config.starts.is_some() => self.serve(ip).await.map(Some),
+                    Some(ip) if self.config.parent.is_some() => self.serve(ip).await.map(Some),
                     _ => Ok(None),
                 };
                 let address = address.unwrap_or_else(|error| {
@@ -220,6 +220,10 @@ impl Host {
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
             Action::Start { process, origin } => self.start(process, origin),
+            Action::Forgive(process) => {
+                let told = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Forgive(process)));
+                tracing::debug!(%process, ?told, "its rank goes on on another host");
+            }
             Action::Hold(limits) => {
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
                 self.silence_max = limits.silence_max();
@@ -233,7 +237,7 @@ impl Host {
     /// Has a process started by the parent of those here.
     fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
         self.origins.insert(process.rank, (process, origin));
-        let asked = self.config.starts.as_ref().map(|starts| starts.send(process));
+        let asked = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Start(process)));
         if !matches!(asked, Some(Ok(()))) {
             self.machine.handle(Event::Ended(process, Ending::Unknown));
         }

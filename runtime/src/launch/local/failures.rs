@@ -1,39 +1,79 @@
 //! How processes have failed, and which failure counts.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use everfold_protocol::Rank;
+use everfold_protocol::{Incarnation, ProcessId, Rank};
 
 use crate::launch::rollback::ROLLED_BACK;
 
 /// How processes have failed, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failures(Arc<Mutex<Vec<(Rank, u8)>>>);
+pub(super) struct Failures(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    codes: Vec<(ProcessId, u8)>,
+    /// Of each rank that has come back the first process that counts.
+    counting: BTreeMap<Rank, Incarnation>,
+}
 
 impl Failures {
-    /// Takes in that the process of a rank has failed.
-    pub(super) fn note(&self, rank: Rank, code: u8) {
-        self.lock().push((rank, code));
+    /// Takes in that a process has failed.
+    pub(super) fn note(&self, process: ProcessId, code: u8) {
+        self.lock().codes.push((process, code));
     }
 
-    /// Takes in that a rank is started anew.
-    pub(super) fn forgive(&self, rank: Rank) {
-        self.lock().retain(|(failed, _)| *failed != rank);
+    /// Takes in that the rank of a process goes on on another host: neither that process counts nor those before.
+    pub(super) fn forgive(&self, ProcessId { rank, incarnation }: ProcessId) {
+        self.lock().counting.insert(rank, Incarnation(incarnation.0 + 1));
+    }
+
+    /// Takes in that a process is started in place of those before it, which do not count.
+    pub(super) fn forgive_before(&self, ProcessId { rank, incarnation }: ProcessId) {
+        self.lock().counting.insert(rank, incarnation);
     }
 
     /// Takes in that all ranks are started anew.
     pub(super) fn forget(&self) {
-        self.lock().clear();
+        *self.lock() = Inner::default();
     }
 
     /// The exit code of the first that counts. Who ends because another one has failed comes last.
     pub(super) fn first(&self) -> Option<u8> {
-        let failed = self.lock();
-        let first = failed.iter().find(|(_, code)| *code != ROLLED_BACK).or(failed.first());
+        let inner = self.lock();
+        let counts = |process: &ProcessId| {
+            inner.counting.get(&process.rank).is_none_or(|first| process.incarnation >= *first)
+        };
+        let counting = || inner.codes.iter().filter(|(process, _)| counts(process));
+        let first = counting().find(|(_, code)| *code != ROLLED_BACK).or(counting().next());
         first.map(|(_, code)| *code)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Rank, u8)>> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_goes_on_has_not_failed_whenever_that_is_heard() {
+        let failures = Failures::default();
+        let life = |incarnation| ProcessId { rank: Rank(1), incarnation: Incarnation(incarnation) };
+        failures.note(life(0), 137);
+        failures.forgive_before(life(1));
+        assert_eq!(failures.first(), None);
+        // Its agent hears of the next host before the end of the process is seen.
+        failures.forgive(life(1));
+        failures.note(life(1), 137);
+        assert_eq!(failures.first(), None);
+        failures.note(ProcessId::first(2), ROLLED_BACK);
+        failures.note(life(2), 3);
+        assert_eq!(failures.first(), Some(3));
     }
 }

@@ -4,7 +4,7 @@
 //!   process did that failed first. Where [deaths are survived](Local::survive_deaths), a process that a
 //!   signal kills does not count.
 //! - Where ranks come back, the agent says when a process is to be started anew. What counts is how the last
-//!   process of a rank has ended.
+//!   process of a rank has ended; nothing here counts of a rank that goes on on another host.
 //! - Where all ranks go back to a checkpoint together, a process that fails ends the others, and all are started
 //!   again as a new run of the job, with another number of the job: nothing that is left of the run before takes
 //!   part.

@@ -66,7 +66,7 @@ impl Process {
             let end = wait(self.child, stops.clone()).await;
             // Before the output is forwarded, which may take its time: the first to fail counts.
             if end.code != 0 && !(self.may_die && end.is_death) {
-                failures.note(self.id.rank, end.code);
+                failures.note(self.id, end.code);
             }
             ends.ended(self.id, end.ending);
             drop(alive);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use everfold_protocol::{JobId, ProcessId, Rank, message::Ending};
+use everfold_protocol::{JobId, ProcessId, message::Ending};
 use nix::sys::signal::Signal;
 use tokio::{
     net::TcpSocket,
@@ -17,7 +17,7 @@ use super::{
     signals::{Signals, outlast},
 };
 use crate::{
-    agent::{AgentConfig, AgentThread},
+    agent::{AgentConfig, AgentThread, ToParent},
     descriptors,
     launch::{
         environment::{DOMAIN, Environment},
@@ -73,7 +73,7 @@ impl Local {
             }
             if output.finish().await {
                 // After all failures of processes, which count first.
-                failures.note(Rank(u32::MAX), OUTPUT_LOST);
+                failures.note(ProcessId::first(u32::MAX), OUTPUT_LOST);
             }
         };
 
@@ -88,14 +88,14 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, starts) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
+        let (agent, asked) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
         let processes = self.start_all(rollbacks, &job, output).await?;
-        Ok(Run { rollbacks, job, _port: port, agent, starts, processes })
+        Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
     }
 
     /// Stays until all processes of a run have ended. Says whether one has failed, if that ends the run.
     async fn attend(&self, run: Run, attending: Attending, output: &Output) -> bool {
-        let Run { rollbacks, job, _port, agent, mut starts, processes } = run;
+        let Run { rollbacks, job, _port, agent, mut asked, processes } = run;
         let Attending { orders, failures, notices } = attending;
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
@@ -120,18 +120,25 @@ impl Local {
                     }
                 }
                 // The agent ends when nobody is to come back any more.
-                Some(process) = starts.recv() => {
-                    let ProcessId { rank, incarnation } = process;
+                Some(asked) = asked.recv() => {
+                    let wanted = match asked {
+                        ToParent::Start(process) => process,
+                        ToParent::Forgive(process) => {
+                            failures.forgive(process);
+                            continue;
+                        }
+                    };
+                    let ProcessId { rank, incarnation } = wanted;
                     let environment = Environment { rank, incarnation, ..job.clone() };
                     match self.start(rollbacks, &environment, output) {
                         Ok(process) => {
-                            failures.forgive(rank);
+                            failures.forgive_before(wanted);
                             ranks.spawn(attend(process));
                         }
                         Err(error) => {
                             let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
                             notices.iter().for_each(|notices| notices.try_send(notice.clone()));
-                            ends.ended(process, Ending::Unknown);
+                            ends.ended(wanted, Ending::Unknown);
                         }
                     }
                 }
@@ -158,8 +165,8 @@ struct Run {
     /// Keeps the rendezvous free for rank 0.
     _port: Option<TcpSocket>,
     agent: AgentThread,
-    /// Whom the agent asks to be started again.
-    starts: mpsc::UnboundedReceiver<ProcessId>,
+    /// What the agent asks for.
+    asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
 }
 
@@ -190,19 +197,19 @@ fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration
     pause
 }
 
-/// The agent of the ranks that are about to be started, and whom it asks to be started anew.
+/// The agent of the ranks that are about to be started, and what it asks for.
 fn start_agent(
     job: &Environment,
     is_spare: bool,
     rules: RuleBase,
-) -> Result<(AgentThread, mpsc::UnboundedReceiver<ProcessId>), LocalError> {
+) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
-    let (starts, to_start) = mpsc::unbounded_channel();
-    let starts = Some(starts);
+    let (parent, asked) = mpsc::unbounded_channel();
+    let parent = Some(parent);
     let config =
-        AgentConfig { name, job: job.job, key, rendezvous, starts, is_spare, domain: domain(), rules };
-    Ok((AgentThread::start(config)?, to_start))
+        AgentConfig { name, job: job.job, key, rendezvous, parent, is_spare, domain: domain(), rules };
+    Ok((AgentThread::start(config)?, asked))
 }
 
 /// The label of what this host shares with others.

@@ -31,7 +31,6 @@ use self::{
 
 mod forwarder;
 mod label;
-#[doc(hidden)]
 pub mod lines;
 mod stream;
 

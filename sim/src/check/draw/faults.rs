@@ -48,7 +48,7 @@ pub(super) fn death(schedule: &Schedule, random: &mut ChaCha8Rng, rank: u32) -> 
 }
 
 /// A cut between two sets of hosts, where there are several.
-fn cut(schedule: &Schedule, random: &mut ChaCha8Rng) -> Option<Trouble> {
+pub(super) fn cut(schedule: &Schedule, random: &mut ChaCha8Rng) -> Option<Trouble> {
     let mut hosts = schedule.hosts.clone();
     hosts.sort_unstable();
     hosts.dedup();

@@ -212,6 +212,11 @@ pub fn draw(seed: u64) -> Schedule {
     apart.set_stream(14);
     if schedule.returns.is_some() && weather != Weather::Fair && apart.random_bool(0.4) {
         returns::migrate(&mut schedule, &mut apart);
+        let mut apart = ChaCha8Rng::seed_from_u64(seed);
+        apart.set_stream(15);
+        if apart.random_bool(0.3) {
+            returns::silence_hosts(&mut schedule, &mut apart);
+        }
     }
     schedule
 }

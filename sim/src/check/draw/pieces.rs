@@ -25,8 +25,8 @@ pub(super) fn bring(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             .flat_map(|planned| planned.group().iter().map(|rank| rank.0).collect::<Vec<_>>())
             .collect();
         let Some(&root) = ranks.choose(random) else { continue };
-        let pieces =
-            pick(random, [Pieces::Gather, Pieces::Gather, Pieces::Broadcast(root), Pieces::Exchange]);
+        let of_root = pick(random, [Pieces::Broadcast(root), Pieces::Scatter(root)]);
+        let pieces = pick(random, [Pieces::Gather, Pieces::Gather, of_root, Pieces::Exchange]);
         let inline = random.random_bool(0.25);
         for planned in &mut of_name {
             (planned.body, planned.inline, planned.fold_us) = (Body::Pieces(pieces), inline, 0);

@@ -3,7 +3,11 @@
 use rand::{Rng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Weather, faults::death, pick};
+use super::{
+    Weather,
+    faults::{cut, death},
+    pick,
+};
 use crate::{
     check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Trouble},
     settings::FIRST_SPARE,
@@ -113,6 +117,28 @@ pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             let what = Trouble::EndHost(FIRST_SPARE + random.random_range(0..2));
             schedule.faults.push(Fault { at_us, lasts_us: 0, what });
         }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets hosts, or some of their processes, be silent where ranks migrate: for so short a time that nobody minds,
+/// for long, or for good.
+pub(super) fn silence_hosts(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    schedule.ping_interval_us = pick(random, [10_000, 30_000]);
+    for _ in 0..random.random_range(1..=2) {
+        let rank = random.random_range(0..schedule.ranks());
+        let host = schedule.hosts[rank as usize];
+        let what = match random.random_range(0..10) {
+            0..2 => Trouble::Freeze(rank),
+            2..5 => Trouble::FreezeAgent(host),
+            5..7 if host != schedule.hosts[0] => Trouble::LoseHost(host),
+            _ => cut(schedule, random).unwrap_or(Trouble::FreezeAgent(host)),
+        };
+        let lasts_us = match what {
+            Trouble::LoseHost(_) => 0,
+            _ => pick(random, [5000, 20_000, 60_000, 300_000]),
+        };
+        schedule.faults.push(Fault { at_us: random.random_range(0..20_000), lasts_us, what });
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }

@@ -265,6 +265,8 @@ pub enum Pieces {
     Gather,
     /// That of one rank to all.
     Broadcast(u32),
+    /// Of that of one rank, its own to each.
+    Scatter(u32),
     /// Of each, its own to each.
     Exchange,
 }
@@ -396,7 +398,7 @@ impl Planned {
 
     /// Whether all that receive the result receive the same.
     pub fn is_one_for_all(&self) -> bool {
-        self.body != Body::Pieces(Pieces::Exchange)
+        !matches!(self.body, Body::Pieces(Pieces::Exchange | Pieces::Scatter(_)))
     }
 
     /// What `rank` believes that all agreed on.
@@ -437,6 +439,7 @@ impl Pieces {
         match self {
             Self::Gather => Pattern::Gather,
             Self::Broadcast(rank) => Pattern::Broadcast(Rank(rank)),
+            Self::Scatter(rank) => Pattern::Scatter(Rank(rank), Cut::Even),
             Self::Exchange => Pattern::Exchange(Cut::Even),
         }
     }
