@@ -33,6 +33,8 @@ pub(crate) struct Pipeline {
     told: BTreeMap<ProcessId, u64>,
     /// Receivers that have the whole, and are to keep it as others still read from them.
     kept: BTreeSet<ProcessId>,
+    /// Whether nobody is told of parts any more.
+    is_over: bool,
     /// Whether a read has ended since [`stands_still`](Self::stands_still) was asked last.
     moves: bool,
 }
@@ -62,6 +64,7 @@ impl Pipeline {
             reads: BTreeMap::new(),
             told,
             kept: BTreeSet::new(),
+            is_over: false,
             moves: true,
         })
     }
@@ -80,6 +83,9 @@ impl Pipeline {
         let mut reads = Vec::new();
         let Some(from) = self.reads.remove(&(reader, start)) else { return reads };
         self.moves = true;
+        if self.is_over {
+            return reads;
+        }
         let part = start / self.part_bytes;
         let Some(host) = self.hosts.iter().position(|host| host.contains(&reader)) else { return reads };
         if from.is_none() {
@@ -100,14 +106,14 @@ impl Pipeline {
         self.told.get(&receiver).is_none_or(|told| *told == self.parts())
     }
 
-    /// The receivers that have not been told of all parts.
-    pub fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.told.keys().copied().filter(|receiver| !self.has_told(*receiver))
-    }
-
     /// Whether `process` receives from it.
     pub fn contains(&self, process: ProcessId) -> bool {
         self.told.contains_key(&process)
+    }
+
+    /// Whether it was given up.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Keeps `lender`, which has the whole, if others read from it. Returns whether it did.
@@ -123,9 +129,24 @@ impl Pipeline {
         idle
     }
 
-    /// Takes all that were kept.
-    pub fn take_kept(&mut self) -> BTreeSet<ProcessId> {
-        core::mem::take(&mut self.kept)
+    /// Takes in that `reader` reads no parts any more: those that it was told of have come, or it is dead.
+    pub fn stop(&mut self, reader: ProcessId) {
+        self.reads.retain(|(process, _), _| *process != reader);
+        self.kept.remove(&reader);
+    }
+
+    /// Takes in that `reader` could not have the part that begins at `start`.
+    pub fn miss(&mut self, reader: ProcessId, start: u64) {
+        self.reads.remove(&(reader, start));
+    }
+
+    /// Lets nobody be told of parts any more. Returns the receivers that were not told of all. Reads go on that are
+    /// under way.
+    pub fn give_up(&mut self) -> Vec<ProcessId> {
+        let untold = self.told.keys().copied().filter(|receiver| !self.is_over && !self.has_told(*receiver));
+        let untold = untold.collect();
+        self.is_over = true;
+        untold
     }
 
     /// Whether no read has ended since this was asked last.
@@ -262,6 +283,22 @@ mod tests {
         pipeline.advance(b, 0);
         assert_eq!(pipeline.take_idle(), [a]);
         assert!(!pipeline.keep(a));
+    }
+
+    #[test]
+    fn a_lender_is_kept_for_reads_that_were_under_way_when_all_was_given_up() {
+        let hosts = hosts(&[1, 1]);
+        let mut pipeline = Pipeline::new(100, 10, hosts.clone()).unwrap();
+        let [a, b] = [hosts[0][0], hosts[1][0]];
+        pipeline.begin();
+        pipeline.advance(a, 0);
+        assert_eq!(pipeline.give_up(), [a, b]);
+        assert_eq!(pipeline.give_up(), []);
+        assert!(pipeline.keep(a), "b reads the first part there");
+        assert_eq!(pipeline.advance(b, 10), []);
+        assert_eq!(pipeline.take_idle(), []);
+        pipeline.stop(b);
+        assert_eq!(pipeline.take_idle(), [a]);
     }
 
     #[test]

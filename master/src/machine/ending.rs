@@ -203,6 +203,7 @@ impl Master {
         let Some(reduction) = reduction.take_if(|reduction| reduction.stop_collecting(sender.rank)) else {
             return self.desk.outbox.stale(sender, "collected a result that nobody waits for");
         };
+        reduction.stop_prefetching(id, sender, &mut self.desk);
         let lends = reduction.take_collected(sender, body, &self.desk.members);
         if !lends && !reduction.keeps_for_pipeline(sender) {
             self.desk.outbox.send(sender, ToWorker::HandOver { reduction: id });
@@ -244,6 +245,7 @@ impl Master {
         let Some(reduction) = self.reductions.get_mut(&id).filter(collects) else {
             return self.desk.outbox.stale(sender, "missed a piece of a result that is not handed out");
         };
+        reduction.stop_prefetching(id, sender, &mut self.desk);
         match reduction.take_miss(sender, part, &self.desk) {
             Ok(Some(pause)) => self.desk.timers.set(self.desk.now + pause, Timer::Collect(id)),
             Ok(None) => {}
@@ -272,7 +274,7 @@ impl Master {
     /// Takes a reduction up again whose result was lost before all had it, or finds somebody else to have it.
     fn reopen(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get_mut(&id) else { return };
-        reduction.give_up_pipeline(id, &mut self.desk);
+        reduction.forget_pipeline(id, &mut self.desk);
         reduction.take_up_again();
         if reduction.wants_copies() {
             self.look_for_copies(self.desk.now, id);

@@ -162,7 +162,8 @@ impl Master {
             }
         }
         for id in collecting {
-            if self.reductions.get(&id).is_some_and(|reduction| reduction.has_in_pipeline(dead)) {
+            if let Some(reduction) = self.reductions.get_mut(&id).filter(|it| it.has_in_pipeline(dead)) {
+                dead.iter().for_each(|process| reduction.stop_prefetching(id, *process, &mut self.desk));
                 self.give_up_pipeline(id);
             }
             self.go_on_collecting(id);

@@ -76,21 +76,40 @@ impl Reduction {
 
     /// When it is looked whether anything comes of the pipeline.
     pub(super) fn pipeline_due(&self) -> Option<Timestamp> {
-        self.pipelined.as_ref().map(|it| it.due)
+        self.pipelined.as_ref().filter(|it| !it.pipeline.is_over()).map(|it| it.due)
     }
 
     /// Takes in what became of a part that `sender` was to copy. Returns false if it could not have it.
     pub(crate) fn advance(&mut self, sender: ProcessId, part: Prefetched, desk: &mut Desk) -> bool {
         let Prefetched { reduction: id, start, body } = part;
         let Some(Pipelined { pipeline, shown, .. }) = &mut self.pipelined else { return true };
-        let Some(body) = body else { return false };
-        shown.entry(sender).or_insert(body);
-        let reads = pipeline.advance(sender, start);
+        let is_had = body.is_some();
+        match body {
+            None => pipeline.miss(sender, start),
+            Some(body) => {
+                shown.insert(sender, body);
+                let reads = pipeline.advance(sender, start);
+                self.order_reads(id, reads, desk);
+            }
+        }
+        self.hand_over_idle(id, desk);
+        is_had
+    }
+
+    /// Takes in that `reader` reads no parts any more.
+    pub(crate) fn stop_prefetching(&mut self, id: ReductionId, reader: ProcessId, desk: &mut Desk) {
+        if let Some(Pipelined { pipeline, .. }) = &mut self.pipelined {
+            pipeline.stop(reader);
+            self.hand_over_idle(id, desk);
+        }
+    }
+
+    /// Lets those have the result who have it, and were kept for others that read from them.
+    fn hand_over_idle(&mut self, id: ReductionId, desk: &mut Desk) {
+        let Some(Pipelined { pipeline, .. }) = &mut self.pipelined else { return };
         for lender in pipeline.take_idle() {
             desk.outbox.send(lender, ToWorker::HandOver { reduction: id });
         }
-        self.order_reads(id, reads, desk);
-        true
     }
 
     /// Has parts read, and tells those where the result lies that were told of all parts.
@@ -134,17 +153,21 @@ impl Reduction {
         self.pipelined.as_ref().is_some_and(|it| processes.iter().any(|process| needs(it, *process)))
     }
 
-    /// Gives the pipeline up. Receivers that were not told where the result lies wait to hear it. Returns whether
-    /// there was one.
+    /// Gives the pipeline up. Receivers that were not told where the result lies wait to hear it, and those that
+    /// lend parts keep them as long as they are read. Returns whether there was one.
     pub(crate) fn give_up_pipeline(&mut self, id: ReductionId, desk: &mut Desk) -> bool {
-        let Some(Pipelined { mut pipeline, due, .. }) = self.pipelined.take() else { return false };
-        desk.timers.call_off(due, Timer::Pipeline(id));
-        for lender in pipeline.take_kept() {
-            desk.outbox.send(lender, ToWorker::HandOver { reduction: id });
-        }
-        for receiver in pipeline.untold().filter(|receiver| desk.members.lives(*receiver)) {
+        let Some(Pipelined { pipeline, due, .. }) = &mut self.pipelined else { return false };
+        let was_over = pipeline.is_over();
+        desk.timers.call_off(*due, Timer::Pipeline(id));
+        for receiver in pipeline.give_up().into_iter().filter(|receiver| desk.members.lives(*receiver)) {
             self.handout.ask_again(receiver.rank);
         }
-        true
+        !was_over
+    }
+
+    /// Forgets the pipeline: another result takes the place of this one. Who has this one keeps it until the end.
+    pub(crate) fn forget_pipeline(&mut self, id: ReductionId, desk: &mut Desk) {
+        self.give_up_pipeline(id, desk);
+        self.pipelined = None;
     }
 }

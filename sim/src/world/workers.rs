@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId,
     message::{Contribution, Ending, Header, ToMaster},
+    pieces::Pattern,
 };
 use everfold_worker::machine::{Action, Collecting, Event, Gone};
 
@@ -34,6 +35,10 @@ impl World {
             self.calls_ended += 1;
             return;
         }
+        // Who gives no piece says so in the message.
+        let source = spec.kind.pattern().and_then(Pattern::source);
+        let inline = inline || source.is_some_and(|source| source != rank);
+        let process = self.process_mut(rank);
         // What it misses, it makes up for; what it has made up for, it does not do again.
         let is_made_up = returns && process.shares.contains_key(&reduction);
         if !process.plays || is_made_up {
