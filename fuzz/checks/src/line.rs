@@ -88,6 +88,23 @@ pub fn check(data: &[u8]) {
     }
 }
 
+/// A task whose source's body follows.
+fn parcel_with_a_body() -> Vec<u8> {
+    let is_task = |message: &ToWorker| matches!(message, ToWorker::Task(_));
+    let mut batches = messages::to_worker().into_iter();
+    let (header, mut messages) =
+        batches.find(|(_, messages)| messages.iter().any(is_task)).expect("there is a task among them");
+    for message in &mut messages {
+        if let ToWorker::Task(task) = message {
+            task.sources[0].data = Data::Inline(vec![9; LONG_BYTES].into());
+        }
+    }
+    let mut bytes = Vec::new();
+    let following = parcel::encode(&header, &mut messages, &mut bytes).expect("it can be encoded");
+    following.bodies().for_each(|body| bytes.extend_from_slice(body));
+    bytes
+}
+
 pub fn samples() -> Vec<Vec<u8>> {
     let frames: Vec<Vec<u8>> = messages::to_worker()
         .iter()
@@ -95,9 +112,11 @@ pub fn samples() -> Vec<Vec<u8>> {
         .collect();
     let stranger = sealed(&Raw(&[5; 40]), &mut Seal::of_strangers());
     let long = [&b"evfd"[..], &everfold_protocol::codec::VERSION.to_le_bytes(), &[0, 0, 0, 0, 8, 0]].concat();
+    let with_a_body = piece(&parcel_with_a_body());
     let before = |step: u16, parts: &[&[u8]]| [&step.to_le_bytes()[..], &parts.concat()].concat();
     vec![
         before(0xffff, &[&frames[..5].concat()]),
+        before(5000, &[&[1][..], &with_a_body, &frames[0], &[1], &with_a_body[..]]),
         before(13, &[&frames[5..].concat()]),
         before(40, &[&frames[0], &[0], &piece(&stranger), &frames[1]]),
         before(0xffff, &[&frames[0], &[0], &piece(&[&long[..], &[0; 50]].concat())]),
