@@ -313,7 +313,7 @@ mod tests {
         let hosts = hosts(&[1, 1]);
         let mut pipeline = Pipeline::new(100, 10, hosts.clone()).unwrap();
         pipeline.begin();
-        assert!(pipeline.stands_still() == false && pipeline.stands_still());
+        assert!(!pipeline.stands_still() && pipeline.stands_still());
         assert!(!pipeline.advance(hosts[0][0], 0).is_empty());
         assert!(pipeline.advance(hosts[0][0], 0).is_empty());
         assert!(!pipeline.stands_still());
