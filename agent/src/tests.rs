@@ -1,0 +1,147 @@
+use super::*;
+
+const ONE: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
+const ZERO: ProcessId = ProcessId { rank: Rank(0), incarnation: everfold_protocol::Incarnation(0) };
+
+/// The only connection of a process.
+fn by(process: ProcessId) -> Connection {
+    Connection { process, number: 0 }
+}
+
+fn after(agent: &mut Agent, event: Event) -> Vec<Action> {
+    agent.handle(event);
+    core::iter::from_fn(|| agent.poll_action()).collect()
+}
+
+#[test]
+fn the_agent_of_rank_0_hosts_the_master_once() {
+    let mut agent = Agent::new(false);
+    assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Welcome(ONE)]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::HostMaster(by(ZERO))]);
+    assert_eq!(after(&mut agent, Event::MasterFailed), []);
+    assert_eq!(
+        after(&mut agent, Event::Hailed(by(ZERO))),
+        [Action::HostMaster(by(ZERO))],
+        "it may try again"
+    );
+    assert_eq!(after(&mut agent, Event::MasterStarted(by(ZERO))), [Action::Welcome(ZERO)]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::Refuse(ZERO)], "its place is taken");
+    assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Code(1))), []);
+    assert_eq!(after(&mut agent, Event::Hailed(by(ZERO))), [Action::Welcome(ZERO)], "it has come back");
+}
+
+#[test]
+fn the_memory_of_the_dead_is_held_until_nobody_needs_it() {
+    let mut agent = Agent::new(false);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    after(&mut agent, Event::MasterStarted(by(ZERO)));
+    let ended = FromAgent::Ended { process: ONE, ending: Ending::Signal(9) };
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9))), [], "there is no master yet");
+    let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(ended)];
+    assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "it ends once");
+    assert!(agent.holds(ONE));
+    let forget = |process| Event::Master(ToAgent::Forget { process });
+    assert_eq!(after(&mut agent, forget(ONE)), [Action::Release(ONE), Action::Thin(ONE)]);
+    assert_eq!(after(&mut agent, forget(ZERO)), [Action::Release(ZERO)], "it may use its memory");
+    assert!(agent.holds(ZERO), "it was declared failed and lives on");
+    assert_eq!(after(&mut agent, forget(ONE)), [], "it is forgotten already");
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::Farewell)), []);
+    assert_eq!(after(&mut agent, Event::HungUp(by(ZERO))), [Action::Done]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Refuse(ONE)]);
+}
+
+#[test]
+fn the_memory_of_one_that_was_forgotten_too_early_is_thinned_when_it_has_ended() {
+    let mut agent = Agent::new(false);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    after(&mut agent, Event::HungUp(by(ONE)));
+    let forget = Event::Master(ToAgent::Forget { process: ONE });
+    assert_eq!(after(&mut agent, forget), [Action::Release(ONE)], "it may live on");
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Signal(9)))[0], Action::Thin(ONE));
+    assert!(!after(&mut agent, Event::Ended(ONE, Ending::Unknown)).contains(&Action::Thin(ONE)), "once");
+}
+
+#[test]
+fn a_process_that_dies_before_the_master_is_found_is_not_forgotten() {
+    let mut agent = Agent::new(false);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(after(&mut agent, Event::MasterSought), []);
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others may know of it");
+    let ended = FromAgent::Ended { process: ONE, ending: Ending::Unknown };
+    let told = [Action::Tell(FromAgent::Join(Lodging::default())), Action::Tell(ended)];
+    assert_eq!(after(&mut agent, Event::MasterFound(Lodging::default())), told);
+    assert_eq!(after(&mut agent, Event::MasterLost), [Action::Release(ONE), Action::Done]);
+}
+
+#[test]
+fn a_rank_is_started_again_when_its_process_has_ended() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let [next, third] =
+        [1, 2].map(|number| ProcessId { incarnation: everfold_protocol::Incarnation(number), ..ONE });
+    let start = |process| Event::Master(ToAgent::Start { process, origin: None });
+    let ended = |process| Action::Tell(FromAgent::Ended { process, ending: Ending::Code(1) });
+    assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), []);
+    assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
+    assert_eq!(
+        after(&mut agent, Event::Ended(ONE, Ending::Code(1))),
+        [ended(ONE), Action::Start { process: next, origin: None }]
+    );
+    assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
+    assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None }]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(third))), [Action::Welcome(third)]);
+    assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
+}
+
+#[test]
+fn an_agent_that_nobody_needs_ends() {
+    let mut agent = Agent::new(false);
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+    let mut agent = Agent::new(false);
+    after(&mut agent, Event::Hailed(by(ZERO)));
+    assert_eq!(after(&mut agent, Event::MasterFailed), [Action::Done]);
+    let mut agent = Agent::new(false);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(after(&mut agent, Event::Alone), [], "somebody has come");
+    assert_eq!(after(&mut agent, Event::HungUp(by(ONE))), [], "it may live on");
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [Action::Done], "all have ended");
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "others are about to come");
+    assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);
+}
+
+/// Rank 1 was started by hand, has died and was started by hand again.
+#[test]
+fn what_is_seen_late_of_an_earlier_connection_is_no_news_of_the_present_one() {
+    let mut agent = Agent::new(false);
+    let [earlier, present] = [1, 2].map(|number| Connection { process: ONE, number });
+    after(&mut agent, Event::Hailed(earlier));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    after(&mut agent, Event::HungUp(earlier));
+    assert_eq!(after(&mut agent, Event::Hailed(present)), [Action::Welcome(ONE)]);
+    assert_eq!(after(&mut agent, Event::HungUp(earlier)), []);
+    assert_eq!(after(&mut agent, Event::Hailed(earlier)), [Action::Refuse(ONE)], "its place is taken");
+    assert_eq!(after(&mut agent, Event::Vanished(earlier)), [], "the present one lives");
+    let forget = Event::Master(ToAgent::Forget { process: ONE });
+    assert_eq!(after(&mut agent, forget), [Action::Release(ONE)]);
+    assert_eq!(after(&mut agent, Event::Vanished(earlier)), [], "the present one may use its memory");
+    let ended = Action::Tell(FromAgent::Ended { process: ONE, ending: Ending::Unknown });
+    assert_eq!(after(&mut agent, Event::Vanished(present)), [Action::Thin(ONE), ended]);
+}
+
+#[test]
+fn a_process_that_was_forgotten_and_comes_again_is_not_thinned_for_its_earlier_connection() {
+    let mut agent = Agent::new(false);
+    let [earlier, present] = [1, 2].map(|number| Connection { process: ONE, number });
+    after(&mut agent, Event::Hailed(earlier));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    after(&mut agent, Event::HungUp(earlier));
+    after(&mut agent, Event::Master(ToAgent::Forget { process: ONE }));
+    assert_eq!(after(&mut agent, Event::Hailed(present)), [Action::Welcome(ONE)]);
+    assert_eq!(after(&mut agent, Event::Vanished(earlier)), []);
+    assert!(agent.holds(ONE));
+}
