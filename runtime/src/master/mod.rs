@@ -1,6 +1,6 @@
 //! Drives the master's machine, in the agent that rank 0 has come to.
 //!
-//! One thread accepts the workers' connections, feeds what they say to [`Master`] in batches, and sends out
+//! One thread accepts the workers' connections, feeds what they say to [`Master`](everfold_master::Master) in batches, and sends out
 //! what it decides, one write per worker and batch. A worker that reads slowly delays nobody else: what its
 //! connection does not take waits by itself.
 //!
