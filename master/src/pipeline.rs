@@ -29,14 +29,22 @@ pub(crate) struct Pipeline {
     entries: Vec<usize>,
     /// Who reads which part, and from whom if not from the owner.
     reads: BTreeMap<(ProcessId, u64), Option<ProcessId>>,
-    /// How many parts each receiver has been told of.
-    told: BTreeMap<ProcessId, u64>,
+    receivers: BTreeMap<ProcessId, Receiver>,
     /// Receivers that have the whole, and are to keep it as others still read from them.
     kept: BTreeSet<ProcessId>,
     /// Whether nobody is told of parts any more.
     is_over: bool,
     /// Whether a read has ended since [`stands_still`](Self::stands_still) was asked last.
     moves: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Receiver {
+    host: usize,
+    /// How many parts it has been told of.
+    told: u64,
+    /// How many reads are under way from it.
+    readers: usize,
 }
 
 /// A part is to be read.
@@ -54,15 +62,20 @@ impl Pipeline {
     /// A piece of so many bytes goes to the processes of these hosts in parts of that length. Nothing if that is
     /// no better than when each reads all of it from the owner.
     pub fn new(bytes: u64, part_bytes: u64, hosts: Vec<Vec<ProcessId>>) -> Option<Self> {
-        let receivers = hosts.iter().map(Vec::len).sum::<usize>();
-        let told: BTreeMap<_, _> = hosts.iter().flatten().map(|process| (*process, 0)).collect();
-        (receivers > 1 && part_bytes > 0 && part_bytes < bytes).then(|| Self {
+        let on = |(host, processes): (usize, &Vec<ProcessId>)| {
+            processes
+                .iter()
+                .map(move |process| (*process, Receiver { host, told: 0, readers: 0 }))
+                .collect::<Vec<_>>()
+        };
+        let receivers: BTreeMap<_, _> = hosts.iter().enumerate().flat_map(on).collect();
+        (receivers.len() > 1 && part_bytes > 0 && part_bytes < bytes).then(|| Self {
             bytes,
             part_bytes,
             hosts,
             entries: Vec::new(),
             reads: BTreeMap::new(),
-            told,
+            receivers,
             kept: BTreeSet::new(),
             is_over: false,
             moves: true,
@@ -81,13 +94,13 @@ impl Pipeline {
     /// Takes in that `reader` has the part that begins at `start`. Returns the reads that this allows.
     pub fn advance(&mut self, reader: ProcessId, start: u64) -> Vec<Read> {
         let mut reads = Vec::new();
-        let Some(from) = self.reads.remove(&(reader, start)) else { return reads };
+        let Some(from) = self.finish((reader, start)) else { return reads };
         self.moves = true;
         if self.is_over {
             return reads;
         }
         let part = start / self.part_bytes;
-        let Some(host) = self.hosts.iter().position(|host| host.contains(&reader)) else { return reads };
+        let host = self.receivers[&reader].host;
         if from.is_none() {
             let others = (0..self.hosts.len()).filter(|other| *other != host);
             let readers: Vec<_> = others.map(|other| self.reader(other, part)).collect();
@@ -103,12 +116,12 @@ impl Pipeline {
 
     /// Whether this receiver has been told of all parts.
     pub fn has_told(&self, receiver: ProcessId) -> bool {
-        self.told.get(&receiver).is_none_or(|told| *told == self.parts())
+        self.receivers.get(&receiver).is_none_or(|receiver| receiver.told == self.parts())
     }
 
     /// Whether `process` receives from it.
     pub fn contains(&self, process: ProcessId) -> bool {
-        self.told.contains_key(&process)
+        self.receivers.contains_key(&process)
     }
 
     /// Whether it was given up.
@@ -131,19 +144,24 @@ impl Pipeline {
 
     /// Takes in that `reader` reads no parts any more: those that it was told of have come, or it is dead.
     pub fn stop(&mut self, reader: ProcessId) {
-        self.reads.retain(|(process, _), _| *process != reader);
+        let reads: Vec<_> =
+            self.reads.range((reader, 0)..=(reader, u64::MAX)).map(|(read, _)| *read).collect();
+        for read in reads {
+            self.finish(read);
+        }
         self.kept.remove(&reader);
     }
 
     /// Takes in that `reader` could not have the part that begins at `start`.
     pub fn miss(&mut self, reader: ProcessId, start: u64) {
-        self.reads.remove(&(reader, start));
+        self.finish((reader, start));
     }
 
     /// Lets nobody be told of parts any more. Returns the receivers that were not told of all. Reads go on that are
     /// under way.
     pub fn give_up(&mut self) -> Vec<ProcessId> {
-        let untold = self.told.keys().copied().filter(|receiver| !self.is_over && !self.has_told(*receiver));
+        let untold =
+            self.receivers.keys().copied().filter(|receiver| !self.is_over && !self.has_told(*receiver));
         let untold = untold.collect();
         self.is_over = true;
         untold
@@ -159,7 +177,16 @@ impl Pipeline {
     }
 
     fn is_read(&self, lender: ProcessId) -> bool {
-        self.reads.values().any(|from| *from == Some(lender))
+        self.receivers.get(&lender).is_some_and(|lender| lender.readers > 0)
+    }
+
+    /// Takes in that a read is over. Returns from whom it was, if it was under way.
+    fn finish(&mut self, read: (ProcessId, u64)) -> Option<Option<ProcessId>> {
+        let from = self.reads.remove(&read)?;
+        if let Some(lender) = from.and_then(|from| self.receivers.get_mut(&from)) {
+            lender.readers -= 1;
+        }
+        Some(from)
     }
 
     /// The rank of a host that reads a part from abroad: they take turns.
@@ -181,7 +208,10 @@ impl Pipeline {
     fn read(&mut self, reader: ProcessId, part: u64, from: Option<ProcessId>) -> Read {
         let start = part * self.part_bytes;
         self.reads.insert((reader, start), from);
-        *self.told.get_mut(&reader).expect("only receivers read") += 1;
+        self.receivers.get_mut(&reader).expect("only receivers read").told += 1;
+        if let Some(from) = from {
+            self.receivers.get_mut(&from).expect("only receivers lend").readers += 1;
+        }
         Read { reader, range: ByteRange { start, len: self.part_bytes.min(self.bytes - start) }, from }
     }
 }
