@@ -13,7 +13,8 @@ use everfold_runtime::memory::{buffer::Memory, region::Block};
 /// An array in shared memory: made by [`Session::array`](crate::Session::array), or received.
 ///
 /// A reduction of it copies nothing: processes of the same host fold straight from here. A `Vec` works as
-/// well, at the price of one copy by the executor that folds it. It derefs to a slice; its length is fixed.
+/// well, and costs one copy: the call copies it into shared memory. An `Array` derefs to a slice; its length is
+/// fixed.
 pub struct Array<T> {
     memory: Box<dyn Memory>,
     element: PhantomData<T>,

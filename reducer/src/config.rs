@@ -30,8 +30,8 @@ use crate::{
 /// | [`result_log_bytes_max`](Self::result_log_bytes_max) | bytes per rank | 1 GiB | 1 KiB – 2⁴⁸ | memory of the host | checkpoints have to come more often |
 ///
 /// Silence counts as death after three ping intervals, and up to twenty for a process that has been late
-/// before. Slow tasks are given to others, copies begin to be made, and observers doubt themselves after
-/// fixed parts of it. Two messages per process and interval are its price.
+/// before. Fixed parts of the interval decide when a slow task is given to others, when replicas are made, and
+/// when an observer doubts its own clock. Pings cost two messages per process and interval.
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,7 +140,7 @@ impl Config {
     }
 
     /// Most reductions that one rank may have called and that have not ended. Each takes memory at its rank,
-    /// and at rank 0 for all ranks together, besides the bodies.
+    /// and at the master for all ranks together, besides the bodies.
     pub fn reductions_max(mut self, reductions: u64) -> Self {
         self.limits.reductions_max = reductions;
         self
@@ -154,14 +154,13 @@ impl Config {
         self
     }
 
-    /// Lets ranks come back whose processes have died: the supervisor of their host starts them again, with
-    /// the arguments that they had. A process that comes back does what the earlier one did, is told how the
-    /// reductions have ended that that one had called, and goes on from there. So a program has to do the
-    /// same again.
+    /// Lets ranks come back whose processes have died: the agent of their host starts them again, with the same
+    /// arguments. A process that comes back makes the calls of the earlier process again, hears how those
+    /// reductions ended, and goes on from there. So a program has to do the same again.
     ///
-    /// Each rank notes its results before it hands them out. Short arrays take no board and reductions are not
+    /// Each rank notes its outcomes before it hands them out. Short arrays take no board, and reductions are not
     /// tried in teams, whatever [`board_bytes_max`](Self::board_bytes_max) and [`teams_from`](Self::teams_from)
-    /// say: nobody could note what becomes of them.
+    /// say: their outcomes could not be noted.
     pub fn restart_ranks(self) -> Self {
         self.recover(Recoveries::RESTART)
     }
@@ -221,16 +220,16 @@ impl Config {
         self
     }
 
-    /// Directory on a local disk below which copies of contributions are kept while a job needs them. Without
-    /// it, `$EVERFOLD_DIR`, or `everfold` in the user's cache directory. Without the feature `disk` nothing
-    /// is written there.
+    /// Directory on a local disk for replicas of contributions, while a job needs them. Without it,
+    /// `$EVERFOLD_DIR`, or `everfold` in the user's cache directory. Without the feature `disk` nothing is
+    /// written there.
     pub fn storage(mut self, directory: impl Into<PathBuf>) -> Self {
         self.storage = Some(directory.into());
         self
     }
 
-    /// Label of what this host shares with others that may fail together, such as a switch or a rack. Copies
-    /// of contributions go to another domain where there is one. Without it, `$EVERFOLD_DOMAIN`.
+    /// Label of the hosts that may fail together with this one, such as those of a switch or a rack. Replicas
+    /// go to another domain where there is one. Without it, `$EVERFOLD_DOMAIN`.
     pub fn domain(mut self, label: impl Into<String>) -> Self {
         self.domain = Some(label.into());
         self

@@ -1,4 +1,4 @@
-//! Located faults, and running jobs of this user, which anybody may ask for theirs. docs/locating.md says what is located.
+//! Located faults: any program of this user may ask the user's running jobs for theirs. docs/locating.md lists the faults.
 //!
 //! Inside a job, [`Session::events`](crate::Session::events) tells of each as [`News::Located`](crate::News::Located).
 

@@ -86,9 +86,9 @@ impl<B: Body> Reduction<B, ToRoot> {
         self
     }
 
-    /// Delivers the result to the first of these ranks that lives when it is there: `roots([0, 3])` to rank
-    /// 3, should rank 0 have died. It costs one copy of the result, because it is not known beforehand where
-    /// it is needed.
+    /// Delivers the result to the first of these ranks that lives when the result is ready: `roots([0, 3])`
+    /// delivers it to rank 3 if rank 0 has died. It costs one copy of the result, because its receiver is not
+    /// known beforehand.
     pub fn roots(mut self, ranks: impl IntoIterator<Item = impl Into<Rank>>) -> Self {
         self.delivery = Delivery::FirstOf(ranks.into_iter().map(Into::into).collect());
         self
@@ -176,12 +176,12 @@ impl<B: Body, D> Reduction<B, D> {
     /// Goes on without the contributions of ranks that have died or left, if no copy of them is to be had.
     /// The report says who is [missing](Report::missing). All ranks allow it or none does.
     ///
-    /// Between hosts there is a result as long as rank 0 and a rank live that is to receive it, whoever dies
-    /// when. It is kept beside the contributions until all ranks have it; that takes a copy within memory for
-    /// bodies other than [`Session::array`], and the time until the last has it. On one host the result is
-    /// put over the contributions at once, as memory outlives its process there. Only if a rank freezes at
-    /// that moment, and is given up, the reduction may end in [`Refusal::ContributionLost`] or
-    /// [`Refusal::ResultLost`]: call it again with the survivors.
+    /// Between hosts there is a result as long as the host of rank 0 and one receiver live. The result is kept
+    /// beside the contributions until all ranks have it. That takes a copy within memory for bodies other than
+    /// [`Session::array`], and the time until the last rank has it. On one host the result replaces the
+    /// contributions at once, as memory outlives its process there. Only a rank that freezes at that moment, and
+    /// is declared failed, can end the reduction in [`Refusal::ContributionLost`] or
+    /// [`ReduceError::ResultLost`]: call it again with the survivors.
     pub fn allow_missing(mut self) -> Self {
         self.terms.allow_missing = true;
         self

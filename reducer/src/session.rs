@@ -94,19 +94,20 @@ impl Session {
     /// The ranks that are not known to have failed. A group that names a failed rank is refused; `world()`
     /// names all.
     ///
-    /// Ranks may hear of a failure at different times, and groups have to agree: where that matters, let one
-    /// rank decide, or call again when the reduction is refused.
+    /// Ranks hear of a failure at different times, and all ranks of a group have to name the same group. Take it
+    /// from a [report](crate::Report), which is the same at all ranks that receive the result, or call again when
+    /// the reduction is refused.
     ///
-    /// Where [ranks come back](crate::Config::restart_ranks), one that is away for a moment is missing here, too,
-    /// although reductions of all ranks wait for it: do not take groups from here. A reduction without it goes on
-    /// without it, and it has another count of the calls of that name from then on.
+    /// Where [ranks come back](crate::Config::restart_ranks), take no groups from here. A rank that is away for a
+    /// moment is missing here, although reductions of all ranks wait for it. A reduction without it would leave it
+    /// with another count of the calls of that name.
     pub fn survivors(&self) -> Group {
         let failed = self.handle().failed();
         self.world().filter(|rank| !failed.contains(rank))
     }
 
-    /// What happens in the job from now on: failures, recoveries, slow processes, contributions without a
-    /// replica. Ends when the session is over. A listener that falls far behind misses the oldest.
+    /// The news of the job from now on: failures, recoveries, slow processes, located faults, contributions without
+    /// a replica. Ends when the session is over. A listener that falls more than 1024 items behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
         let news = self.handle().news();
         Box::pin(futures::stream::unfold(news, |mut news| async {

@@ -10,28 +10,30 @@ use serde::{Deserialize, Serialize};
 /// | level | replica | a contribution outlives its owner's host | costs |
 /// |---|---|---|---|
 /// | `None` | none | once a survivor has folded it, unless the group works in [`team`](crate::team)s | nothing |
-/// | `Memory` | in another process's memory | once a survivor has folded it, or that process has copied it | while others are late: its bytes once over the link, and in memory |
-/// | `Disk` | as `Memory`, and then in that process's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
-/// | `CommitFirst` | in another process's store on its local disk | from the start: it enters the reduction when the copy is acknowledged | as `Disk`, before folding begins |
+/// | `Memory` | in the memory of another process, its *keeper* | once a survivor has folded it, or the keeper has copied it | while others are late: its bytes once over the link, and in the keeper's memory |
+/// | `Disk` | as `Memory`, and then in the keeper's store on its local disk | as `Memory` | as `Memory`, and a write; the memory is free again after it |
+/// | `CommitFirst` | in the keeper's store on its local disk | from the start: it enters the reduction when the replica is acknowledged | as `Disk`, before folding begins |
 ///
-/// The other process is one on another host, if there is one, and in another failure domain, if there is one.
-/// To copy a contribution takes as long as to fold it. So `Memory` and `Disk` make copies while a reduction
-/// waits for ranks that are late or do not answer, and leave the links to folding while it goes on.
-/// `CommitFirst` lets a contribution in without a copy if none can be made, and says so. Bodies that travel
-/// inside messages are kept by the master, and short ones on one host lie where all its processes have them,
-/// but for groups that work in teams: there a process that dies takes its contribution along. What lies in
-/// shared memory outlives its process at every level: arrays of `Session::array`, objects, and each `Vec`, but
-/// with `None` on one host.
+/// The keeper is on another host, if there is one, and in another failure domain, if there is one.
+///
+/// - To copy a contribution takes as long as to fold it. So `Memory` and `Disk` make replicas while a reduction
+///   waits for ranks that are late or do not answer, and leave the links to folding while it goes on.
+/// - `CommitFirst` lets a contribution in without a replica if none can be made, and says so.
+/// - The master keeps bodies that travel inside messages. Short bodies on one host lie in memory that all its
+///   processes share.
+/// - Shared memory outlives its process at every level: arrays of `Session::array`, objects, and each `Vec`
+///   except with `None` on one host.
+/// - Groups that work in teams are the exception: a process that dies there takes its contribution along.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protection {
-    /// No copies.
+    /// No replicas.
     None,
-    /// A copy in the memory of another process.
+    /// A replica in the memory of another process.
     Memory,
-    /// A copy on another process's disk.
+    /// A replica on another process's disk.
     #[default]
     Disk,
-    /// A copy on another process's disk before the contribution counts.
+    /// A replica on another process's disk before the contribution counts.
     CommitFirst,
 }
 
