@@ -77,6 +77,7 @@ scenarios! {
     a_lender_whose_bytes_arrived_damaged_once_is_asked_again,
     a_long_body_on_the_board_is_not_folded_last,
     all_but_the_masters_rank_have_the_result,
+    an_exchange_is_copied_a_few_pieces_at_a_time,
     an_original_that_went_with_its_window,
     attempts_to_reach_two_processes_multiply,
     neighbours_of_the_dead_meet_the_root_last,

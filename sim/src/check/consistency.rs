@@ -94,7 +94,9 @@ impl Judgement<'_> {
         for (case, [mine, ..]) in alone {
             // It goes with more than the others have, never with less.
             if !contributors.is_subset(mine) {
-                let found = format!("contributors {mine} alone, without some of {contributors} that rank {rank} tells");
+                let found = format!(
+                    "contributors {mine} alone, without some of {contributors} that rank {rank} tells"
+                );
                 return Err(case.broken(ONE_REPORT, found));
             }
         }
