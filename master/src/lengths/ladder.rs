@@ -4,6 +4,8 @@ use smallvec::SmallVec;
 
 /// Times of each of the two rungs that a trial compares.
 const TIMES: usize = 5;
+/// Times of each that are enough if all of one rung are far shorter than all of the other.
+const FEW: usize = 3;
 /// A rung is better if it takes less than this part of the time, in sixteenths.
 const BETTER: u128 = 15;
 /// Reductions of a class between two trials: the first number once both neighbours have lost, and each time
@@ -108,9 +110,23 @@ impl Trial {
 
     /// Whether the other rung is better, once that is known.
     fn is_won(&self) -> Option<bool> {
+        let [of_best, of_other] = &self.times;
+        if is_far_shorter(of_other, of_best) {
+            return Some(true);
+        }
+        if is_far_shorter(of_best, of_other) {
+            return Some(false);
+        }
         let [best, other] = self.times.each_ref().map(median);
         Some(u128::from(other?) * 16 < u128::from(best?) * BETTER)
     }
+}
+
+/// Whether the longest of `these` is less than two thirds of the shortest of `those`.
+fn is_far_shorter(these: &[u64], those: &[u64]) -> bool {
+    let (longest, shortest) = (these.iter().max(), those.iter().min());
+    these.len().min(those.len()) >= FEW
+        && longest.zip(shortest).is_some_and(|(longest, shortest)| longest / 2 < shortest / 3)
 }
 
 /// The one in the middle, once all are there.

@@ -42,10 +42,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let domains = &["a", "b", "b", "b", "a"][..];
         let file = "physical = \"migrate\"\n[network]\nshare_percent = 30\nrecovery = \"migrate\"";
         let ends = loses(Case { hosts: 3, spares: 2, lost: &[1, 2], file, domains, ..Case::default() });
-        let comes = |line: &&String| {
-            line.contains("life 1 goes") && ["[4]", "[5]"].iter().any(|it| line.contains(it))
-        };
-        let went = |host: usize| ends[host].said.iter().filter(comes).count() as u32;
+        let is_an_end = |line: &&String| line.contains("end of rank 4") || line.contains("end of rank 5");
+        let went = |host: usize| ends[host].said.iter().filter(is_an_end).count() as u32;
         assert_eq!(
             (went(3), went(0) + went(4)),
             (0, EACH),
