@@ -89,6 +89,11 @@ impl Spent {
     }
 }
 
+/// Whether a piece is here already, or came with the message: `process` copies it over no link.
+pub(crate) fn is_at_hand(piece: &Piece, process: ProcessId) -> bool {
+    piece.process == process || matches!(piece.data, Data::Inline(_))
+}
+
 /// Folds of two partials that a task takes.
 pub(crate) fn folds(task: &Task) -> u32 {
     task.sources.len() as u32 - u32::from(task.own.is_empty())

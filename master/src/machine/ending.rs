@@ -48,7 +48,7 @@ impl Master {
         let in_windows =
             returns || (group.len() > 1 && result.iter().any(|piece| matches!(piece.data, Data::Window(_))));
         let lend = in_windows && reduction.lends(&result);
-        let beside = in_windows && reduction.copies_beside();
+        let beside = in_windows && reduction.leaves_contributions();
         if in_windows {
             let waiting = reduction.callers().difference(&have_it);
             let waiting = waiting.iter().filter(|rank| desk.members.takes_part(*rank)).collect();

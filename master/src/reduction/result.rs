@@ -28,6 +28,10 @@
 //! lend what they have, and put it into their bodies once all have it. Until then either somebody who lives
 //! has the whole result, or the contributions of all who live can be folded anew. The price is a copy within
 //! memory, and that all wait for the last. On one host, memory outlives its process anyway.
+//!
+//! Pieces that are for one rank alone lie beside its contribution, too, but nobody can lend them: a rank that has
+//! them waits only until the master has heard so. From then on no other result takes their place. If the rank is
+//! given up before, the others may go on without it, and its call does not end well.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -63,7 +67,18 @@ impl Reduction {
         };
         let may_change = self.copies_beside();
         let is_for_all = matches!(self.spec.delivery, Delivery::All) && self.is_one_for_all();
-        is_for_all && (may_change || !pieces.iter().all(outlives))
+        self.is_confirmed() || (is_for_all && (may_change || !pieces.iter().all(outlives)))
+    }
+
+    /// Whether contributions stay as they are until all have the result.
+    pub(crate) fn leaves_contributions(&self) -> bool {
+        self.copies_beside() || self.is_confirmed()
+    }
+
+    /// Whether a rank that has its own part of the result, which nobody else has, waits until the master has
+    /// heard so: another result may have taken its place before. Where ranks come back they note it instead.
+    fn is_confirmed(&self) -> bool {
+        self.spec.allow_missing && !self.ranks_return && !self.is_one_for_all()
     }
 
     /// Notes that `ranks` copy the result. If they do not copy it beside them, their bodies, where arrays
@@ -125,7 +140,7 @@ impl Reduction {
 
     fn finished(&mut self, id: ReductionId) -> Finished {
         let (result, report) = (self.pieces(), self.report_of_result(self.last_progress));
-        let (lend, beside) = (self.lends(&result), self.copies_beside());
+        let (lend, beside) = (self.lends(&result), self.leaves_contributions());
         Finished { reduction: id, lend, beside, learning: Learning::default(), result, last: None, report }
     }
 
@@ -241,6 +256,9 @@ impl Reduction {
     ) -> bool {
         let rank = process.rank;
         self.handout.serve(rank);
+        if self.is_confirmed() {
+            return false;
+        }
         let beside = self.copies_beside();
         if beside && body.is_none() {
             self.give_up_collector(rank);

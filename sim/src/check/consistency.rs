@@ -56,7 +56,9 @@ impl Judgement<'_> {
     /// Also those who were declared failed later, or have died, may have told others what they know.
     fn one_report(&self, planned: &Planned, tally: &mut Tally) -> Result<(), Violation> {
         let gone = self.gone(planned);
+        let id = ReductionId::new(&planned.name, planned.sequence);
         let mut first: Option<(Rank, Version)> = None;
+        let mut alone = Vec::new();
         for case in cases(planned) {
             let report = match self.end(&case).map(|ended| &ended.end) {
                 Some(End::Finished(report) | End::Received(report)) => report,
@@ -68,15 +70,15 @@ impl Judgement<'_> {
             if has_successors && gone.contains(case.rank) {
                 continue;
             }
-            // Where ranks come back, one that does not may have noted a result, and have gone with its host,
-            // before the master knew. The others go on without its contribution, if they may.
-            // One that has its own pieces waits for nobody: it may be given up before the master knows.
-            let ends_alone = self.schedule.returns.is_some() || !planned.is_one_for_all();
-            let may_differ = ends_alone && planned.allow_missing;
-            if may_differ && gone.contains(case.rank) || self.may_have_noted_alone(planned, case.rank) {
+            let told = version(report);
+            // Where ranks come back, a rank that does not may have noted a result and gone before the master
+            // heard so. The others go on without what went with it, if they may.
+            let may_note = self.schedule.returns.is_some() && planned.allow_missing;
+            let has_noted = may_note && !self.world.facts().is_served(case.rank, id);
+            if has_noted && gone.contains(case.rank) || self.may_have_noted_alone(planned, case.rank) {
+                alone.push((case, told));
                 continue;
             }
-            let told = version(report);
             let (rank, other) = *first.get_or_insert((case.rank, told));
             if told != other {
                 let names = ["contributors", "missing", "survived", "protected"];
@@ -87,6 +89,16 @@ impl Judgement<'_> {
                 return Err(case.broken(ONE_REPORT, format!("{}, as rank {rank} tells", differ.join(", "))));
             }
             tally.judge_if(ONE_REPORT, rank != case.rank);
+        }
+        let Some((rank, [contributors, ..])) = first else { return Ok(()) };
+        for (case, [mine, ..]) in alone {
+            // It goes with more than the others have, never with less.
+            if !contributors.is_subset(mine) {
+                let found = format!(
+                    "contributors {mine} alone, without some of {contributors} that rank {rank} tells"
+                );
+                return Err(case.broken(ONE_REPORT, found));
+            }
         }
         Ok(())
     }

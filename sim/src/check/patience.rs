@@ -148,8 +148,9 @@ impl Suspects<'_> {
         // Each portion of an original is ordered when the one before it was acknowledged.
         let copies =
             if planned.protection == Protection::CommitFirst { hop * 2 * segments } else { Duration::ZERO };
-        // A copy may be made a few segments at a time.
-        let portions = parts(&id).checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
+        // A copy may be made a few segments at a time, or a few of the pieces that lie side by side.
+        let copied = if spec.kind.pattern().is_some() { ranks } else { parts(&id) };
+        let portions = copied.checked_div(self.schedule.collect_segments).unwrap_or(0) + 1;
         let collect = Duration::from_micros(self.schedule.collect_us) * portions + hop * 2;
         let hands_out = if matches!(planned.receiver, Receiver::Root(_)) { hop } else { collect * 2 };
         let note_us = self.schedule.returns.map_or(0, |returns| returns.note_us_max());

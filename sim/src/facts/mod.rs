@@ -51,6 +51,8 @@ pub(crate) struct Facts {
     heard: BTreeMap<(Rank, ReductionId), bool>,
     /// When the master heard which contributions.
     heard_at: BTreeMap<(ReductionId, Rank), Timestamp>,
+    /// Ranks of which the master heard that they have a result.
+    served: BTreeSet<(Rank, ReductionId)>,
     /// Ranks that were told to copy a result over their contributions.
     pub overwrites: BTreeSet<(Rank, ReductionId)>,
     /// Whose connection the master saw break, or whose end it was told of.
@@ -171,6 +173,18 @@ impl Facts {
     /// Takes in that the master counts on a contribution, and whether that came inlined.
     pub fn count(&mut self, rank: Rank, reduction: ReductionId, inline: bool) {
         self.heard.entry((rank, reduction)).or_insert(inline);
+    }
+
+    /// Takes in that the master hears that a process has a result. Of one that it has given up it believes nothing.
+    pub fn serve(&mut self, process: ProcessId, reduction: ReductionId) {
+        if !self.failures.contains_key(&process) {
+            self.served.insert((process.rank, reduction));
+        }
+    }
+
+    /// Whether the master has heard that `rank` has a result.
+    pub fn is_served(&self, rank: Rank, reduction: ReductionId) -> bool {
+        self.served.contains(&(rank, reduction))
     }
 
     /// When the master heard the first contribution to a reduction that it took in.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{
     ProcessId, Rank, ReductionId, Timestamp,
-    message::{Data, KeepAs, Task, Writing},
+    message::{KeepAs, Task, Writing},
 };
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +13,7 @@ use crate::{
     events::Place,
     faults::Limp,
     settings::Settings,
-    work::{Spent, Work, folds},
+    work::{Spent, Work, folds, is_at_hand},
 };
 
 /// Every message takes a time between two bounds, every task of a rank the same time.
@@ -71,10 +71,7 @@ impl Drawn {
             Work::Keep(keep) => self.latency(random) + self.write_time(process.rank, keep.how),
             Work::Prefetch(..) => self.latency(random),
             Work::Collect(..) if self.collect_time.is_zero() => self.latency(random),
-            // What is here already, or came with the message, takes no copying over links.
-            Work::Collect(_, pieces, _)
-                if pieces.iter().all(|it| it.process == process || matches!(it.data, Data::Inline(_))) =>
-            {
+            Work::Collect(_, pieces, _) if pieces.iter().all(|piece| is_at_hand(piece, process)) => {
                 self.latency(random)
             }
             Work::Collect(..) => {

@@ -14,7 +14,7 @@ use crate::{
     evidence::NONSENSE,
     faults::{Reach, failure, unread},
     process::Shown,
-    work::{Spent, Work},
+    work::{Spent, Work, is_at_hand},
 };
 
 /// Bytes that are never torn apart.
@@ -55,9 +55,9 @@ impl World {
             // The result is copied over the body, which other ranks still read.
             return self.wait_for_readers(process, Work::Collect(reduction, pieces, how), spent);
         }
+        let pauses = !pieces.iter().all(|piece| is_at_hand(piece, process));
         for (number, (index, range)) in self.settings.segments(reduction, &spec).skip(done).enumerate() {
-            let is_mine = |piece: &Piece| piece.process == process;
-            if number > 0 && number == self.settings.collect_segments && !pieces.iter().all(is_mine) {
+            if number > 0 && number == self.settings.collect_segments && pauses {
                 if self.process(rank).released.contains(&reduction) {
                     return;
                 }

@@ -56,6 +56,10 @@ impl World {
                 self.facts.keep(kept.owner.rank, kept.reduction);
                 None
             }
+            ToMaster::Collected { reduction, .. } | ToMaster::Noted { reduction } => {
+                self.facts.serve(process, *reduction);
+                None
+            }
             _ => None,
         }
     }

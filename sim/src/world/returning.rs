@@ -9,10 +9,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
-    ProcessId, Rank, ReductionId, Timestamp,
-    message::{Ending, Origin},
+    Epoch, ProcessId, Rank, ReductionId, Timestamp,
+    message::{Ending, Header, Origin},
 };
-use everfold_worker::machine::{End, Event};
+use everfold_worker::machine::{Action, End, Event};
 use rand::Rng;
 
 use super::World;
@@ -20,6 +20,7 @@ use crate::{
     agent,
     events::{Call, Happening, Place},
     process::{Ended, Outcome, Process},
+    settings::JOB,
 };
 
 /// Something that a program does.
@@ -124,6 +125,9 @@ impl World {
             return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
         }
         let rank = process.rank;
+        if self.process(rank).id > process {
+            return self.start_too_late(host, process);
+        }
         drop(self.thaw(Place::Rank(rank)));
         if !self.take_vault(process) {
             // What it is to go on from is not there any more.
@@ -144,12 +148,38 @@ impl World {
         self.schedule(at, Happening::Joins(process));
     }
 
+    /// Starts a process in whose place the master has had another one started meanwhile, on another host. It hails its
+    /// agent and joins, is turned away, and its program fails. The later one goes on.
+    fn start_too_late(&mut self, host: u64, process: ProcessId) {
+        *self.seen.entry("processes started too late").or_default() += 1;
+        let mut late = Process::at(host, process, &self.settings, None);
+        late.lives_on = true;
+        let worker = late.worker.take();
+        self.comebacks.past.insert(process, late);
+        self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
+        if let Some(Action::Send(join)) = worker.and_then(|mut worker| worker.poll_action()) {
+            let header = Header { job: JOB, epoch: Epoch(0), sender: process };
+            self.courier.tell_master(&mut self.agenda, &header, join);
+        }
+        self.hang_up_later(process);
+        self.exit_later(process);
+    }
+
+    /// Lets a process that takes part no more close its connection to its agent, once it hears that it is fenced, or
+    /// finds that its connection to the master is no more.
+    fn hang_up_later(&mut self, process: ProcessId) {
+        let returns = self.settings.returns.expect("only where ranks come back are others in their place");
+        let (at, host) = (self.now() + self.some_time(returns.start_time), self.host_of(process));
+        self.schedule(at, Happening::AtAgent(host, AgentEvent::HungUp(agent::connection(process))));
+    }
+
     /// Lets a process take part no more whose rank is started on another host. Its program ends later.
     fn leave_behind(&mut self, process: ProcessId) {
         if self.process(process.rank).worker.is_some() {
             *self.seen.entry("processes that live on while their rank is elsewhere").or_default() += 1;
             self.end_process(process);
             self.process_mut(process.rank).lives_on = true;
+            self.hang_up_later(process);
             self.exit_later(process);
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     evidence::NONSENSE,
     faults::{Reach, failure, unread},
     process::Shown,
-    work::{Spent, Work},
+    work::{Spent, Work, is_at_hand},
 };
 
 impl World {
@@ -26,8 +26,11 @@ impl World {
         (how, mut spent): (Collecting, Spent),
     ) {
         let rank = process.rank;
-        let is_windowless = how.beside && self.process(rank).is_windowless;
-        if is_windowless || (how.beside && self.has_no_room(rank, reduction)) {
+        let pattern = self.process(rank).shares[&reduction].spec.kind.pattern();
+        // What is for this rank alone is shown to nobody.
+        let is_shown = pattern.is_none_or(|pattern| pattern.cut().is_none());
+        let must_show = how.beside && is_shown;
+        if must_show && (self.process(rank).is_windowless || self.has_no_room(rank, reduction)) {
             *self.seen.entry("no room for a result").or_default() += 1;
             let error = failure(process, Fault::Unreachable, "there is no room for it");
             return self.collected_in_part(rank, reduction, None, error);
@@ -38,8 +41,9 @@ impl World {
             Some(*next - piece.range.len)
         });
         let starts: Vec<u64> = starts.collect();
+        let pauses = !pieces.iter().all(|piece| is_at_hand(piece, process));
         for (number, piece) in pieces.iter().enumerate().skip(done) {
-            if number > done && number - done == self.settings.collect_segments {
+            if number > done && number - done == self.settings.collect_segments && pauses {
                 if self.process(rank).released.contains(&reduction) {
                     return;
                 }
@@ -85,8 +89,8 @@ impl World {
         let me = self.process_mut(rank);
         let share = me.shares.get_mut(&reduction).expect("it was called here");
         share.collected = vec![share.row.clone()];
-        let body = me.window(reduction, Shown::Result, bytes);
-        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(Some(body))) });
+        let body = is_shown.then(|| me.window(reduction, Shown::Result, bytes));
+        self.tell_worker(rank, Event::Collected { reduction, result: Ok(Collected::Whole(body)) });
     }
 
     /// Lets a rank copy a part of the only piece beforehand.
