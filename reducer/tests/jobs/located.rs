@@ -144,11 +144,13 @@ fn compute(time: Duration) {
 
 /// The job ends at once, before anybody could be told.
 async fn all_end_after_a_death(session: Session) -> everfold::Result<()> {
+    let mut events = session.events();
     session.allreduce("all are here", Sum(vec![1u8])).await?;
     if session.rank() == HIT {
         raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
     }
-    // It fails or not, as the death is seen before or after the call: what counts here is that all others end well.
-    let _ = session.allreduce("never", Sum(vec![1u64; LENGTH])).await;
+    // A job that ends before it is located has nothing to tell of it.
+    located(&mut events, "process_crashed").await;
+    session.allreduce("all have heard", Sum(vec![1u8])).group(others(&session)).await?;
     Ok(())
 }
