@@ -160,8 +160,9 @@ impl Session {
 
     /// Reads what `rank` keeps under `name`, or had kept when its process died. Nobody else takes part.
     ///
-    /// If the host of that rank is lost, it is the replica, as long as this rank has kept the same name among
-    /// the same group: it may be older by one version than what the rank had kept last.
+    /// If it cannot be read at the host of that rank, because the host is lost or out of reach, it is the
+    /// replica, as long as this rank has kept the same name among the same group. The replica may be older by
+    /// one version than the state that the rank had kept last.
     ///
     /// # Errors
     /// [`StateError`] says why not.

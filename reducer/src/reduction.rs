@@ -148,7 +148,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// use everfold::prelude::*;
     ///
     /// # async fn energy(session: Session, mine: Vec<f64>) -> Result<(), ReduceError> {
-    /// // The same bits in every run, whichever rank was late or died.
+    /// // The same bits in every run, also if ranks are late or die.
     /// let energy = session.allreduce("energy", Sum(mine)).order(Order::Fixed).await?;
     /// # Ok(())
     /// # }

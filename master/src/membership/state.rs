@@ -1,4 +1,4 @@
-//! Where ranks stand, and messages.
+//! Where a rank stands in the job, and where a message stands in time.
 
 use everfold_protocol::{ProcessId, message::Peer};
 

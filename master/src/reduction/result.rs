@@ -29,9 +29,9 @@
 //! has the whole result, or the contributions of all who live can be folded anew. The price is a copy within
 //! memory, and that all wait for the last. On one host, memory outlives its process anyway.
 //!
-//! Pieces that are for one rank alone lie beside its contribution, too, but nobody can lend them: a rank that has
-//! them waits only until the master has heard so. From then on no other result takes their place. If the rank is
-//! given up before, the others may go on without it, and its call does not end well.
+//! Pieces that are for one rank alone lie beside its contribution, too, but no other rank reads them. A rank
+//! that has them waits only until the master has heard so; from then on no other result takes their place. If
+//! the rank is given up before, the others may go on without it, and its call does not end well.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
