@@ -5,6 +5,7 @@
 //! | [`environment`] | what a process finds in its environment about its job |
 //! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
+//! | `held` | what a process prints that stands by |
 //! | `output` | carries what they print to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
 //! | [`rollback`] | how often all ranks go back to their last checkpoint together |
@@ -13,6 +14,7 @@
 pub mod environment;
 pub mod hosts;
 pub mod local;
+pub(crate) mod held;
 mod output;
 pub mod place;
 pub mod rollback;

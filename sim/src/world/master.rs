@@ -34,7 +34,7 @@ impl World {
     pub(super) fn hear(&mut self, what: Happening) {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
-                if !self.of_mut(sender).outbox.loses() {
+                if self.stands_by(sender) || !self.of_mut(sender).outbox.loses() {
                     let header = Header { job: JOB, epoch, sender };
                     self.driver.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();
@@ -48,6 +48,7 @@ impl World {
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
                 match &said {
                     FromAgent::Join(_) => self.facts.take_in_agent(host),
+                    FromAgent::Ended { process, .. } if self.stands_by(*process) => {}
                     FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
                     FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
                 }

@@ -1,6 +1,6 @@
 //! A job from its beginning to its end, and again when all ranks go back to a checkpoint.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{JobId, ProcessId, message::Ending};
 use nix::sys::signal::Signal;
@@ -100,12 +100,14 @@ impl Local {
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
         let mut ranks = JoinSet::new();
-        let attend = |process: Process| {
+        // What ends processes that stand by, or have stood by, of which each may be ended by itself.
+        let mut standbys = BTreeMap::new();
+        let attend = |process: Process, is_over: &watch::Receiver<bool>| {
             let stops = Stops { orders: orders.clone(), is_over: is_over.clone() };
             process.attend(stops, failures.clone(), notices.clone(), ends.clone())
         };
         for process in processes {
-            ranks.spawn(attend(process));
+            ranks.spawn(attend(process, &is_over));
         }
         while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
             tokio::select! {
@@ -121,8 +123,19 @@ impl Local {
                 }
                 // The agent ends when nobody is to come back any more.
                 Some(asked) = asked.recv() => {
-                    let wanted = match asked {
-                        ToParent::Start(process) => process,
+                    let (wanted, stands_by) = match asked {
+                        ToParent::Start(process) => (process, false),
+                        ToParent::StandBy(process) => (process, true),
+                        ToParent::Promoted(process) => {
+                            failures.forgive_before(process);
+                            continue;
+                        }
+                        ToParent::End(process) => {
+                            let end: Option<watch::Sender<bool>> = standbys.remove(&process);
+                            failures.forgive(process);
+                            end.into_iter().for_each(|end| drop(end.send_replace(true)));
+                            continue;
+                        }
                         ToParent::Forgive(process) => {
                             failures.forgive(process);
                             continue;
@@ -131,9 +144,15 @@ impl Local {
                     let ProcessId { rank, incarnation } = wanted;
                     let environment = Environment { rank, incarnation, ..job.clone() };
                     match self.start(rollbacks, &environment, output) {
+                        Ok(process) if stands_by => {
+                            failures.forgive(wanted);
+                            let (end, is_ended) = watch::channel(false);
+                            ranks.spawn(attend(process, &is_ended));
+                            standbys.insert(wanted, end);
+                        }
                         Ok(process) => {
                             failures.forgive_before(wanted);
-                            ranks.spawn(attend(process));
+                            ranks.spawn(attend(process, &is_over));
                         }
                         Err(error) => {
                             let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");

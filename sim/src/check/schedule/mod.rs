@@ -156,6 +156,21 @@ pub struct Migrating {
     /// Share of the hosts of a domain beyond which it counts as lost.
     #[serde(default, skip_serializing_if = "is_default")]
     pub network_percent: Option<u32>,
+    /// How processes stand by, if they do.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub standbys: Option<Standing>,
+}
+
+/// What becomes of processes that stand by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standing {
+    /// How often one dies some time after its start.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deaths_percent: u32,
+    /// How often one does nothing when it is to take a place.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub frozen_percent: u32,
 }
 
 fn usual_fruitless_max() -> u32 {
