@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::{
     Generation, Half,
     error::{Damage, Piece, VaultError},
-    layout::{HEAD_BYTES, Head, MARK_BYTES, Mark, SEAL, TRAILER_BYTES, value_seed},
+    layout::{HEAD_BYTES, Head, MARK_BYTES, Mark, SEAL, value_seed},
 };
 
 /// A mark as it lies in a file.
@@ -90,9 +90,8 @@ impl LogStream {
         }
         let (key, rest) = rest.split_at(head.key_bytes as usize);
         let (value, rest) = rest.split_at(head.value_bytes as usize);
-        let trailer = rest[..TRAILER_BYTES].try_into().map(u64::from_le_bytes);
         let checksum = xxh3_64_with_seed(value, value_seed(head_bytes));
-        if xxh3_64(key) != head.key_checksum || trailer != Ok(checksum) {
+        if xxh3_64(key) != head.key_checksum || !rest.starts_with(&checksum.to_le_bytes()) {
             return Err(broken());
         }
         let outcome = (key.to_vec(), value.to_vec());

@@ -133,7 +133,9 @@ impl Local {
                         ToParent::End(process) => {
                             let end: Option<watch::Sender<bool>> = standbys.remove(&process);
                             failures.forgive(process);
-                            end.into_iter().for_each(|end| drop(end.send_replace(true)));
+                            if let Some(end) = end {
+                                end.send_replace(true);
+                            }
                             continue;
                         }
                         ToParent::Forgive(process) => {
