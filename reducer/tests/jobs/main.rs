@@ -37,6 +37,7 @@ mod migrate;
 mod outlive;
 mod plans;
 mod process;
+mod promote;
 mod progress;
 mod recovery;
 mod refusals;
@@ -86,6 +87,7 @@ fn suite() -> Suite {
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     migrate::add_to(&mut suite);
+    promote::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     located::add_to(&mut suite);
     suite

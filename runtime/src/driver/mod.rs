@@ -301,8 +301,8 @@ impl Driver {
         self.windows.leave();
         self.server.close();
         inner.news = None;
-        // What it has printed is shown, and calls that wait for an earlier process end.
-        inner.standing = None;
+        // Calls that wait for what an earlier process notes end.
+        inner.standing.take().into_iter().for_each(Standing::end);
         self.log.iter().for_each(|log| log.stand_by_no_more());
         let settled = self.settle(&mut inner);
         let placed: Vec<Placed> = inner.part.forget();
@@ -325,7 +325,10 @@ impl Driver {
 
     /// Ends all at once, as if the process had died.
     pub(crate) fn abandon(&self) {
-        self.lock().over = true;
+        let mut inner = self.lock();
+        inner.over = true;
+        inner.standing.iter_mut().for_each(Standing::fail);
+        drop(inner);
         self.wake.notify_one();
     }
 

@@ -16,6 +16,7 @@ use crate::{
     descriptors::patiently,
     launch::held::{Held, Printed},
     replica::{Followed, Next},
+    result_log::LogError,
 };
 
 /// What waits until this process has joined.
@@ -24,21 +25,40 @@ pub(super) struct Standing {
     /// Events of the application, for the machine.
     early: Vec<Event>,
     held: Option<Held>,
+    /// Whether this process ends because of itself.
+    has_failed: bool,
+}
+
+impl Standing {
+    /// Takes in that the program has failed.
+    pub fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// Takes in that this process takes no place. If it is just not needed, nobody hears more of it.
+    pub fn end(self) {
+        self.held.filter(|_| self.has_failed).into_iter().for_each(Held::show_errors);
+    }
 }
 
 impl Driver {
     /// Stands by until this process takes the place of the one that it follows. Returns false if it never will.
     pub(crate) async fn stand_by(self: &Arc<Self>, followed: Followed, held: Option<Held>) -> bool {
-        self.lock().standing = Some(Standing { early: Vec::new(), held });
+        self.lock().standing = Some(Standing { held, ..Standing::default() });
         match self.follow(followed).await {
             Ok(()) => {
                 self.log.iter().for_each(|log| log.take_place());
                 // Before it says anything new.
-                drop(self.lock().standing.as_mut().and_then(|standing| standing.held.take()));
+                let held = self.lock().standing.as_mut().and_then(|standing| standing.held.take());
+                held.into_iter().for_each(Held::show);
                 true
             }
             Err(error) => {
                 tracing::warn!(%error, "this process stands by no longer");
+                let is_ended = matches!(&error, JoinError::MasterLost | JoinError::Log(LogError::Replica { .. }));
+                if !is_ended {
+                    self.lock().standing.iter_mut().for_each(Standing::fail);
+                }
                 if let Some(ready) = self.lock().ready.take() {
                     let _ = ready.send(Err(error));
                 }

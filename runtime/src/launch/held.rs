@@ -1,7 +1,8 @@
 //! What a process prints that stands by.
 //!
 //! The first process of its rank prints the same. So it is held back until that is known to have printed it, and
-//! shown if this process takes its place, or ends by itself: no line is lost, and few come twice.
+//! shown if this process takes its place: no line is lost, and few come twice. If its program fails, stderr says
+//! why.
 
 use std::{
     fs::File,
@@ -55,12 +56,15 @@ impl Held {
             stream.drop_before(bytes);
         }
     }
-}
 
-impl Drop for Held {
     /// Shows what is left, and holds nothing back any more.
-    fn drop(&mut self) {
+    pub fn show(self) {
         self.0.iter().for_each(Stream::show);
+    }
+
+    /// Shows what is left on stderr, and holds nothing back there any more.
+    pub fn show_errors(self) {
+        self.0[1].show();
     }
 }
 
