@@ -147,9 +147,11 @@ impl Master {
     /// How long a standby has to join, from when it is to take a place. One that does nothing is frozen.
     fn patience_with(&self, stage: Stage) -> Duration {
         let join_timeout = self.desk.policy.recoveries.restart.join_timeout;
+        let silence_max = self.desk.policy.limits.silence_max();
         match stage {
-            Stage::Ready(_) => self.desk.policy.limits.silence_max().min(join_timeout),
-            Stage::Paused | Stage::Ordered => join_timeout,
+            // Without pings nobody is ever silent.
+            Stage::Ready(_) if !silence_max.is_zero() => silence_max.min(join_timeout),
+            _ => join_timeout,
         }
     }
 

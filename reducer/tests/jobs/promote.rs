@@ -112,9 +112,11 @@ pub(crate) fn add_to(suite: &mut Suite) {
     });
     suite.test("promote::on_one_host_there_is_no_standby_and_the_next_recovery_is_tried", || {
         let mut job = Disturbed::start(Case { hosts: 1, file: FILE, ..Case::default() });
-        job.wait_for(1, "rank 1 has no standby: no other host can keep one");
+        job.wait_for(1, "gate 15");
         job.kill(1, 0);
         job.wait_for(1, "rank 1 is where it was");
+        // What was told when the job began is told again, now that somebody listens.
+        job.wait_for(1, "rank 1 has no standby: no other host can keep one");
         job.open_all();
         let ends = job.ends_as_undisturbed();
         assert_eq!(told(&ends, "recovery promote of rank 1 cannot be done"), 1, "{ends:#?}");

@@ -106,6 +106,7 @@ impl World {
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 // What it fences hears that. What comes too late finds its connection broken.
                 master::Action::Disconnect(process) => {
+                    self.turn_standby_away(process);
                     if !self.of(process).plays {
                         self.courier.lose_master(&mut self.agenda, process);
                     }
@@ -128,6 +129,7 @@ impl World {
 
     /// Breaks the connections of those who have come too late to take part.
     fn turn_away_those_who_come(&mut self) {
+        self.turn_standbys_away();
         for process in self.processes.iter().filter(|process| !process.plays) {
             self.courier.lose_master(&mut self.agenda, process.id);
         }
@@ -135,6 +137,7 @@ impl World {
 
     /// Breaks everyone's connection to the master, which is no more.
     pub(super) fn lose_master(&mut self) {
+        self.turn_standbys_away();
         for process in &self.processes {
             self.courier.lose_master(&mut self.agenda, process.id);
         }

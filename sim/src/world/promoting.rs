@@ -162,6 +162,19 @@ impl World {
         self.schedule(self.now(), Happening::AtAgent(host, AgentEvent::Ended(process, ending)));
     }
 
+    /// Lets a standby end that finds its connection to the master broken.
+    pub(super) fn turn_standby_away(&mut self, process: ProcessId) {
+        if self.comebacks.standbys.get(&process).is_some_and(|standby| standby.is_up) {
+            self.end_as_standby(process, Ending::Code(1));
+        }
+    }
+
+    /// Lets all standbys end that are up.
+    pub(super) fn turn_standbys_away(&mut self) {
+        let all: Vec<ProcessId> = self.comebacks.standbys.keys().copied().collect();
+        all.into_iter().for_each(|process| self.turn_standby_away(process));
+    }
+
     /// Takes the standbys away that went with a host.
     pub(super) fn lose_standbys(&mut self, host: u64) {
         let there = self.comebacks.standbys.values_mut().filter(|standby| standby.host == host);
