@@ -93,7 +93,10 @@ fn a_rank_is_started_again_when_its_process_has_ended() {
         [ended(ONE), Action::Start { process: next, origin: None, stands_by: false }]
     );
     assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
-    assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None, stands_by: false }]);
+    assert_eq!(
+        after(&mut agent, start(third)),
+        [Action::Start { process: third, origin: None, stands_by: false }]
+    );
     assert_eq!(after(&mut agent, Event::Hailed(by(third))), [Action::Welcome(third)]);
     assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
 }
@@ -150,7 +153,8 @@ fn a_process_that_was_forgotten_and_comes_again_is_not_thinned_for_its_earlier_c
 
 /// A process of rank 2 that stands by here, and where it finds the replica.
 fn standby(incarnation: u32) -> (ProcessId, Origin) {
-    let process = |incarnation| ProcessId { rank: Rank(2), incarnation: everfold_protocol::Incarnation(incarnation) };
+    let process =
+        |incarnation| ProcessId { rank: Rank(2), incarnation: everfold_protocol::Incarnation(incarnation) };
     let agent = AgentRef { id: AgentId(7), address: String::new() };
     (process(incarnation), Origin { process: process(0), agent })
 }

@@ -129,7 +129,10 @@ mod tests {
             let pause = standbys.pause(Rank(1), &LIMITS)?;
             standbys.put(standby(7));
             standbys.advance(standby(7).process, Stage::Ready(now));
-            assert_eq!(standbys.lose(now + lasts, Rank(1), &LIMITS).map(|it| it.process), Some(standby(7).process));
+            assert_eq!(
+                standbys.lose(now + lasts, Rank(1), &LIMITS).map(|it| it.process),
+                Some(standby(7).process)
+            );
             Ok(pause.as_millis())
         };
         let short = Duration::from_secs(1);

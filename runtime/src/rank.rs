@@ -142,8 +142,7 @@ async fn connect(
         None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
         files => files,
     };
-    let (mut transfer, mut standby, silence_max) =
-        (Duration::ZERO, None, config.policy.limits.silence_max());
+    let (mut transfer, mut standby, silence_max) = (Duration::ZERO, None, config.policy.limits.silence_max());
     if let (Some(origin), Some(files)) = (agent.origin(), &files) {
         let (began, us) = (Instant::now(), (key, job, process));
         if agent.stands_by() {

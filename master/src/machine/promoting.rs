@@ -51,7 +51,8 @@ impl Master {
 
     /// Has a standby started, unless nobody needs it any more.
     pub(super) fn start_standby(&mut self, process: ProcessId) {
-        if let Some(Standby { follows, .. }) = self.standbys.of(process.rank).filter(|it| it.process == process)
+        if let Some(Standby { follows, .. }) =
+            self.standbys.of(process.rank).filter(|it| it.process == process)
             && let Some(origin) = self.origin(follows)
         {
             self.standbys.advance(process, Stage::Ordered);
@@ -61,7 +62,8 @@ impl Master {
 
     /// Takes in that a process follows its rank. It hears who is in the job.
     pub(super) fn hear_stands_by(&mut self, sender: ProcessId) {
-        let Some(Standby { follows, .. }) = self.standbys.of(sender.rank).filter(|it| it.process == sender) else {
+        let Some(Standby { follows, .. }) = self.standbys.of(sender.rank).filter(|it| it.process == sender)
+        else {
             // The rank was lost meanwhile, and is started elsewhere; or it needs no standby any more.
             let is_promoted = self.starts.of(sender.rank).is_some_and(|start| start.process == sender);
             return if is_promoted { self.introduce(sender) } else { self.desk.outbox.disconnect(sender) };

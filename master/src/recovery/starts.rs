@@ -78,7 +78,8 @@ mod tests {
     fn a_rank_is_lost_from_the_first_death_until_it_is_where_it_was() {
         let mut starts = Starts::default();
         let at = |ms| Timestamp::default() + Duration::from_millis(ms);
-        let start = Start { process: ProcessId::first(1), agent: AgentId(7), origin: None, is_promotion: false };
+        let start =
+            Start { process: ProcessId::first(1), agent: AgentId(7), origin: None, is_promotion: false };
         starts.order(at(10), start);
         starts.forget(Rank(1));
         starts.order(at(30), start);

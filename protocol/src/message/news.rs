@@ -204,9 +204,13 @@ impl fmt::Display for News {
             ),
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Migrates { rank, to } => write!(f, "rank {rank} is started on another host, that of {to}"),
-            Self::StandsBy { rank, at } => write!(f, "a standby of rank {rank} follows it on the host of {at}"),
+            Self::StandsBy { rank, at } => {
+                write!(f, "a standby of rank {rank} follows it on the host of {at}")
+            }
             Self::NoStandby { rank, reason } => write!(f, "rank {rank} has no standby: {reason}"),
-            Self::Promoted { rank, at } => write!(f, "the standby of rank {rank} takes its place, on the host of {at}"),
+            Self::Promoted { rank, at } => {
+                write!(f, "the standby of rank {rank} takes its place, on the host of {at}")
+            }
             Self::Passed { rank, recovery, reason } => {
                 write!(
                     f,

@@ -43,7 +43,10 @@ impl fmt::Display for RecoveryFile {
         }
         if recoveries.ranks_stand_by() {
             writeln!(f, "Standbys, where those replicas are:")?;
-            writeln!(f, "  each rank has a second process, which does the same as the first, and takes as much memory")?;
+            writeln!(
+                f,
+                "  each rank has a second process, which does the same as the first, and takes as much memory"
+            )?;
             writeln!(f, "  on one host alone there is none: what stands behind \"promote\" is done then")?;
         }
         Ok(())

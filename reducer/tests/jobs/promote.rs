@@ -233,7 +233,8 @@ async fn computes_on(session: Session) -> everfold::Result<()> {
             *mine = (*mine + sum / 7.0).sin();
         }
         let root = session.size() - 1;
-        let check = session.reduce("check", Sum(vec![state.values[0]])).root(root).order(Order::Fixed).await?;
+        let check =
+            session.reduce("check", Sum(vec![state.values[0]])).root(root).order(Order::Fixed).await?;
         state.values[1] += check.value.map_or(0.0, |Sum(sum)| sum[0]);
         state.step += 1;
         if rank == VICTIM {

@@ -55,7 +55,8 @@ impl Driver {
             }
             Err(error) => {
                 tracing::warn!(%error, "this process stands by no longer");
-                let is_ended = matches!(&error, JoinError::MasterLost | JoinError::Log(LogError::Replica { .. }));
+                let is_ended =
+                    matches!(&error, JoinError::MasterLost | JoinError::Log(LogError::Replica { .. }));
                 if !is_ended {
                     self.lock().standing.iter_mut().for_each(Standing::fail);
                 }

@@ -12,9 +12,9 @@
 //! | [`place`] | which process has taken the place that an environment describes |
 
 pub mod environment;
+pub(crate) mod held;
 pub mod hosts;
 pub mod local;
-pub(crate) mod held;
 mod output;
 pub mod place;
 pub mod rollback;

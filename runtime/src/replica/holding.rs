@@ -165,7 +165,8 @@ impl Replica {
         let Some(feed) = &self.feed else { return Ok(()) };
         let queued = feed.queued.fetch_add(to - from, Ordering::Relaxed) + (to - from);
         if !ledger.have_room_for(queued) {
-            let reason = "it takes what comes too slowly, and there is no room for more (`migrate.replica_bytes`)";
+            let reason =
+                "it takes what comes too slowly, and there is no room for more (`migrate.replica_bytes`)";
             let _ = feed.to.send(Answer::Refused(reason.to_owned()));
             self.feed = None;
             return Ok(());

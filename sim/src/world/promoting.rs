@@ -153,11 +153,16 @@ impl World {
     }
 
     fn end_as_standby(&mut self, process: ProcessId, ending: Ending) {
-        let Some(standby) = self.comebacks.standbys.get_mut(&process).filter(|it| !it.is_ended) else { return };
+        let Some(standby) = self.comebacks.standbys.get_mut(&process).filter(|it| !it.is_ended) else {
+            return;
+        };
         standby.is_ended = true;
         let (host, is_up) = (standby.host, standby.is_up);
         if is_up {
-            self.schedule(self.now(), Happening::AtAgent(host, AgentEvent::HungUp(agent::connection(process))));
+            self.schedule(
+                self.now(),
+                Happening::AtAgent(host, AgentEvent::HungUp(agent::connection(process))),
+            );
         }
         self.schedule(self.now(), Happening::AtAgent(host, AgentEvent::Ended(process, ending)));
     }

@@ -76,7 +76,8 @@ impl LogStream {
     /// [`VaultError::Damaged`]: what has come is no record of this place and generation.
     pub fn next_outcome(&mut self) -> Result<Option<KeyAndValue>, VaultError> {
         let broken = || damaged(Some(self.generation), Piece::Outcome(self.count));
-        let Some((&[seal, ref head @ ..], rest)) = self.bytes.split_first_chunk::<{ 1 + HEAD_BYTES }>() else {
+        let Some((&[seal, ref head @ ..], rest)) = self.bytes.split_first_chunk::<{ 1 + HEAD_BYTES }>()
+        else {
             return Ok(None);
         };
         let head_bytes: &[u8; HEAD_BYTES] = head.try_into().expect("that is what is left of the chunk");

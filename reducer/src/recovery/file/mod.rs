@@ -192,7 +192,10 @@ impl RecoveryFile {
                 return refused("checkpoint.directory", why);
             }
             if written.checkpoint.protocol.as_ref().is_some_and(|it| *it.get_ref() == Protocol::Coordinated) {
-                return refused("checkpoint.protocol", "ranks that are promoted save for themselves: \"independent\"");
+                return refused(
+                    "checkpoint.protocol",
+                    "ranks that are promoted save for themselves: \"independent\"",
+                );
             }
         }
         Ok(file)

@@ -211,9 +211,9 @@ fn chain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> 
 fn chain_elsewhere<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
     let chain = chain(deserializer)?;
     match chain.contains(Recovery::Restart) {
-        true => {
-            Err(D::Error::custom("on a host that is lost nothing is started: `migrate`, `promote` or `ignore`"))
-        }
+        true => Err(D::Error::custom(
+            "on a host that is lost nothing is started: `migrate`, `promote` or `ignore`",
+        )),
         false => Ok(chain),
     }
 }

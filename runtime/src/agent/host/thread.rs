@@ -323,7 +323,8 @@ impl Host {
         }
         let returns = hail.policy.limits.ranks_return;
         let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
-        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin, stands_by };
+        let welcome =
+            Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin, stands_by };
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
