@@ -80,7 +80,7 @@ impl LogStream {
         else {
             return Ok(None);
         };
-        let head_bytes: &[u8; HEAD_BYTES] = head.try_into().expect("that is what is left of the chunk");
+        let head_bytes: &[u8; HEAD_BYTES] = head;
         if seal != SEAL {
             return Err(broken());
         }
