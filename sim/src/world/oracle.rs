@@ -90,7 +90,7 @@ impl World {
             process.id
         );
         let Some(inline) = self.facts.heard(rank, reduction) else { return };
-        if !inline && self.settings.returns.is_some() && !self.is_left_by_an_earlier_one(rank, reduction) {
+        if !inline && self.settings.returns.is_some() && !self.is_left_by_a_caller(rank, reduction) {
             // It was lost, and was to come again.
             return;
         }
@@ -108,12 +108,15 @@ impl World {
         );
     }
 
-    /// Whether a contribution can be read in what an earlier process of `rank` has left.
-    fn is_left_by_an_earlier_one(&self, rank: Rank, reduction: ReductionId) -> bool {
+    /// Whether a contribution can be read in what a process of `rank` has left, and the master knows of it.
+    fn is_left_by_a_caller(&self, rank: Rank, reduction: ReductionId) -> bool {
         let is_held = |process: &&Process| !self.facts.hosts_lost.contains_key(&process.host);
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
         let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
-        !overwritten && of_rank.any(|process| process.remains(reduction, Shown::Original))
+        let is_left = |process: &Process| {
+            self.facts.heard_from(process.id, reduction) && process.remains(reduction, Shown::Original)
+        };
+        !overwritten && of_rank.any(is_left)
     }
 
     /// Whether the master has declared `rank` failed, or has let it go.
@@ -200,7 +203,8 @@ impl World {
         let misses = share.is_some_and(|share| share.spec.allow_missing);
         let survives = |rank: &Rank| survivors.iter().any(|process| process.id.rank == *rank);
         // Those are of no use either that hold what was to come again.
-        let counts = |rank: &Rank| (survives(rank) || !misses) && !self.facts.has_come_back(*rank);
+        let comes_again = |rank: &Rank| self.facts.has_come_back(*rank) || self.master().awaits(*rank);
+        let counts = |rank: &Rank| (survives(rank) || !misses) && !comes_again(rank);
         let is_of_use = |held: &&Vec<Rank>| held.iter().all(|rank| ranks.contains(*rank) || counts(rank));
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction, index };
