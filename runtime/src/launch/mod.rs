@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`environment`] | what a process finds in its environment about its job |
+//! | [`events`] | what happens to a job, for those who watch it from outside |
 //! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
 //! | `output` | carries what they print to our own streams |
@@ -11,6 +12,7 @@
 //! | [`place`] | which process has taken the place that an environment describes |
 
 pub mod environment;
+pub mod events;
 pub mod hosts;
 pub mod local;
 mod output;
@@ -22,6 +24,7 @@ mod terminal;
 pub use self::output::lines;
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
+    events::{Complete, JobEvent, Watcher},
     hosts::{Hosts, HostsError},
     local::{Checkpoints, Local, LocalError},
     rollback::Rollback,
