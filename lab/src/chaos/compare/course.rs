@@ -22,8 +22,8 @@ pub struct Course {
     /// Ranks that had failed and were not back in the end.
     pub lost: usize,
     /// For how long ranks did again what was done before, in seconds, added up over ranks. Of a rank that dies once more
-    /// before it is where it was, only the last time counts. At a rollback it is the time since its checkpoint, to a
-    /// second, for each rank.
+    /// before it is where it was, only the last time counts. At a rollback it is the time since its checkpoint, for
+    /// each rank.
     pub again_s: f64,
     /// For how long ranks took replicas over from other hosts, in seconds, added up over ranks.
     pub transfer_s: f64,
@@ -52,7 +52,7 @@ impl Course {
                 JobEvent::RolledBack { to } if host == Host(0) => {
                     course.rollbacks += 1;
                     away.clear();
-                    let since_ms = to.map_or(began_unix_ms, |to| to.saved_unix_s * 1000);
+                    let since_ms = to.map_or(began_unix_ms, |to| to.saved_unix_ms);
                     let again = Duration::from_millis(at_unix_ms.saturating_sub(since_ms));
                     course.again_s += again.as_secs_f64() * f64::from(ranks);
                 }
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn at_a_rollback_all_ranks_do_again_what_was_not_saved() {
-        let back = |saved_unix_s: Option<u64>| {
-            let to = saved_unix_s.map(|saved_unix_s| Complete { generation: 1, saved_unix_s });
+        let back = |saved_unix_ms: Option<u64>| {
+            let to = saved_unix_ms.map(|saved_unix_ms| Complete { generation: 1, saved_unix_ms });
             JobEvent::RolledBack { to }
         };
         let course = course(vec![
@@ -137,7 +137,7 @@ mod tests {
             (13_000, 1, back(None)),
             (13_100, 0, started(0, 0)),
             (13_100, 1, started(1, 0)),
-            (20_000, 0, back(Some(15))),
+            (20_000, 0, back(Some(15_000))),
         ]);
         assert_eq!((course.restarts, course.migrations, course.rollbacks, course.lost), (0, 0, 2, 0));
         assert!((course.again_s - 2.0 * (3.0 + 5.0)).abs() < 1e-9, "{course:?}");
