@@ -49,13 +49,14 @@ mod tests {
         let news = News::HostLost { ranks: Path::single(Rank(3)) };
         let events = [
             JobEvent::Started { process: ProcessId::first(1), pid: 4711 },
+            JobEvent::Begun,
             JobEvent::RolledBack { to: Some(Complete { generation: 3, saved_unix_ms: 1_800_000_000_000 }) },
             JobEvent::News(news),
         ];
         let lines = events.map(EventLine::now);
         let text: String = lines.iter().map(EventLine::to_json).collect();
         assert_eq!(EventLine::read_all(&text), lines);
-        assert_eq!(EventLine::read_all(&text[..text.len() - 1]), lines[..2], "the last one is not complete");
+        assert_eq!(EventLine::read_all(&text[..text.len() - 1]), lines[..3], "the last one is not complete");
         assert!(text.starts_with("{\"at_unix_ms\":") && text.contains("\"started\":{"), "{text}");
         assert!(SystemTime::now() - Duration::from_millis(lines[0].at_unix_ms) >= UNIX_EPOCH);
     }

@@ -17,6 +17,8 @@ pub enum JobEvent {
         /// Its number on this host.
         pid: u32,
     },
+    /// All ranks have joined. Only the host where the master is hears that.
+    Begun,
     /// All ranks go back to a checkpoint, and are started again as their first processes.
     RolledBack {
         /// Which; `None` if none is complete, and the ranks begin anew.
@@ -41,6 +43,7 @@ impl fmt::Display for JobEvent {
             Self::Started { process, pid } => {
                 write!(f, "{process} is started, as process {pid} of this host")
             }
+            Self::Begun => f.write_str("all ranks have joined"),
             Self::RolledBack { to: Some(to) } => {
                 write!(f, "all ranks go back to generation {}", to.generation)
             }

@@ -354,7 +354,7 @@ impl MasterDriver {
                     }
                 }
                 tracing::warn!(%located);
-                self.tell_parent(News::Located(located.clone()));
+                self.tell_parent(ToParent::News(News::Located(located.clone())));
                 self.tell_agents(&all, ToLocator::Located(located));
             }
         }
@@ -374,21 +374,22 @@ impl MasterDriver {
     fn tell(&self, notice: Notice) {
         log(&notice);
         match notice {
-            Notice::News(news) => self.tell_parent(news),
+            Notice::Complete { .. } => self.tell_parent(ToParent::Begun),
+            Notice::News(news) => self.tell_parent(ToParent::News(news)),
             Notice::Failed { process, evidence } => {
-                self.tell_parent(News::Failed { rank: process.rank, evidence });
+                self.tell_parent(ToParent::News(News::Failed { rank: process.rank, evidence }));
             }
             Notice::Returned(ProcessId { rank, incarnation }) => {
-                self.tell_parent(News::Returned { rank, incarnation });
+                self.tell_parent(ToParent::News(News::Returned { rank, incarnation }));
             }
             _ => {}
         }
     }
 
-    fn tell_parent(&self, news: News) {
+    fn tell_parent(&self, said: ToParent) {
         if let Some(parent) = &self.parent {
             // It may have ended, and then nobody wants to know.
-            let _ = parent.send(ToParent::News(news));
+            let _ = parent.send(said);
         }
     }
 

@@ -58,7 +58,7 @@ The exit code is 0 if there is a table, and 1 if a run without faults fails, or 
 /// Run one program under the same faults with several recovery files, and see which serves it best.
 ///
 /// Faults come by themselves on each host, at the rates that are asked for: processes are killed, hosts are lost, domains
-/// are lost. They are drawn from the seed and the trial's number, and are the same for each file. A run without faults
+/// are lost, from when on all ranks have joined. They are drawn from the seed and the trial's number, and are the same for each file. A run without faults
 /// comes first under each file. Without --hosts, all runs on this machine. With --hosts, each host is a network namespace.
 /// Host 0, where the master is, is never lost.
 ///

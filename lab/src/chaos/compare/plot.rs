@@ -83,7 +83,7 @@ fn picture(title: &str, contestants: &[Contestant]) -> Result<String, DrawError>
                 ("sans-serif", 14).into_font().color(&INK),
             ))?;
             for injected in seen.faults.iter().filter(|injected| injected.hit.is_some()) {
-                let at = (injected.fault.at_s, middle);
+                let at = (seen.begun_s.unwrap_or_default() + injected.fault.at_s, middle);
                 match injected.fault.what {
                     What::Process { .. } => drop(chart.draw_series([Circle::new(at, 4, FAULT.filled())])?),
                     What::Host(_) => drop(chart.draw_series([TriangleMarker::new(at, 6, FAULT.filled())])?),

@@ -34,7 +34,7 @@ pub struct Rates {
 /// Something goes wrong in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
-    /// When, in seconds since the run began.
+    /// When, in seconds since all ranks had joined.
     pub at_s: f64,
     /// What.
     pub what: What,

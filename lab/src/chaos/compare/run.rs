@@ -40,6 +40,8 @@ use crate::{
 
 /// Where the hosts meet, on host 0.
 const PORT: u16 = 7077;
+/// How often to look whether all ranks have joined.
+const BEGIN_POLL: Duration = Duration::from_millis(5);
 /// Variables of a job around this one, which are not meant.
 const FOREIGN: [&str; 8] = [
     "EVERFOLD_HOSTS",
@@ -108,6 +110,8 @@ pub struct Seen {
     pub end: End,
     /// From its start to its end, in seconds.
     pub time_s: f64,
+    /// From its start until all ranks had joined, from when on faults count.
+    pub begun_s: Option<f64>,
     /// The faults until then.
     pub faults: Vec<Injected>,
     /// How it has met them.
@@ -137,22 +141,30 @@ impl Stage {
         let mut running = Running::start(self, folder.path(), recovery)?;
         let mut injected = Vec::new();
         let limit = began + self.time_limit;
-        let mut coming = faults.iter().peekable();
+        let (mut coming, mut begun) = (faults.iter().peekable(), None);
         let in_time = loop {
             if running.have_all_ended() {
                 break true;
             }
-            let next = coming.peek().map(|fault| began + Duration::from_secs_f64(fault.at_s));
+            if begun.is_none() && running.has_begun() {
+                begun = Some(Instant::now());
+            }
+            let now = Instant::now();
+            let next = match begun {
+                None => Some(now + BEGIN_POLL),
+                Some(begun) => coming.peek().map(|fault| begun + Duration::from_secs_f64(fault.at_s)),
+            };
             let until = next.map_or(limit, |next| next.min(limit));
-            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self.events.recv_timeout(until.saturating_duration_since(now)) {
                 Ok(Event::Signal(signal)) => return Err(Failure::interrupted(signal)),
                 Ok(Event::Ended(_) | Event::Said(..)) => {}
                 Err(RecvTimeoutError::Timeout) if limit <= Instant::now() => break false,
-                Err(RecvTimeoutError::Timeout) => {
+                Err(RecvTimeoutError::Timeout) if begun.is_some() => {
                     if let Some(fault) = coming.next_if(|_| next.is_some_and(|next| next <= Instant::now())) {
                         injected.push(Injected { fault: *fault, hit: running.inject(fault.what)? });
                     }
                 }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break false,
             }
         };
@@ -160,7 +172,8 @@ impl Stage {
         let end = running.end(in_time)?;
         let course = Course::of(running.events(), self.all_ranks(), began_unix_ms);
         let lines = running.lines()?;
-        Ok(Seen { end, time_s, faults: injected, course, lines })
+        let begun_s = begun.map(|begun| (begun - began).as_secs_f64());
+        Ok(Seen { end, time_s, begun_s, faults: injected, course, lines })
     }
 
     fn all_ranks(&self) -> u32 {
@@ -222,6 +235,11 @@ impl<'a> Running<'a> {
 
     fn stderr_of(&self, host: Host) -> PathBuf {
         self.folder.join(format!("stderr-{host}"))
+    }
+
+    /// Whether all ranks have joined.
+    fn has_begun(&self) -> bool {
+        self.events_on(Host(0)).iter().any(|line| line.event == JobEvent::Begun)
     }
 
     fn have_all_ended(&self) -> bool {

@@ -52,6 +52,8 @@ pub enum ToParent {
     Start(ProcessId),
     /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
     Forgive(ProcessId),
+    /// All ranks have joined the master, which is here.
+    Begun,
     /// The master, which is here, has told that to its ranks.
     News(News),
 }

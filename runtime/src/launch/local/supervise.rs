@@ -128,6 +128,10 @@ impl Local {
                             failures.forgive(process);
                             continue;
                         }
+                        ToParent::Begun => {
+                            self.tell(JobEvent::Begun);
+                            continue;
+                        }
                         ToParent::News(news) => {
                             self.tell(JobEvent::News(news));
                             continue;
