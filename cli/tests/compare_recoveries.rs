@@ -77,6 +77,8 @@ fn what_does_not_come_to_its_end_is_told_and_is_not_the_same() {
     let row = &figures(&run, &output)["rows"][0];
     assert!(row["ended"] == 0 && row["lost"].as_f64() >= Some(1.0), "{row:#}");
     assert!(said(&output).contains("ignore.toml, trial 0: host 0 ended with"), "{}", said(&output));
+    let kept = fs::read_to_string(run.path("everfold-compare/ignore-trial-0.txt")).unwrap();
+    assert!(kept.contains("== host 0, events") && kept.contains("\"begun\""), "{kept}");
     let output = compare(&run, &[("ignore.toml", IGNORE)], &format!("{options} --same"));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }

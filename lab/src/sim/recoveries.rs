@@ -130,21 +130,21 @@ impl SimRecoveries {
         if self.ranks > self.bad {
             return Err(Failure::new("each rank begins on a bad node of its own: take more --bad nodes"));
         }
-        let mut written = Vec::new();
-        for experiment in self.experiments()? {
+        let experiments = self.experiments()?;
+        let rows: Vec<(&str, Vec<Row>)> =
+            experiments.iter().map(|experiment| (experiment.title, self.rows(experiment))).collect();
+        if let Some(path) = &self.json {
+            let written = std::fs::write(path, serde_json::to_vec_pretty(&rows)?);
+            written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        }
+        for (title, rows) in &rows {
             say!(
-                "{}: {} ranks, {} of computing, a checkpoint every {}",
-                experiment.title,
+                "{title}: {} ranks, {} of computing, a checkpoint every {}",
                 self.ranks,
                 show_seconds(self.work),
                 show_seconds(self.interval),
             )?;
-            let rows = self.rows(&experiment);
-            say!("{}", self.show(&rows))?;
-            written.push((experiment.title.to_owned(), rows));
-        }
-        if let Some(path) = &self.json {
-            std::fs::write(path, serde_json::to_vec_pretty(&written)?)?;
+            say!("{}", self.show(rows))?;
         }
         Ok(ExitCode::SUCCESS)
     }

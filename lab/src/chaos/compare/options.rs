@@ -1,6 +1,14 @@
 //! What `everfold chaos compare` can be told, and the runs in their order.
 
-use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, process::ExitCode, sync::mpsc, time::Duration};
+use std::{
+    ffi::OsString,
+    fs,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::mpsc,
+    time::Duration,
+};
 
 use clap::Args;
 use everfold::{
@@ -103,6 +111,9 @@ pub struct Compare {
     /// Also write all that was seen to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Where to keep the output of runs that do not come to their end.
+    #[arg(long, value_name = "FOLDER", default_value = "everfold-compare")]
+    keep: PathBuf,
     #[command(flatten)]
     solver: Solver,
     /// A program to start instead of the built-in one, and its arguments.
@@ -224,7 +235,7 @@ impl Compare {
             let title = format!("seed {}: runs under the same faults", self.seed);
             plot::draw(path, &title, &contestants)?;
         }
-        contestants.iter().for_each(tell_failures);
+        contestants.iter().try_for_each(|contestant| tell_failures(contestant, &self.keep))?;
         say!("{}", table::show(&rows))?;
         let differences = self.same.map_or(0, |text| tell_differences(&contestants, &text));
         Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -296,12 +307,19 @@ fn describe(end: &End) -> Option<&str> {
     }
 }
 
-fn tell_failures(Contestant { file, trials, .. }: &Contestant) {
+/// Tells which runs have not come to their end, and keeps what they have said.
+fn tell_failures(Contestant { file, trials, .. }: &Contestant, keep: &Path) -> Result<(), Failure> {
     for (number, seen) in trials.iter().enumerate() {
-        if let Some(why) = describe(&seen.end) {
-            note!("everfold: {}, trial {number}: {why}", file.display());
-        }
+        let Some(why) = describe(&seen.end) else { continue };
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let path = keep.join(format!("{name}-trial-{number}.txt"));
+        let output = seen.output.as_deref().unwrap_or_default();
+        fs::create_dir_all(keep)
+            .and_then(|()| fs::write(&path, output))
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        note!("everfold: {}, trial {number}: {why}\n  output: {}", file.display(), path.display());
     }
+    Ok(())
 }
 
 /// Tells which runs have not printed what the first one has, as far as it has that text. Returns how many.

@@ -119,6 +119,9 @@ pub struct Seen {
     /// What its ranks have printed, as lines that are there once.
     #[serde(skip)]
     pub lines: BTreeSet<String>,
+    /// All that its hosts have said, if it is to be looked into.
+    #[serde(skip)]
+    pub output: Option<String>,
 }
 
 /// The hosts of a run. They are killed when it is dropped.
@@ -172,8 +175,9 @@ impl Stage {
         let end = running.end(in_time)?;
         let course = Course::of(running.events(), self.all_ranks(), began_unix_ms);
         let lines = running.lines()?;
+        let output = (end != End::Well).then(|| running.output());
         let begun_s = begun.map(|begun| (begun - began).as_secs_f64());
-        Ok(Seen { end, time_s, begun_s, faults: injected, course, lines })
+        Ok(Seen { end, time_s, begun_s, faults: injected, course, lines, output })
     }
 
     fn all_ranks(&self) -> u32 {
@@ -313,6 +317,22 @@ impl<'a> Running<'a> {
     fn events(&self) -> Vec<(Host, EventLine)> {
         let hosts = (0..self.hosts.len() as u32).map(Host);
         hosts.flat_map(|host| self.events_on(host).into_iter().map(move |line| (host, line))).collect()
+    }
+
+    fn output(&self) -> String {
+        let mut output = String::new();
+        for host in (0..self.hosts.len() as u32).map(Host) {
+            let files = [
+                ("events", self.events_of(host)),
+                ("stderr", self.stderr_of(host)),
+                ("stdout", self.stdout_of(host)),
+            ];
+            for (name, path) in files {
+                let text = fs::read(path).unwrap_or_default();
+                output += &format!("== host {host}, {name}\n{}", String::from_utf8_lossy(&text));
+            }
+        }
+        output
     }
 
     fn lines(&self) -> io::Result<BTreeSet<String>> {

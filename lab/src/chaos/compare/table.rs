@@ -181,7 +181,15 @@ pub(super) mod tests {
         let hit = Injected { fault: fault(1.0), hit: Some("rank 1".to_owned()) };
         let missed = Injected { fault: fault(2.0), hit: None };
         let course = Course { restarts, again_s: 0.5, ..Course::default() };
-        Seen { end, time_s, begun_s: Some(0.5), faults: vec![hit, missed], course, lines: BTreeSet::new() }
+        Seen {
+            end,
+            time_s,
+            begun_s: Some(0.5),
+            faults: vec![hit, missed],
+            course,
+            lines: BTreeSet::new(),
+            output: None,
+        }
     }
 
     pub fn contestant(name: &str, times_s: &[f64]) -> Contestant {
