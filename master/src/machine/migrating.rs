@@ -114,10 +114,7 @@ impl Master {
     /// What the loss of a host is a sign of.
     pub(super) fn sign_of_loss(&self, agent: AgentId) -> Sign {
         let (lost, all) = self.desk.members.agents().losses_around(agent);
-        match self.desk.policy.recoveries.network {
-            Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Sign::Domain,
-            _ => Sign::Host,
-        }
+        Sign::of_loss(&self.desk.policy.recoveries, lost, all)
     }
 
     /// Lets the detectors judge that a rank has lost its process, which was on the host of `agent`.

@@ -12,7 +12,7 @@ use super::choice::{Chain, Recoveries, Recovery, Repeated};
 
 /// What becomes of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It is started again after this pause, where it was.
     Restart(Duration),
     /// It is started on another host.
@@ -25,14 +25,16 @@ pub(crate) enum Verdict {
 
 /// A verdict, and which recoveries could not be done that stand before it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub struct Judgement {
+    /// What becomes of it.
     pub verdict: Verdict,
+    /// Which could not be done, and why.
     pub passed: Vec<(Recovery, NoReturn)>,
 }
 
 /// What is known of a death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub enum Sign {
     /// A process has ended, and the host of this agent is well.
     Process(AgentId),
     /// The host is lost.
@@ -43,11 +45,21 @@ pub(crate) enum Sign {
 
 /// Whether another host can take a rank, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Elsewhere {
+pub struct Elsewhere {
     /// It can be started there from its replica.
     pub migrate: Result<(), NoReturn>,
     /// A process of it stands by there.
     pub promote: Result<(), NoReturn>,
+}
+
+impl Sign {
+    /// What the loss of a host is a sign of, if so many hosts of its domain are lost by now, of so many in all.
+    pub fn of_loss(choice: &Recoveries, lost: usize, all: usize) -> Self {
+        match choice.network {
+            Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Self::Domain,
+            _ => Self::Host,
+        }
+    }
 }
 
 /// What is remembered of faults.
@@ -55,7 +67,7 @@ pub(crate) struct Elsewhere {
 /// # Memory
 /// A number for each rank that was started again, and for each host as many times as the choice counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Detectors {
+pub struct Detectors {
     starts: BTreeMap<Rank, Starts>,
     /// When the latest process faults of each host were, the earliest first.
     faults: BTreeMap<AgentId, VecDeque<Timestamp>>,

@@ -276,8 +276,8 @@ impl Host {
         let Some(caller) = self.caller.take() else { return };
         let Hail { size, policy, board, .. } = &caller.hail;
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
-        let AgentConfig { job, key, rendezvous, .. } = &*self.config;
-        let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
+        let AgentConfig { job, key, rendezvous, parent, .. } = &*self.config;
+        let (job, key, rendezvous, parent) = (*job, *key, rendezvous.clone(), parent.clone());
         let locator = self.locator.clone();
         let config = MasterConfig {
             job,
@@ -287,6 +287,7 @@ impl Host {
             policy: *policy,
             board: board.clone(),
             locator,
+            parent,
         };
         match MasterThread::start(config) {
             Ok(master) => {

@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use super::{Local, LocalError, process::Process};
 use crate::launch::{
+    JobEvent,
     environment::{CHECKPOINTS, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE},
     output::Output,
     terminal,
@@ -81,8 +82,10 @@ impl Local {
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
         let may_die = self.survive_deaths;
-        let id = ProcessId { rank, incarnation: environment.incarnation };
-        Ok(Process::new(id, may_die, command.spawn()?, [from_stdout, from_stderr]))
+        let process = ProcessId { rank, incarnation: environment.incarnation };
+        let child = command.spawn()?;
+        child.id().into_iter().for_each(|pid| self.tell(JobEvent::Started { process, pid }));
+        Ok(Process::new(process, may_die, child, [from_stdout, from_stderr]))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     agent::{AgentConfig, AgentThread, ToParent},
     descriptors,
     launch::{
+        JobEvent,
         environment::{DOMAIN, Environment},
         output::{Output, Sink},
         rollback::{Next, Rollbacks},
@@ -55,7 +56,7 @@ impl Local {
                 let has_failed = self.attend(run, attending, &output).await;
                 let is_ordered = orders_seen.borrow().is_some();
                 let Some(rollbacks) = rollbacks.as_mut().filter(|_| has_failed && !is_ordered) else { break };
-                let Some(pause) = go_back(rollbacks, &notices) else { break };
+                let Some(pause) = self.go_back(rollbacks, &notices) else { break };
                 let mut orders = orders_seen.clone();
                 tokio::select! {
                     _ = orders.wait_for(Option::is_some) => break,
@@ -142,6 +143,14 @@ impl Local {
                             failures.forgive(process);
                             continue;
                         }
+                        ToParent::Begun => {
+                            self.tell(JobEvent::Begun);
+                            continue;
+                        }
+                        ToParent::News(news) => {
+                            self.tell(JobEvent::News(news));
+                            continue;
+                        }
                     };
                     let ProcessId { rank, incarnation } = wanted;
                     let environment = Environment { rank, incarnation, ..job.clone() };
@@ -170,11 +179,36 @@ impl Local {
         let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
         let end = move || if outlasts { agent.outlast() } else { drop(agent) };
         tokio::task::spawn_blocking(end).await.ok();
+        while let Ok(asked) = asked.try_recv() {
+            if let ToParent::News(news) = asked {
+                self.tell(JobEvent::News(news));
+            }
+        }
         let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
         if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
             notices.send(summary(&faults.list())).await;
         }
         *is_over.borrow()
+    }
+
+    /// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
+    fn go_back(&self, rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
+        let (pause, what) = match rollbacks.next() {
+            Next::Back(to, pause) => {
+                let event = JobEvent::RolledBack { to };
+                let what = event.to_string();
+                self.tell(event);
+                (Some(pause), what)
+            }
+            Next::Enough(times) => {
+                (None, format!("the ranks have gone back {times} times, and may do so no more"))
+            }
+            Next::Fruitless(times) => {
+                (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
+            }
+        };
+        notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
+        pause
     }
 }
 
@@ -196,26 +230,6 @@ struct Attending {
     orders: watch::Receiver<Option<Signal>>,
     failures: Failures,
     notices: Option<Sink>,
-}
-
-/// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
-fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
-    let (pause, what) = match rollbacks.next() {
-        Next::Back(Some(generation), pause) => {
-            (Some(pause), format!("all ranks go back to generation {generation}"))
-        }
-        Next::Back(None, pause) => {
-            (Some(pause), "all ranks begin anew, as no checkpoint is complete".to_owned())
-        }
-        Next::Enough(times) => {
-            (None, format!("the ranks have gone back {times} times, and may do so no more"))
-        }
-        Next::Fruitless(times) => {
-            (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
-        }
-    };
-    notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
-    pause
 }
 
 /// The agent of the ranks that are about to be started, and what it asks for.
