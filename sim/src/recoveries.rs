@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use everfold_master::recovery::{Detectors, Recoveries, Sign, Verdict};
+use everfold_master::recovery::{Detectors, Elsewhere, Recoveries, Sign, Verdict};
 use everfold_protocol::{AgentId, Rank, Timestamp, message::NoReturn};
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -195,9 +195,11 @@ impl<'a> Run<'a> {
         let sign = self.sign(node, kind);
         let target = self.find_host(node, sign);
         let now = Timestamp::default() + Duration::from_secs_f64(self.course.time_s);
-        let can_migrate = target.map(drop).ok_or(NoReturn::NoHost);
+        let migrate = target.map(drop).ok_or(NoReturn::NoHost);
+        // No process stands by.
+        let elsewhere = Elsewhere { migrate, promote: Err(NoReturn::NoStandby) };
         let id = Rank(rank as u32);
-        let judged = self.detectors.judge(now, id, sign, self.choice, can_migrate);
+        let judged = self.detectors.judge(now, id, sign, self.choice, elsewhere);
         // It will get on: no fault comes before it does.
         self.detectors.see_progress(id);
         match (judged.verdict, target) {

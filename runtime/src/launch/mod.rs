@@ -6,6 +6,7 @@
 //! | [`events`] | what happens to a job, for those who watch it from outside |
 //! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
+//! | `held` | what a process prints that stands by |
 //! | `output` | carries what they print to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
 //! | [`rollback`] | how often all ranks go back to their last checkpoint together |
@@ -13,6 +14,7 @@
 
 pub mod environment;
 pub mod events;
+pub(crate) mod held;
 pub mod hosts;
 pub mod local;
 mod output;

@@ -50,6 +50,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum ToParent {
     /// Start this process.
     Start(ProcessId),
+    /// Start this process, which stands by: how it ends does not count.
+    StandBy(ProcessId),
+    /// This process has stood by, and takes a place: how it ends counts.
+    Promoted(ProcessId),
+    /// End this process.
+    End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
     Forgive(ProcessId),
     /// All ranks have joined the master, which is here.
