@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         let target = self.find_host(node, sign);
         let now = Timestamp::default() + Duration::from_secs_f64(self.course.time_s);
         let migrate = target.map(drop).ok_or(NoReturn::NoHost);
-        // No process stands by.
+        // In this model nobody stands by.
         let elsewhere = Elsewhere { migrate, promote: Err(NoReturn::NoStandby) };
         let id = Rank(rank as u32);
         let judged = self.detectors.judge(now, id, sign, self.choice, elsewhere);

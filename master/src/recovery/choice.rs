@@ -128,6 +128,14 @@ impl Recoveries {
     /// Ranks are started again whose processes have died, on another host if theirs is lost.
     pub const MIGRATE: Self = Self { physical: Chain::of(Recovery::Migrate), ..Self::RESTART };
 
+    /// Standbys of ranks take their places. Without one, they are started again: where they were, or on another host if
+    /// theirs is lost.
+    pub const PROMOTE: Self = Self {
+        process: Chain::then(Recovery::Promote, Recovery::Restart),
+        physical: Chain::then(Recovery::Promote, Recovery::Migrate),
+        ..Self::RESTART
+    };
+
     /// Whether ranks may come back.
     pub fn ranks_return(&self) -> bool {
         self.have(Recovery::Restart) || self.ranks_migrate()
@@ -216,6 +224,6 @@ mod tests {
         assert!(Recoveries { network: Some(network), ..Recoveries::IGNORE }.ranks_migrate());
         let standbys = Recoveries { process: Recovery::Promote.into(), ..Recoveries::IGNORE };
         assert!(standbys.ranks_return() && standbys.ranks_migrate() && standbys.ranks_stand_by());
-        assert!(!Recoveries::MIGRATE.ranks_stand_by());
+        assert!(!Recoveries::MIGRATE.ranks_stand_by() && Recoveries::PROMOTE.ranks_stand_by());
     }
 }

@@ -127,6 +127,9 @@ impl World {
             return;
         }
         self.comebacks.standbys.remove(&process);
+        if let Some(log) = self.comebacks.logs.get(&process.rank) {
+            self.comebacks.left.insert((self.home(process.rank), process.rank), log.clone());
+        }
         if self.replace(host, process) {
             *self.seen.entry(PROMOTIONS).or_default() += 1;
             self.schedule(self.now(), Happening::Joins(process));

@@ -40,6 +40,9 @@ pub(super) struct Comebacks {
     programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
     /// How calls have ended, as their ranks have noted: in the vaults where they are, or were last.
     pub(super) logs: BTreeMap<Rank, Log>,
+    /// What is left in the vaults of ranks on hosts from which standbys have taken them away: one that is lost before it
+    /// has joined is followed by a process there.
+    pub(super) left: BTreeMap<(u64, Rank), Log>,
     /// Replicas of vaults, by the host where they are.
     pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
     /// Where the vaults of processes come from that are about to be started: whose, and at which host.
@@ -147,7 +150,7 @@ impl World {
     pub(super) fn replace(&mut self, host: u64, process: ProcessId) -> bool {
         let rank = process.rank;
         drop(self.thaw(Place::Rank(rank)));
-        if !self.take_vault(process) {
+        if !self.take_vault(host, process) {
             self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
             return false;
         }
@@ -323,6 +326,7 @@ impl World {
     pub(super) fn lose_logs(&mut self, host: u64) {
         let there = self.ranks_at(host);
         self.comebacks.logs.retain(|rank, _| !there.contains(rank));
+        self.comebacks.left.retain(|(at, _), _| *at != host);
     }
 
     /// Takes in how a future ends, which is as it has ended before (I9), and as it stands in the log.
