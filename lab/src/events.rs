@@ -48,7 +48,7 @@ mod tests {
     fn what_is_written_is_read() {
         let news = News::HostLost { ranks: Path::single(Rank(3)) };
         let events = [
-            JobEvent::Started { process: ProcessId::first(1), pid: 4711 },
+            JobEvent::Started { process: ProcessId::first(1), pid: 4711, stands_by: false },
             JobEvent::Begun,
             JobEvent::RolledBack { to: Some(Complete { generation: 3, saved_unix_ms: 1_800_000_000_000 }) },
             JobEvent::News(news),

@@ -43,15 +43,6 @@ pub enum Sign {
     Domain,
 }
 
-/// Whether another host can take a rank, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// It can be started there from its replica.
-    pub migrate: Result<(), NoReturn>,
-    /// A process of it stands by there.
-    pub promote: Result<(), NoReturn>,
-}
-
 impl Sign {
     /// What the loss of a host is a sign of, if so many hosts of its domain are lost by now, of so many in all.
     pub fn of_loss(choice: &Recoveries, lost: usize, all: usize) -> Self {
@@ -60,6 +51,15 @@ impl Sign {
             _ => Self::Host,
         }
     }
+}
+
+/// Whether another host can take a rank, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// It can be started there from its replica.
+    pub migrate: Result<(), NoReturn>,
+    /// A process of it stands by there.
+    pub promote: Result<(), NoReturn>,
 }
 
 /// What is remembered of faults.

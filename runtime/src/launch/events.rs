@@ -16,6 +16,8 @@ pub enum JobEvent {
         process: ProcessId,
         /// Its number on this host.
         pid: u32,
+        /// Whether it stands by.
+        stands_by: bool,
     },
     /// All ranks have joined. Only the host where the master is hears that.
     Begun,
@@ -40,8 +42,11 @@ pub struct Complete {
 impl fmt::Display for JobEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Started { process, pid } => {
+            Self::Started { process, pid, stands_by: false } => {
                 write!(f, "{process} is started, as process {pid} of this host")
+            }
+            Self::Started { process, pid, stands_by: true } => {
+                write!(f, "{process} is started to stand by, as process {pid} of this host")
             }
             Self::Begun => f.write_str("all ranks have joined"),
             Self::RolledBack { to: Some(to) } => {

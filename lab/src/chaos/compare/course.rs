@@ -17,6 +17,8 @@ pub struct Course {
     pub restarts: usize,
     /// Processes that were started on another host than the earlier one of their rank.
     pub migrations: usize,
+    /// Standbys that took the places of their ranks' processes.
+    pub promotions: usize,
     /// How often all ranks went back to a checkpoint.
     pub rollbacks: usize,
     /// Ranks that had failed and were not back in the end.
@@ -38,8 +40,18 @@ impl Course {
         lines.sort_by_key(|(_, line)| line.at_unix_ms);
         let mut course = Self::default();
         let (mut places, mut away) = (BTreeMap::<Rank, Host>::new(), BTreeSet::<Rank>::new());
+        let mut standbys = BTreeMap::<Rank, Host>::new();
         for (host, EventLine { at_unix_ms, event, .. }) in lines {
             match event {
+                JobEvent::Started { process, stands_by: true, .. } => {
+                    standbys.insert(process.rank, host);
+                }
+                JobEvent::News(News::Promoted { rank, .. }) => {
+                    course.promotions += 1;
+                    if let Some(host) = standbys.remove(&rank) {
+                        places.insert(rank, host);
+                    }
+                }
                 JobEvent::Started { process, .. } => {
                     let before = places.insert(process.rank, host);
                     match before.filter(|_| process.incarnation.0 > 0) {
@@ -80,7 +92,7 @@ mod tests {
 
     fn started(rank: u32, incarnation: u32) -> JobEvent {
         let process = ProcessId { rank: Rank(rank), incarnation: Incarnation(incarnation) };
-        JobEvent::Started { process, pid: 1 }
+        JobEvent::Started { process, pid: 1, stands_by: false }
     }
 
     fn failed(rank: u32) -> JobEvent {
@@ -121,6 +133,30 @@ mod tests {
         ]);
         assert_eq!((course.restarts, course.migrations, course.rollbacks, course.lost), (1, 1, 0, 1));
         assert!((course.again_s - 0.3).abs() < 1e-9 && (course.transfer_s - 0.04).abs() < 1e-9, "{course:?}");
+    }
+
+    #[test]
+    fn a_standby_counts_once_it_has_taken_its_place() {
+        let stands_by = |rank| JobEvent::Started {
+            process: ProcessId { rank: Rank(rank), incarnation: Incarnation(1) },
+            pid: 1,
+            stands_by: true,
+        };
+        let promoted = JobEvent::News(News::Promoted { rank: Rank(1), at: String::new() });
+        let course = course(vec![
+            (1, 0, started(0, 0)),
+            (1, 0, started(1, 0)),
+            (2, 1, stands_by(1)),
+            (2, 1, stands_by(0)),
+            (3, 0, failed(1)),
+            (4, 0, promoted),
+            (5, 0, returned(1)),
+            (6, 0, failed(1)),
+            // On the host of the standby.
+            (7, 1, started(1, 2)),
+            (8, 0, returned(1)),
+        ]);
+        assert_eq!((course.restarts, course.migrations, course.promotions, course.lost), (1, 0, 1, 0));
     }
 
     #[test]

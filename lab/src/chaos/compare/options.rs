@@ -58,6 +58,7 @@ What the table shows, as means over trials; times are those of runs that came to
   done again    for how long ranks did again what had been done before, added up over ranks
   restarts      processes that were started again on their host
   migrations    processes that were started on another host
+  promotions    standbys that took the places of their ranks' processes
   rollbacks     how often all ranks went back to a checkpoint
   ranks lost    ranks that were not back in the end
   faults        faults that have hit something: a host that has lost its ranks has no process to kill

@@ -263,7 +263,7 @@ impl<'a> Running<'a> {
     fn kill_one(&self, host: Host, choice: u64) -> io::Result<Option<String>> {
         let mut latest = BTreeMap::<Rank, u32>::new();
         for EventLine { event, .. } in self.events_on(host) {
-            if let JobEvent::Started { process, pid } = event {
+            if let JobEvent::Started { process, pid, .. } = event {
                 latest.insert(process.rank, pid);
             }
         }

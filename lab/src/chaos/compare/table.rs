@@ -49,6 +49,8 @@ pub struct Row {
     pub restarts: f64,
     /// Processes that were started on another host.
     pub migrations: f64,
+    /// Standbys that took the places of their ranks' processes.
+    pub promotions: f64,
     /// How often all ranks went back to a checkpoint.
     pub rollbacks: f64,
     /// Ranks that were not back in the end.
@@ -82,13 +84,14 @@ impl Row {
             again_s: all(&|seen| seen.course.again_s),
             restarts: all(&|seen| seen.course.restarts as f64),
             migrations: all(&|seen| seen.course.migrations as f64),
+            promotions: all(&|seen| seen.course.promotions as f64),
             rollbacks: all(&|seen| seen.course.rollbacks as f64),
             lost: all(&|seen| seen.course.lost as f64),
             faults: all(&|seen| seen.faults.iter().filter(|fault| fault.hit.is_some()).count() as f64),
         }
     }
 
-    fn cells(&self, is_first: bool) -> [String; 12] {
+    fn cells(&self, is_first: bool) -> [String; 13] {
         let time = |time_s: Option<f64>| time_s.map_or("-".to_owned(), |time_s| format!("{time_s:.1} s"));
         let beside = self.beside_first.filter(|_| !is_first);
         [
@@ -101,6 +104,7 @@ impl Row {
             show_seconds(self.again_s),
             count(self.restarts),
             count(self.migrations),
+            count(self.promotions),
             count(self.rollbacks),
             count(self.lost),
             count(self.faults),
@@ -130,6 +134,7 @@ pub fn show(rows: &[Row]) -> String {
         "done again",
         "restarts",
         "migrations",
+        "promotions",
         "rollbacks",
         "ranks lost",
         "faults",

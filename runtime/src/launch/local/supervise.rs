@@ -17,7 +17,7 @@ use super::{
     signals::{Signals, outlast},
 };
 use crate::{
-    agent::{AgentConfig, AgentThread, ToParent},
+    agent::{AgentConfig, AgentThread, Ends, ToParent},
     descriptors,
     launch::{
         JobEvent,
@@ -110,6 +110,7 @@ impl Local {
         for process in processes {
             ranks.spawn(attend(process, &is_over));
         }
+        let starting = Starting { rollbacks, job: &job, ends: &ends, notices: &notices, output };
         while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
@@ -123,55 +124,33 @@ impl Local {
                     }
                 }
                 // The agent ends when nobody is to come back any more.
-                Some(asked) = asked.recv() => {
-                    let (wanted, stands_by) = match asked {
-                        ToParent::Start(process) => (process, false),
-                        ToParent::StandBy(process) => (process, true),
-                        ToParent::Promoted(process) => {
+                Some(asked) = asked.recv() => match asked {
+                    ToParent::Start(process) => {
+                        if let Some(started) = self.start_again(process, false, &starting) {
                             failures.forgive_before(process);
-                            continue;
-                        }
-                        ToParent::End(process) => {
-                            let end: Option<watch::Sender<bool>> = standbys.remove(&process);
-                            failures.forgive(process);
-                            if let Some(end) = end {
-                                end.send_replace(true);
-                            }
-                            continue;
-                        }
-                        ToParent::Forgive(process) => {
-                            failures.forgive(process);
-                            continue;
-                        }
-                        ToParent::Begun => {
-                            self.tell(JobEvent::Begun);
-                            continue;
-                        }
-                        ToParent::News(news) => {
-                            self.tell(JobEvent::News(news));
-                            continue;
-                        }
-                    };
-                    let ProcessId { rank, incarnation } = wanted;
-                    let environment = Environment { rank, incarnation, ..job.clone() };
-                    match self.start(rollbacks, &environment, output) {
-                        Ok(process) if stands_by => {
-                            failures.forgive(wanted);
-                            let (end, is_ended) = watch::channel(false);
-                            ranks.spawn(attend(process, &is_ended));
-                            standbys.insert(wanted, end);
-                        }
-                        Ok(process) => {
-                            failures.forgive_before(wanted);
-                            ranks.spawn(attend(process, &is_over));
-                        }
-                        Err(error) => {
-                            let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
-                            notices.iter().for_each(|notices| notices.try_send(notice.clone()));
-                            ends.ended(wanted, Ending::Unknown);
+                            ranks.spawn(attend(started, &is_over));
                         }
                     }
-                }
+                    ToParent::StandBy(process) => {
+                        if let Some(started) = self.start_again(process, true, &starting) {
+                            failures.forgive(process);
+                            let (end, is_ended) = watch::channel(false);
+                            ranks.spawn(attend(started, &is_ended));
+                            standbys.insert(process, end);
+                        }
+                    }
+                    ToParent::Promoted(process) => failures.forgive_before(process),
+                    ToParent::End(process) => {
+                        failures.forgive(process);
+                        let end: Option<watch::Sender<bool>> = standbys.remove(&process);
+                        if let Some(end) = end {
+                            end.send_replace(true);
+                        }
+                    }
+                    ToParent::Forgive(process) => failures.forgive(process),
+                    ToParent::Begun => self.tell(JobEvent::Begun),
+                    ToParent::News(news) => self.tell(JobEvent::News(news)),
+                },
                 else => break,
             }
         }
@@ -189,6 +168,23 @@ impl Local {
             notices.send(summary(&faults.list())).await;
         }
         *is_over.borrow()
+    }
+
+    /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be started, the agent
+    /// hears that it has ended.
+    fn start_again(&self, process: ProcessId, stands_by: bool, starting: &Starting) -> Option<Process> {
+        let Starting { rollbacks, job, ends, notices, output } = *starting;
+        let ProcessId { rank, incarnation } = process;
+        let environment = Environment { rank, incarnation, ..job.clone() };
+        match self.start(rollbacks, &environment, stands_by, output) {
+            Ok(started) => Some(started),
+            Err(error) => {
+                let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                ends.ended(process, Ending::Unknown);
+                None
+            }
+        }
     }
 
     /// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
@@ -223,6 +219,15 @@ struct Run {
     /// What the agent asks for.
     asked: mpsc::UnboundedReceiver<ToParent>,
     processes: Vec<Process>,
+}
+
+/// With what processes are started while a run lasts.
+struct Starting<'a> {
+    rollbacks: u32,
+    job: &'a Environment,
+    ends: &'a Ends,
+    notices: &'a Option<Sink>,
+    output: &'a Output,
 }
 
 /// What is done while a run lasts.
