@@ -33,7 +33,7 @@ use everfold_protocol::{
     report::Refusal,
 };
 use everfold_storage::vault::{
-    Checkpoint, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
+    Checkpoint, Draft, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
 };
 use everfold_worker::machine::{End, ExecutionError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -66,6 +66,17 @@ pub enum Saving {
     Done(Generation),
     /// Nothing is saved as long as this process has not called what earlier ones have noted: so many calls.
     CatchingUp(usize),
+}
+
+/// What came of beginning a checkpoint that is written beside the application.
+#[derive(Debug)]
+pub enum Begun {
+    /// To be written, on whichever thread, and then [sealed](crate::rank::Handle::seal).
+    Draft(Draft),
+    /// As in [`Saving`].
+    CatchingUp(usize),
+    /// The log has no room to wait, or lacks an outcome: save at once.
+    Pressing,
 }
 
 /// Files of a vault that ends with this process.
@@ -240,20 +251,40 @@ impl ResultLog {
         if !inner.known.is_empty() {
             return Ok(Saving::CatchingUp(inner.known.len()));
         }
-        let latest = inner.latest.iter().copied().collect();
-        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
-        let header = Header { calls, contents, latest, is_adopted: false, is_durable };
-        let header = codec::encode(&header)?;
-        let mut writer = match agreed {
-            Some(Agreed { generation, .. }) => inner.vault.begin_as(generation, &header)?,
-            None => inner.vault.begin(&header)?,
-        };
-        parts.iter().try_for_each(|part| writer.part(part))?;
-        let generation = writer.commit()?;
+        let mut draft = inner.begin(agreed, calls, contents)?;
+        parts.iter().try_for_each(|part| draft.part(part))?;
+        Ok(Saving::Done(self.put_in_force(&mut inner, draft)?))
+    }
+
+    /// Begins a checkpoint that is written while the application goes on. What is noted from now on comes behind it.
+    /// All `calls` have ended, and no other call is under way.
+    ///
+    /// # Errors
+    /// The system says why not, or another one is being written. What was in force before stays so.
+    pub fn begin(&self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Begun, LogError> {
+        let mut inner = self.lock();
+        match inner.known.len() {
+            // What is noted goes nowhere as long as an outcome is missing, nor where no room is left.
+            0 if inner.lacks_outcomes || self.is_half_full() => Ok(Begun::Pressing),
+            0 => Ok(Begun::Draft(inner.begin(agreed, calls, contents)?)),
+            left => Ok(Begun::CatchingUp(left)),
+        }
+    }
+
+    /// Puts a checkpoint in force that was written. What was noted before it was begun is gone from the log.
+    ///
+    /// # Errors
+    /// The system says why not, or an outcome could not be noted meanwhile. What was in force before stays so.
+    pub fn seal(&self, draft: Draft) -> Result<Generation, LogError> {
+        self.put_in_force(&mut self.lock(), draft)
+    }
+
+    fn put_in_force(&self, inner: &mut Inner, draft: Draft) -> Result<Generation, LogError> {
+        let generation = inner.vault.seal(draft)?;
         inner.found = None;
         inner.lacks_outcomes = false;
-        self.bytes.store(0, Ordering::Relaxed);
-        Ok(Saving::Done(generation))
+        self.bytes.store(inner.vault.log_bytes(), Ordering::Relaxed);
+        Ok(generation)
     }
 
     /// Takes in how long it has taken to get what earlier processes have left from another host.
@@ -373,6 +404,18 @@ impl ResultLog {
 }
 
 impl Inner {
+    fn begin(&mut self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Draft, LogError> {
+        let latest = self.latest.iter().copied().collect();
+        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
+        let is_agreed = agreed.is_some();
+        let header = Header { calls, contents, latest, is_adopted: false, is_agreed, is_durable };
+        let header = codec::encode(&header)?;
+        Ok(match agreed {
+            Some(Agreed { generation, .. }) => self.vault.begin_as(generation, &header)?,
+            None => self.vault.begin(&header)?,
+        })
+    }
+
     /// Remembers that a call has been noted.
     fn remember(&mut self, reduction: ReductionId) {
         while self.latest.len() >= LATEST && !self.known.contains_key(&self.latest[0]) {
