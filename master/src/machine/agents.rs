@@ -65,8 +65,9 @@ impl Master {
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
         self.lose_replicas(agent);
-        self.fail_all(&living, Evidence::HostLost, &dead);
+        // First those that were to be started there: what is put together again then knows who does not come.
         self.starts.at(agent).into_iter().for_each(|start| self.redirect(start));
+        self.fail_all(&living, Evidence::HostLost, &dead);
         self.place_replicas();
         if self.desk.members.is_joining() {
             return;

@@ -49,6 +49,8 @@ pub(crate) struct Facts {
     pub unprotected: BTreeSet<(Rank, u64)>,
     /// Contributions that the master took in, and whether they came inlined.
     heard: BTreeMap<(Rank, ReductionId), bool>,
+    /// Processes from which the master took them in.
+    callers: BTreeSet<(ProcessId, ReductionId)>,
     /// When the master heard which contributions.
     heard_at: BTreeMap<(ReductionId, Rank), Timestamp>,
     /// Ranks of which the master heard that they have a result.
@@ -171,8 +173,14 @@ impl Facts {
     }
 
     /// Takes in that the master counts on a contribution, and whether that came inlined.
-    pub fn count(&mut self, rank: Rank, reduction: ReductionId, inline: bool) {
-        self.heard.entry((rank, reduction)).or_insert(inline);
+    pub fn count(&mut self, process: ProcessId, reduction: ReductionId, inline: bool) {
+        self.heard.entry((process.rank, reduction)).or_insert(inline);
+        self.callers.insert((process, reduction));
+    }
+
+    /// Whether the master has heard a contribution from this very process of its rank.
+    pub fn heard_from(&self, process: ProcessId, reduction: ReductionId) -> bool {
+        self.callers.contains(&(process, reduction))
     }
 
     /// Takes in that the master hears that a process has a result. Of one that it has given up it believes nothing.

@@ -40,13 +40,13 @@ impl World {
         &mut self,
         process: ProcessId,
         message: &ToMaster,
-    ) -> Option<(ReductionId, Rank, bool)> {
+    ) -> Option<(ReductionId, ProcessId, bool)> {
         self.note_message(process, message);
         let sender = process.rank;
         self.copies.hear(sender, message);
         match message {
             ToMaster::Contribute(contribution) => {
-                Some((contribution.reduction, sender, matches!(contribution.data, Data::Inline(_))))
+                Some((contribution.reduction, process, matches!(contribution.data, Data::Inline(_))))
             }
             ToMaster::PartialReady(done) => {
                 self.facts.tell(sender, done.segment, &done.path);
@@ -65,7 +65,8 @@ impl World {
     }
 
     /// Notes that the master has heard of a call.
-    pub(super) fn note_heard(&mut self, (id, sender, inline): (ReductionId, Rank, bool)) {
+    pub(super) fn note_heard(&mut self, (id, process, inline): (ReductionId, ProcessId, bool)) {
+        let sender = process.rank;
         let mut reductions = self.driver.master().reductions();
         let open = reductions.find(|(open, _)| **open == id).map(|(_, reduction)| reduction);
         if let Some(reduction) = open {
@@ -74,7 +75,7 @@ impl World {
         self.facts.hear(self.agenda.now(), sender, id, open.is_some());
         // What it refuses counts nowhere.
         if open.is_some_and(|reduction| reduction.arrived().contains(sender)) {
-            self.facts.count(sender, id, inline);
+            self.facts.count(process, id, inline);
         }
     }
 

@@ -90,7 +90,7 @@ impl World {
             process.id
         );
         let Some(inline) = self.facts.heard(rank, reduction) else { return };
-        if !inline && self.settings.returns.is_some() && !self.is_left_by_an_earlier_one(rank, reduction) {
+        if !inline && self.settings.returns.is_some() && !self.is_left_by_a_caller(rank, reduction) {
             // It was lost, and was to come again.
             return;
         }
@@ -108,12 +108,15 @@ impl World {
         );
     }
 
-    /// Whether a contribution can be read in what an earlier process of `rank` has left.
-    fn is_left_by_an_earlier_one(&self, rank: Rank, reduction: ReductionId) -> bool {
+    /// Whether a contribution can be read in what a process of `rank` has left, and the master knows of it.
+    fn is_left_by_a_caller(&self, rank: Rank, reduction: ReductionId) -> bool {
         let is_held = |process: &&Process| !self.facts.hosts_lost.contains_key(&process.host);
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
         let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
-        !overwritten && of_rank.any(|process| process.remains(reduction, Shown::Original))
+        let is_left = |process: &Process| {
+            self.facts.heard_from(process.id, reduction) && process.remains(reduction, Shown::Original)
+        };
+        !overwritten && of_rank.any(is_left)
     }
 
     /// Whether the master has declared `rank` failed, or has let it go.
