@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use everfold::{Checkpointed, Config, News, Order, Session, Sum};
+use everfold::{Checkpointed, News, Order, Session, Sum};
 use futures::{Stream, StreamExt};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
