@@ -17,7 +17,7 @@ extern crate alloc;
 pub mod replicas;
 
 use alloc::{
-    collections::{BTreeMap, VecDeque, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     vec::Vec,
 };
 
@@ -90,7 +90,14 @@ pub enum Action {
         process: ProcessId,
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
+        /// Whether it stands by: it follows the process at that origin, and nobody hears it.
+        stands_by: bool,
     },
+    /// This process, which stands by, takes the place of the one that it has followed: it has all that it can have
+    /// of that one.
+    Promote(ProcessId),
+    /// End this process, which was started here and nobody needs; its [end](Event::Ended) is told in any case.
+    End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended here does not count.
     Forgive(ProcessId),
     /// The master has taken this agent in: that holds in the job.
@@ -112,7 +119,9 @@ pub struct Agent {
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
     /// Processes that are to be started as soon as the earlier ones of their ranks have ended.
-    starts: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
+    starts: BTreeMap<Rank, Start>,
+    /// Processes that were started to stand by, and have not ended or been promoted.
+    standbys: BTreeSet<ProcessId>,
     /// What the master is to hear as soon as there is a way to it.
     untold: Vec<FromAgent>,
     /// Whether more processes are to come.
@@ -120,6 +129,14 @@ pub struct Agent {
     is_alone: bool,
     is_done: bool,
     actions: VecDeque<Action>,
+}
+
+/// A process that is to be started.
+#[derive(Clone, Debug)]
+struct Start {
+    process: ProcessId,
+    origin: Option<Origin>,
+    stands_by: bool,
 }
 
 /// How far a process is whose memory is held.
@@ -242,18 +259,48 @@ impl Agent {
     }
 
     /// Starts a process, once the earlier one of its rank has ended.
-    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
+    fn start(&mut self, start: Start) {
+        let process = start.process;
         match self.running.entry(process.rank) {
-            Entry::Occupied(_) => drop(self.starts.insert(process.rank, (process, origin))),
+            Entry::Occupied(_) => drop(self.starts.insert(process.rank, start)),
             Entry::Vacant(place) => {
                 place.insert(process);
-                self.actions.push_back(Action::Start { process, origin });
+                let Start { origin, stands_by, .. } = start;
+                if stands_by {
+                    self.standbys.insert(process);
+                }
+                self.actions.push_back(Action::Start { process, origin, stands_by });
             }
+        }
+    }
+
+    /// Lets a process that stands by take the place of the one that it has followed.
+    fn promote(&mut self, process: ProcessId) {
+        let waiting = self.starts.get_mut(&process.rank).filter(|start| start.process == process);
+        if let Some(start) = waiting {
+            // It finds all that there is when it comes.
+            start.stands_by = false;
+        } else if self.standbys.remove(&process) {
+            self.actions.push_back(Action::Promote(process));
+        }
+    }
+
+    /// Ends a process that nobody needs.
+    fn end_needless(&mut self, process: ProcessId) {
+        if self.starts.get(&process.rank).is_some_and(|start| start.process == process) {
+            self.starts.remove(&process.rank);
+        } else if self.running.get(&process.rank) == Some(&process) {
+            self.actions.push_back(Action::End(process));
         }
     }
 
     fn end(&mut self, process: ProcessId, ending: Ending) {
         if self.released.remove(&process).is_some() {
+            self.actions.push_back(Action::Thin(process));
+        }
+        if self.standbys.remove(&process) && self.processes.contains_key(&process) {
+            // It has shown nothing to anybody.
+            self.release(process);
             self.actions.push_back(Action::Thin(process));
         }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
@@ -271,8 +318,8 @@ impl Agent {
             Way::Open => self.actions.push_back(Action::Tell(ended)),
             Way::Closed => {}
         }
-        if let Some((next, origin)) = self.starts.remove(&process.rank) {
-            self.start(next, origin);
+        if let Some(next) = self.starts.remove(&process.rank) {
+            self.start(next);
         }
     }
 
@@ -293,7 +340,12 @@ impl Agent {
                     }
                 }
             }
-            ToAgent::Start { process, origin } => self.start(process, origin),
+            ToAgent::Start { process, origin } => self.start(Start { process, origin, stands_by: false }),
+            ToAgent::StandBy { process, origin } => {
+                self.start(Start { process, origin: Some(origin), stands_by: true });
+            }
+            ToAgent::Promote { process } => self.promote(process),
+            ToAgent::End { process } => self.end_needless(process),
             ToAgent::Moved { process } => self.actions.push_back(Action::Forgive(process)),
             ToAgent::Welcome { limits } => self.actions.push_back(Action::Hold(limits)),
             ToAgent::DropReplica { process } => self.actions.push_back(Action::DropReplica(process)),
@@ -307,6 +359,9 @@ impl Agent {
     fn lose_master(&mut self) {
         self.master = Way::Closed;
         self.starts.clear();
+        // Nobody promotes them any more.
+        let standbys = self.standbys.iter().copied();
+        self.actions.extend(standbys.map(Action::End));
         let gone = self.processes.iter().filter(|(_, held)| !held.is_here());
         let gone: Vec<ProcessId> = gone.map(|(process, _)| *process).collect();
         gone.into_iter().for_each(|process| self.release(process));

@@ -47,6 +47,16 @@ impl Replicas {
         self.held.values().flat_map(|held| held.bytes).sum()
     }
 
+    /// Whether there is room for so many bytes more, beside the replicas.
+    pub fn have_room_for(&self, bytes: u64) -> bool {
+        self.bytes().saturating_add(bytes) <= self.bytes_max
+    }
+
+    /// Whether a later process has taken a replica.
+    pub fn is_taken(&self, process: ProcessId) -> bool {
+        self.held.get(&process).is_some_and(|held| held.is_taken)
+    }
+
     /// Begins a replica anew.
     ///
     /// # Errors

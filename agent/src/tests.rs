@@ -1,3 +1,5 @@
+use everfold_protocol::{AgentId, message::AgentRef};
+
 use super::*;
 
 const ONE: ProcessId = ProcessId { rank: Rank(1), incarnation: everfold_protocol::Incarnation(0) };
@@ -88,10 +90,13 @@ fn a_rank_is_started_again_when_its_process_has_ended() {
     assert_eq!(after(&mut agent, start(next)), [], "the first one may live on");
     assert_eq!(
         after(&mut agent, Event::Ended(ONE, Ending::Code(1))),
-        [ended(ONE), Action::Start { process: next, origin: None }]
+        [ended(ONE), Action::Start { process: next, origin: None, stands_by: false }]
     );
     assert_eq!(after(&mut agent, Event::Ended(next, Ending::Code(1))), [ended(next)], "it never came");
-    assert_eq!(after(&mut agent, start(third)), [Action::Start { process: third, origin: None }]);
+    assert_eq!(
+        after(&mut agent, start(third)),
+        [Action::Start { process: third, origin: None, stands_by: false }]
+    );
     assert_eq!(after(&mut agent, Event::Hailed(by(third))), [Action::Welcome(third)]);
     assert!(agent.holds(ONE) && agent.holds(third), "what the first one has left is there");
 }
@@ -144,4 +149,67 @@ fn a_process_that_was_forgotten_and_comes_again_is_not_thinned_for_its_earlier_c
     assert_eq!(after(&mut agent, Event::Hailed(present)), [Action::Welcome(ONE)]);
     assert_eq!(after(&mut agent, Event::Vanished(earlier)), []);
     assert!(agent.holds(ONE));
+}
+
+/// A process of rank 2 that stands by here, and where it finds the replica.
+fn standby(incarnation: u32) -> (ProcessId, Origin) {
+    let process =
+        |incarnation| ProcessId { rank: Rank(2), incarnation: everfold_protocol::Incarnation(incarnation) };
+    let agent = AgentRef { id: AgentId(7), address: String::new() };
+    (process(incarnation), Origin { process: process(0), agent })
+}
+
+#[test]
+fn a_standby_is_promoted_once_and_then_is_a_process_like_others() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let (process, origin) = standby(1);
+    let order = Event::Master(ToAgent::StandBy { process, origin: origin.clone() });
+    let started = Action::Start { process, origin: Some(origin), stands_by: true };
+    assert_eq!(after(&mut agent, order), [started]);
+    assert_eq!(after(&mut agent, Event::Hailed(by(process))), [Action::Welcome(process)]);
+    let promote = || Event::Master(ToAgent::Promote { process });
+    assert_eq!(after(&mut agent, promote()), [Action::Promote(process)]);
+    assert_eq!(after(&mut agent, promote()), []);
+    let ended = Action::Tell(FromAgent::Ended { process, ending: Ending::Signal(9) });
+    assert_eq!(after(&mut agent, Event::Ended(process, Ending::Signal(9))), [ended]);
+    assert!(agent.holds(process), "others may read what it has left");
+}
+
+#[test]
+fn a_standby_that_ends_leaves_nothing_and_one_that_nobody_needs_is_ended() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let (process, origin) = standby(1);
+    let order = |(process, origin)| Event::Master(ToAgent::StandBy { process, origin });
+    after(&mut agent, order((process, origin)));
+    after(&mut agent, Event::Hailed(by(process)));
+    let end = |process| Event::Master(ToAgent::End { process });
+    assert_eq!(after(&mut agent, end(process)), [Action::End(process)]);
+    let (next, origin) = standby(2);
+    assert_eq!(after(&mut agent, order((next, origin.clone()))), [], "the first one has not ended");
+    let ended = Action::Tell(FromAgent::Ended { process, ending: Ending::Signal(9) });
+    let started = Action::Start { process: next, origin: Some(origin), stands_by: true };
+    let released = [Action::Release(process), Action::Thin(process), ended, started];
+    assert_eq!(after(&mut agent, Event::Ended(process, Ending::Signal(9))), released);
+    assert!(!agent.holds(process));
+    let farewell = after(&mut agent, Event::Master(ToAgent::Farewell));
+    assert_eq!(farewell, [Action::End(next), Action::Done], "nobody promotes it");
+}
+
+#[test]
+fn a_standby_that_waits_for_the_end_of_another_process_may_be_promoted_or_called_off() {
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let (process, origin) = standby(1);
+    let earlier = origin.process;
+    after(&mut agent, Event::Hailed(by(earlier)));
+    let order = Event::Master(ToAgent::StandBy { process, origin: origin.clone() });
+    assert_eq!(after(&mut agent, order.clone()), []);
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::End { process })), []);
+    after(&mut agent, order);
+    assert_eq!(after(&mut agent, Event::Master(ToAgent::Promote { process })), []);
+    let ended = Action::Tell(FromAgent::Ended { process: earlier, ending: Ending::Unknown });
+    let started = Action::Start { process, origin: Some(origin), stands_by: false };
+    assert_eq!(after(&mut agent, Event::Ended(earlier, Ending::Unknown)), [ended, started]);
 }

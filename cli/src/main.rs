@@ -2,6 +2,7 @@
 
 mod bench;
 mod checkpoint;
+mod events;
 mod jobs;
 mod recovery;
 mod rules;

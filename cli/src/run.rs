@@ -14,6 +14,8 @@ use everfold::{
 };
 use everfold_lab::{Failure, Transport};
 
+use crate::events;
+
 /// Start a program as a job of several processes, on this machine or on several hosts.
 ///
 /// Its N copies find their rank, size and meeting point in their environment. On a cluster, a launcher starts
@@ -72,6 +74,10 @@ pub struct Run {
     /// Go on from the newest complete checkpoint in this directory, and save there [env: EVERFOLD_RESUME].
     #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
     resume: Option<PathBuf>,
+    /// Write what happens to the job to this file, a line of JSON each: which processes are started here, that all ranks go
+    /// back, and on the first host the news that the ranks are told.
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
     /// Do not mark lines of output with the rank.
     #[arg(long)]
     no_prefix: bool,
@@ -118,6 +124,7 @@ impl Run {
         local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
         local.rules = self.rules;
         local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
+        local.watcher = self.events.map(|file| events::write_to(&file)).transpose()?;
         local.record = self.record.map(|file| absolute(&file)).transpose()?;
         let said = hosts::Said { count: self.hosts, index: self.host_index, rendezvous: self.rendezvous };
         let lookup = |name: &str| std::env::var(name).ok();

@@ -19,7 +19,7 @@ const OUTPUT_LOST: i32 = 74;
 const SIGPIPE: i32 = 141;
 
 /// One of each command that prints.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
     "--help",
     "--version",
     "run --help",
@@ -35,12 +35,17 @@ const COMMANDS: [&str; 15] = [
     "bench reduce --ranks 2 --bytes 8 --repeat 3 --json figures.json",
     "bench detect --ranks 2 --repeat 1",
     "chaos --kill 1 --ranks 2 --trials 1 --bytes 8",
+    "chaos compare recovery.toml -n 1 --process-faults 1 --steps 3",
+    "sim recoveries --trials 2 --json figures.json",
 ];
 
 fn run(command: &str) -> Traces {
     let run = Traces::new();
     if command.contains("question") {
         fs::write(run.path("question.toml"), "ranks = 4\nsizes = [\"64KiB\"]\n").unwrap();
+    }
+    if command.contains("recovery.toml") {
+        fs::write(run.path("recovery.toml"), "process = \"restart\"\n").unwrap();
     }
     if command.contains("profile.toml") {
         let machine = "[machine]\nstorage = \"1 MB/s\"\nmtbf_host = \"9 s\"\n";

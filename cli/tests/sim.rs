@@ -47,6 +47,28 @@ fn paper_writes_every_figure_and_table_and_the_same_twice() {
 }
 
 #[test]
+fn recoveries_are_set_beside_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("rows.json");
+    let arguments = ["--process-every", "30min", "--physical-every", "1h", "--trials", "50"];
+    let paper = everfold(&[&["recoveries", "--json", json.to_str().unwrap()], &arguments[..]].concat());
+    assert!(paper.status.success(), "{}", String::from_utf8_lossy(&paper.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let [process, physical] = [&rows[0][1], &rows[1][1]];
+    assert!(process[1]["beside_first"].as_f64() < Some(-0.1), "repeated faults are met: {rows:#}");
+    assert!(process[0]["beside_first"].is_null() && process[0]["migrations"] == 0.0, "{rows:#}");
+    assert!(physical[1]["migrations"].as_f64() < physical[0]["migrations"].as_f64(), "{rows:#}");
+
+    let file = folder.path().join("ignore.toml");
+    fs::write(&file, "process = \"ignore\"\n").unwrap();
+    let chosen = everfold(&[&["recoveries", file.to_str().unwrap()], &arguments[..]].concat());
+    let text = String::from_utf8(chosen.stdout).unwrap();
+    assert!(text.contains("0 of 50") && text.contains("ignore.toml"), "{text}");
+    let refused = everfold(&["recoveries", "--ranks", "30"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--bad"), "{refused:?}");
+}
+
+#[test]
 fn scale_has_a_line_per_number_of_ranks() {
     let output = everfold(&["scale", "--ranks", "4,20", "--bytes", "256k", "--network", "hdr"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

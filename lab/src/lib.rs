@@ -20,6 +20,7 @@ mod chaos;
 mod children;
 mod clock;
 mod cluster;
+mod events;
 mod failure;
 pub mod interrupts;
 mod machine;
@@ -31,4 +32,4 @@ pub mod sim;
 pub mod size;
 mod transport;
 
-pub use self::{chaos::Chaos, failure::Failure, plan::Plan, transport::Transport};
+pub use self::{chaos::Chaos, events::EventLine, failure::Failure, plan::Plan, transport::Transport};

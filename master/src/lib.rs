@@ -19,6 +19,7 @@
 //! | `refusals` | what ranks hear that call a reduction after it was refused |
 //! | `remains` | how long the memory of the dead stays mapped |
 //! | `replicas` | which agents have replicas of which ranks' vaults |
+//! | `standbys` | which processes follow others of their ranks |
 //! | `by_rank` | something for each rank, found in the same time however many there are |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `scheduler` | who is given which task, and when |
@@ -76,6 +77,7 @@ mod refusals;
 mod remains;
 mod replicas;
 mod scheduler;
+mod standbys;
 pub mod task;
 mod timers;
 mod tries;

@@ -70,6 +70,8 @@ pub enum Recovery {
     Restart,
     /// The agent of another host starts the rank again, from the replica of its vault.
     Migrate,
+    /// A process of the rank that stands by on another host takes its place.
+    Promote,
 }
 
 impl fmt::Display for Recovery {
@@ -78,6 +80,7 @@ impl fmt::Display for Recovery {
             Self::Ignore => "ignore",
             Self::Restart => "restart",
             Self::Migrate => "migrate",
+            Self::Promote => "promote",
         })
     }
 }
@@ -110,6 +113,8 @@ pub enum NoReturn {
     NoReplica,
     /// No other host can take it.
     NoHost,
+    /// No process of it stands by.
+    NoStandby,
 }
 
 impl fmt::Display for NoReturn {
@@ -129,6 +134,7 @@ impl fmt::Display for NoReturn {
             Self::Late(time) => write!(f, "no process of it has joined within {time:?}"),
             Self::NoReplica => f.write_str("no other host has a replica of its checkpoint and outcomes"),
             Self::NoHost => f.write_str("no other host can start it"),
+            Self::NoStandby => f.write_str("no process of it stands by"),
         }
     }
 }

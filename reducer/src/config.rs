@@ -313,6 +313,11 @@ impl Config {
         self.checkpoint_directory.as_deref()
     }
 
+    /// Whether a second process of each rank stands by.
+    pub(crate) fn ranks_stand_by(&self) -> bool {
+        self.recoveries.ranks_stand_by()
+    }
+
     /// How often all ranks may go back to a checkpoint together, if they do.
     pub(crate) fn rollback(&self) -> Option<Restart> {
         self.rolls_back.then_some(self.recoveries.restart)

@@ -167,6 +167,13 @@ pub enum LaunchError {
          the file chooses it, or start the program alone"
     )]
     NobodyRollsBack,
+    /// A second process of each rank is to stand by, and there is a directory of checkpoints, where both would write.
+    #[error(
+        "with a directory of checkpoints no rank is promoted, as its standby would save there, too: choose other recoveries \
+         than \"promote\", or no directory (--checkpoints, EVERFOLD_CHECKPOINTS, `checkpoint.directory`, \
+         Config::checkpoint_directory)"
+    )]
+    StandbysSave,
     /// The rendezvous is no address.
     #[error("EVERFOLD_RENDEZVOUS: {0}")]
     Rendezvous(#[from] AddressError),

@@ -15,10 +15,10 @@ use crate::{
     agent::{About, HailError, OwnAgent, hail},
     driver::{Driver, Joined},
     keeper::{Keeper, KeeperConfig},
-    launch::Transport,
+    launch::{Transport, held::Held},
     memory::{lifeline::Lifeline, region::Region, window::Windows},
     peers::Peers,
-    replica,
+    replica::{self, Followed},
     result_log::{LogError, ResultLog, own_files},
     serving::Server,
     transport::{
@@ -67,7 +67,7 @@ pub fn start(config: RankConfig) -> Result<Handle, JoinError> {
 async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>) {
     let (members, incoming) = tokio::sync::mpsc::unbounded_channel();
     // As long as it is held, the agent knows that this process takes part.
-    let (driver, _agent) = match connect(config, members, ready.clone()).await {
+    let (driver, _agent, standby) = match connect(config, members, ready.clone()).await {
         Ok(connected) => connected,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -75,14 +75,22 @@ async fn work(config: RankConfig, ready: mpsc::Sender<Result<Joined, JoinError>>
     let _lifeline = driver.windows.region().and_then(|region| {
         Lifeline::hold(region).inspect_err(|error| tracing::warn!(%error, "no lifeline")).ok()
     });
+    if let Some((followed, held)) = standby
+        && !driver.stand_by(followed, held).await
+    {
+        return;
+    }
     driver.run(incoming).await;
 }
+
+/// What a process follows that stands by, and what it holds back.
+type Standby = (Followed, Option<Held>);
 
 async fn connect(
     config: RankConfig,
     members: Members,
     ready: mpsc::Sender<Result<Joined, JoinError>>,
-) -> Result<(Arc<Driver>, OwnAgent), JoinError> {
+) -> Result<(Arc<Driver>, OwnAgent, Option<Standby>), JoinError> {
     let deadline = tokio::time::Instant::now() + config.join_timeout;
     let (host, region) = memory(&config);
     let hailing = hail(&config.environment, about(&config, region.as_deref()), deadline);
@@ -134,14 +142,21 @@ async fn connect(
         None if config.saves && process.incarnation.0 == 0 => Some(own_files()?),
         files => files,
     };
-    let mut transfer = Duration::ZERO;
+    let (mut transfer, mut standby, silence_max) = (Duration::ZERO, None, config.policy.limits.silence_max());
     if let (Some(origin), Some(files)) = (agent.origin(), &files) {
-        let began = Instant::now();
-        replica::take(origin, (key, job, process), config.policy.limits.silence_max(), files).await?;
+        let (began, us) = (Instant::now(), (key, job, process));
+        if agent.stands_by() {
+            let held = Held::begin();
+            let held = held.inspect_err(|error| tracing::warn!(%error, "its lines come twice")).ok();
+            standby = Some((replica::follow(origin, us, silence_max, files).await?, held));
+        } else {
+            replica::take(origin, us, silence_max, files).await?;
+        }
         transfer = began.elapsed();
     }
     let log = files.map(|files| ResultLog::open(files, job, process, bytes_max)).transpose()?;
     log.iter().for_each(|log| log.arrived(transfer));
+    log.iter().filter(|_| standby.is_some()).for_each(ResultLog::stand_by);
     if log.is_none() && process.incarnation.0 > 0 {
         return Err(LogError::Absent.into());
     }
@@ -149,7 +164,7 @@ async fn connect(
     let peers = Arc::new(Peers::new(&me, windows.clone(), Tcp::new(key, job, process)));
     let driver =
         Driver::new(config, me, server, (keeper, peers), (control.into_socket()?, seals), log, ready)?;
-    Ok((driver, agent))
+    Ok((driver, agent, standby))
 }
 
 /// The host of this process as peers see it that may map its memory, and that memory.

@@ -18,6 +18,12 @@ pub(crate) enum Deed {
     Tell(FromAgent),
     /// It is about to start a process.
     Start(ProcessId, Option<Origin>),
+    /// It is about to start a process that stands by.
+    StandBy(ProcessId, Option<Origin>),
+    /// It lets a process take the place of the one that it has followed.
+    Promote(ProcessId),
+    /// It ends a process that nobody needs.
+    End(ProcessId),
     /// It holds the replica of this process's vault no longer.
     DropReplica(ProcessId),
 }
@@ -85,7 +91,12 @@ impl Agent {
                 Action::Release(process) => drop(self.held.remove(&process)),
                 Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),
                 Action::Tell(message) => done.push(Deed::Tell(message)),
-                Action::Start { process, origin } => done.push(Deed::Start(process, origin)),
+                Action::Start { process, origin, stands_by } => done.push(match stands_by {
+                    true => Deed::StandBy(process, origin),
+                    false => Deed::Start(process, origin),
+                }),
+                Action::Promote(process) => done.push(Deed::Promote(process)),
+                Action::End(process) => done.push(Deed::End(process)),
                 Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
                 Action::Forgive(_) | Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),

@@ -131,6 +131,12 @@ pub(crate) enum Happening {
     Noted(ProcessId, ReductionId),
     /// This copy of a process's vault is over.
     Copied(ProcessId, u64),
+    /// A process that was started to stand by follows the first one of its rank.
+    Follows(ProcessId),
+    /// It dies.
+    Falls(ProcessId),
+    /// It takes the place of the first one.
+    Takes(ProcessId),
 }
 
 impl Happening {
@@ -174,6 +180,7 @@ impl Happening {
             Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
             Self::Thaw(_) | Self::Cut(_) | Self::Heal(_) | Self::Limp(..) | Self::Disk(..) => None,
             Self::Part(_) | Self::Meet(_) | Self::Garble(..) => None,
+            Self::Follows(_) | Self::Falls(_) | Self::Takes(_) => None,
         }
     }
 

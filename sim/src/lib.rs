@@ -37,6 +37,7 @@
 //! | [`collective`] | static algorithms in the same cluster |
 //! | [`experiment`] | reductions in a modelled cluster, timed |
 //! | [`costs`] | what a message costs the master, alone |
+//! | [`recoveries`] | a long job under faults, with each choice of recoveries |
 //!
 //! No module but `check` and [`experiment`] knows the world.
 
@@ -59,6 +60,7 @@ mod inbox;
 pub mod model;
 mod outages;
 mod process;
+pub mod recoveries;
 mod settings;
 mod thrift;
 mod timing;

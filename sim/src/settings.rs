@@ -52,6 +52,17 @@ pub struct Migrates {
     pub copy_time: Duration,
     /// How often, in percent, a copy fails.
     pub copy_failures: u32,
+    /// How processes stand by, if they do.
+    pub standbys: Option<Standbys>,
+}
+
+/// What becomes of processes that stand by.
+#[derive(Clone, Copy, Debug)]
+pub struct Standbys {
+    /// How often, in percent, one dies some time after its start.
+    pub deaths: u32,
+    /// How often, in percent, one does nothing when it is to take a place.
+    pub frozen: u32,
 }
 
 /// The first of the hosts without ranks.

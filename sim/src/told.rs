@@ -231,6 +231,9 @@ impl Teller {
             Happening::Copied(process, number) => {
                 (of(process.rank), format!("copy {number} of its vault is over"))
             }
+            Happening::Follows(process) => (of(process.rank), format!("{process} stands by")),
+            Happening::Falls(process) => (of(process.rank), format!("{process} DIES IF IT STANDS BY")),
+            Happening::Takes(process) => (of(process.rank), format!("{process} takes its place")),
             Happening::Timeout => (MASTER.to_owned(), "its clock rings".to_owned()),
             Happening::WorkerTimeout(rank) => (of(*rank), "its clock rings".to_owned()),
         }
@@ -288,6 +291,7 @@ impl Teller {
             ToMaster::Closing => "calls nothing more".to_owned(),
             ToMaster::Leave => "leaves".to_owned(),
             ToMaster::Replicated { agent } => format!("has a replica with {agent}"),
+            ToMaster::StandsBy => "stands by".to_owned(),
             ToMaster::CaughtUp(_) => "is where it was".to_owned(),
             ToMaster::NotReplicated { agent, reason } => format!("has no replica with {agent}: {reason}"),
         }
@@ -403,6 +407,9 @@ fn at_agent(event: &AgentEvent) -> String {
         AgentEvent::Master(ToAgent::Start { process, origin: Some(origin) }) => {
             format!("hears: start {process} from the replica with {}", origin.agent.id)
         }
+        AgentEvent::Master(ToAgent::StandBy { process, .. }) => format!("hears: let {process} stand by"),
+        AgentEvent::Master(ToAgent::Promote { process }) => format!("hears: promote {process}"),
+        AgentEvent::Master(ToAgent::End { process }) => format!("hears: end {process}"),
         AgentEvent::Master(ToAgent::Welcome { .. }) => "hears: welcome".to_owned(),
         AgentEvent::Master(ToAgent::DropReplica { process }) => {
             format!("hears: drop the replica of {process}")

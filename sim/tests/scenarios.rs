@@ -47,6 +47,7 @@ scenarios! {
     a_fold_hangs_past_the_deadline,
     a_host_is_lost_where_a_rank_was_to_come_back,
     a_host_is_lost_while_the_master_sleeps,
+    a_host_is_lost_with_one_rank_that_is_to_come_again,
     a_host_is_lost_with_one_rank_that_returns_and_one_that_does_not,
     a_host_is_lost_whose_ranks_work_for_their_team,
     a_keeper_dies_before_the_owners_host,

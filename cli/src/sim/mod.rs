@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use everfold_lab::{
     Failure,
-    sim::{Paper, PerMessage, Scale},
+    sim::{Paper, PerMessage, Scale, SimRecoveries},
 };
 
 #[derive(Subcommand)]
@@ -16,6 +16,7 @@ pub enum Sim {
     Check(check::Check),
     Costs(PerMessage),
     Paper(Paper),
+    Recoveries(SimRecoveries),
     Scale(Scale),
     WhatIf(what_if::WhatIf),
 }
@@ -26,6 +27,7 @@ impl Sim {
             Self::Check(check) => check.run(),
             Self::Costs(costs) => costs.run(),
             Self::Paper(paper) => paper.run(),
+            Self::Recoveries(recoveries) => recoveries.run(),
             Self::Scale(scale) => scale.run(),
             Self::WhatIf(what_if) => what_if.run(),
         }

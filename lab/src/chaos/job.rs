@@ -126,11 +126,12 @@ impl Drop for Agent {
     }
 }
 
-/// One process. What it prints is in a file.
+/// One process, which leads a process group. What it prints is in a file.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     has_ended: Arc<AtomicBool>,
+    /// Nothing once the process was waited for.
     attendant: Option<JoinHandle<()>>,
 }
 
@@ -189,8 +190,9 @@ impl Job {
                 message: format!("cannot start {}: {error}", spec.program.display()),
                 exit_code: 127,
             })?;
-            let begin = (spec.begin, gate.clone());
-            job.processes.push(Process::attend(rank, child, log, begin, events.clone())?);
+            let (begin, to) = ((spec.begin, gate.clone()), events.clone());
+            let listen = move |stdout| listen(rank, stdout, log, &begin, &to);
+            job.processes.push(Process::attend(rank, child, listen, events.clone())?);
         }
         Ok(job)
     }
@@ -211,22 +213,14 @@ impl Job {
         self.kill();
         let mut statuses = Vec::new();
         for (process, had_ended) in self.processes.iter_mut().zip(ended) {
-            let status = process.child.wait()?;
+            let status = process.finish()?;
             statuses.push(had_ended.then_some(status));
         }
         Ok(statuses)
     }
 
-    fn kill(&mut self) {
-        for process in &self.processes {
-            // It leads its group, and neither number is given away before the process is waited for.
-            let _ = killpg(process.pid(), Signal::SIGKILL);
-        }
-        for process in &mut self.processes {
-            if let Some(attendant) = process.attendant.take() {
-                let _ = attendant.join();
-            }
-        }
+    fn kill(&self) {
+        self.processes.iter().for_each(Process::kill_group);
     }
 }
 
@@ -234,17 +228,18 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.kill();
         for process in &mut self.processes {
-            let _ = process.child.wait();
+            let _ = process.finish();
         }
     }
 }
 
 impl Process {
-    fn attend(
-        rank: u32,
+    /// Attends to a process that leads its group until it has ended: has its stdout listened to, if that is a pipe, and
+    /// tells its end, with that number.
+    pub fn attend(
+        number: u32,
         mut child: Child,
-        log: File,
-        begin: (Begin, Arc<Gate>),
+        listen: impl FnOnce(ChildStdout) + Send + 'static,
         events: Sender<Event>,
     ) -> io::Result<Self> {
         let (pid, stdout) = (Pid::from_raw(child.id() as i32), child.stdout.take());
@@ -253,14 +248,14 @@ impl Process {
         let attend = move || {
             hurry();
             if let Some(stdout) = stdout {
-                listen(rank, stdout, log, &begin, &events);
+                listen(stdout);
             }
             // It stays a zombie.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             ended.store(true, Ordering::SeqCst);
-            let _ = events.send(Event::Ended(rank));
+            let _ = events.send(Event::Ended(number));
         };
-        let attendant = thread::Builder::new().name(format!("rank {rank}")).spawn(attend);
+        let attendant = thread::Builder::new().name(format!("process {number}")).spawn(attend);
         let attendant = attendant.inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
@@ -268,8 +263,25 @@ impl Process {
         Ok(Self { child, has_ended, attendant: Some(attendant) })
     }
 
-    fn pid(&self) -> Pid {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Kills all that is in its group, unless it was waited for.
+    pub fn kill_group(&self) {
+        if self.attendant.is_some() {
+            // It leads its group, and neither number is given away before the process is waited for.
+            let _ = killpg(self.pid(), Signal::SIGKILL);
+        }
+    }
+
+    /// Waits until it has ended, and says how.
+    pub fn finish(&mut self) -> io::Result<ExitStatus> {
+        if let Some(attendant) = self.attendant.take() {
+            let _ = attendant.join();
+        }
+        self.child.wait()
     }
 
     /// Whether it has ended.

@@ -9,11 +9,13 @@
 //! | from when faults count, and how they come about | [`gate`], [`inject`], [`failing`], [`storage`] |
 //! | what the built-in program does and tells | [`program`], [`pattern`], [`survivors`], [`said`] |
 //! | what is told to people | [`summary`], [`replay`] |
+//! | one program under several recovery files | [`compare`] |
 //!
 //! Whatever the kernel can clean up it is left to: processes die with their parent, networks and mounts with
 //! the last process that holds them. What remains is one locked folder, which the next run removes if this
 //! one is killed ([`scratch`](crate::scratch)).
 
+mod compare;
 mod experiment;
 mod failing;
 mod gate;

@@ -5,6 +5,7 @@ use std::{ffi::OsString, ops::RangeInclusive, process::ExitCode};
 use clap::{Args, Subcommand};
 
 use super::{
+    compare::{Compare, Solver},
     job::Begin,
     program::Program,
     schedule::{Kind, Plan},
@@ -29,6 +30,8 @@ Examples:
       Repeats one trial. The command is printed for each trial that was wrong, hung or failed otherwise.
   everfold chaos --kill 1 --ranks 4 -- ./simulate --steps 100
       Kills a rank of another program. Ranks that end with exit code 75 say by it that something is lost.
+  everfold chaos compare restart.toml rollback.toml -n 4 --process-faults 600/hour -- ./simulate
+      Runs a program under the same faults with two recovery files, and prints what each makes of them.
   everfold chaos table2
       The experiment behind Table 2 of the paper, beside its figures.
 
@@ -65,10 +68,14 @@ pub struct Chaos {
 
 #[derive(Subcommand)]
 enum Case {
+    Compare(Box<Compare>),
     Table2(Table2),
     /// One rank of the built-in program; started by the others.
     #[command(hide = true)]
     Rank(Program),
+    /// One rank of the built-in program of compare; started by it.
+    #[command(hide = true)]
+    Solver(Solver),
 }
 
 /// What goes wrong.
@@ -138,8 +145,10 @@ impl Chaos {
     pub fn run(mut self) -> Result<ExitCode, Failure> {
         match self.case.take() {
             None => self.run_trials(),
+            Some(Case::Compare(compare)) => compare.run(),
             Some(Case::Table2(table2)) => table2.run(),
             Some(Case::Rank(program)) => program.run(),
+            Some(Case::Solver(solver)) => solver.run(),
         }
     }
 

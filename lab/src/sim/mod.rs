@@ -4,6 +4,7 @@ mod costs;
 pub mod figure;
 mod paper;
 pub mod parallel;
+mod recoveries;
 mod scale;
 
-pub use self::{costs::PerMessage, paper::Paper, scale::Scale};
+pub use self::{costs::PerMessage, paper::Paper, recoveries::SimRecoveries, scale::Scale};

@@ -38,8 +38,12 @@ impl Master {
 
     /// Takes in that an agent has seen a process end. Of one that has left in good order that is no news.
     fn take_in_end(&mut self, agent: AgentId, process: ProcessId, ending: Ending) {
+        if self.standbys.has(process) {
+            return self.lose_standby(process, ending);
+        }
         let members = &self.desk.members;
-        if members.away_since(process.rank).is_some_and(|last| last.incarnation < process.incarnation) {
+        let is_awaited = self.starts.of(process.rank).is_some_and(|start| start.process == process);
+        if is_awaited && members.away_since(process.rank).is_some() {
             return self.miss(process, agent);
         }
         if members.agents().of(process) != Some(agent) {
@@ -64,6 +68,7 @@ impl Master {
         self.liveness.forget(Watched::Agent(agent));
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
+        self.lose_standbys(agent);
         self.lose_replicas(agent);
         // First those that were to be started there: what is put together again then knows who does not come.
         self.starts.at(agent).into_iter().for_each(|start| self.redirect(start));

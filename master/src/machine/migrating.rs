@@ -13,7 +13,7 @@ use everfold_protocol::{
 
 use super::Master;
 use crate::{
-    recovery::{Judgement, Sign, Start, Verdict},
+    recovery::{Elsewhere, Judgement, Sign, Start, Verdict},
     replicas::Replica,
     timers::Timer,
 };
@@ -51,6 +51,7 @@ impl Master {
     }
 
     fn tell_unreplicated(&mut self, rank: Rank, reason: String) {
+        self.tell_no_standby(rank, reason.clone());
         self.desk.tell(&Path::single(rank), News::Unreplicated { rank, reason });
     }
 
@@ -82,11 +83,13 @@ impl Master {
         if let Some(before) = self.replicas.complete(sender, agent) {
             self.drop_replica(before);
         }
+        self.stand_by(sender.rank);
     }
 
     /// Takes in that a process keeps no replica with an agent, and lets it try another one.
     pub(super) fn hear_not_replicated(&mut self, sender: ProcessId, agent: AgentId, reason: String) {
         let Some(useless) = self.replicas.lack(sender, agent) else { return };
+        self.stand_down(sender.rank);
         useless.into_iter().for_each(|replica| self.drop_replica(replica));
         self.tell_unreplicated(sender.rank, reason);
         self.place_replica(sender);
@@ -98,7 +101,11 @@ impl Master {
         replicas.into_iter().for_each(|replica| self.drop_replica(replica));
     }
 
-    fn drop_replica(&mut self, Replica { process, agent }: Replica) {
+    fn drop_replica(&mut self, replica: Replica) {
+        let Replica { process, agent } = replica;
+        if self.standbys.of(process.rank).is_some_and(|standby| standby.follows == replica) {
+            self.stand_down(process.rank);
+        }
         if self.desk.members.agents().here().any(|here| here == agent) {
             self.desk.outbox.send_agent(agent, ToAgent::DropReplica { process });
         }
@@ -107,28 +114,31 @@ impl Master {
     /// What the loss of a host is a sign of.
     pub(super) fn sign_of_loss(&self, agent: AgentId) -> Sign {
         let (lost, all) = self.desk.members.agents().losses_around(agent);
-        match self.desk.policy.recoveries.network {
-            Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Sign::Domain,
-            _ => Sign::Host,
-        }
+        Sign::of_loss(&self.desk.policy.recoveries, lost, all)
     }
 
     /// Lets the detectors judge that a rank has lost its process, which was on the host of `agent`.
     pub(super) fn detect(&mut self, rank: Rank, sign: Sign, agent: AgentId) -> Judgement {
-        let can_migrate = match (self.replicas.whole(rank), self.find_host(agent, sign)) {
+        let migrate = match (self.replicas.whole(rank), self.find_host(agent, sign)) {
             (None, _) => Err(NoReturn::NoReplica),
             (Some(_), None) => Err(NoReturn::NoHost),
             (Some(_), Some(_)) => Ok(()),
         };
-        self.detectors.judge(self.desk.now, rank, sign, &self.desk.policy.recoveries, can_migrate)
+        let elsewhere = Elsewhere { migrate, promote: self.can_promote(rank, agent, sign) };
+        self.detectors.judge(self.desk.now, rank, sign, &self.desk.policy.recoveries, elsewhere)
+    }
+
+    /// Whether a host is lost, or takes nobody, as it is in the domain of `from`, which is lost.
+    pub(super) fn is_lost_with(&self, agent: AgentId, from: AgentId, sign: Sign) -> bool {
+        let agents = self.desk.members.agents();
+        agents.is_lost(agent) || (sign == Sign::Domain && agents.domain(agent) == agents.domain(from))
     }
 
     /// Where a rank of the host of `from` is started: where the fewest ranks are, in another domain if its
     /// domain is lost.
     fn find_host(&self, from: AgentId, sign: Sign) -> Option<AgentId> {
         let agents = self.desk.members.agents();
-        let is_lost = |agent: AgentId| sign == Sign::Domain && agents.domain(agent) == agents.domain(from);
-        let fits = |agent: &AgentId| *agent != from && !is_lost(*agent);
+        let fits = |agent: &AgentId| *agent != from && !self.is_lost_with(*agent, from, sign);
         let load = |agent: AgentId| self.desk.members.count_at(agent) + self.starts.at(agent).len();
         agents.lodgings().filter(fits).min_by_key(|agent| (load(*agent), *agent))
     }
@@ -148,20 +158,27 @@ impl Master {
         self.start_after(Duration::ZERO, dead, agent, Some(replica));
     }
 
-    /// Takes in that the host is lost on which a process was to be started.
-    pub(super) fn redirect(&mut self, Start { process, agent, .. }: Start) {
+    /// Takes in that the host is lost on which a process was to be started, or one stood by that was to take a
+    /// place. The host where that one had died may be well.
+    pub(super) fn redirect(&mut self, Start { process, agent, is_promotion, .. }: Start) {
+        let dead = self.desk.members.away_since(process.rank).filter(|_| is_promotion);
+        let home = dead.and_then(|dead| self.desk.members.agents().holder(dead));
         self.desk.timers.call_off_all(Timer::Return(process));
         self.desk.timers.call_off_all(Timer::Start(agent, process));
         self.starts.forget(process.rank);
         // It may have been started: whatever it says is stale.
         self.desk.members.miss(process);
-        let sign = self.sign_of_loss(agent);
-        let judged = self.detect(process.rank, sign, agent);
+        let (sign, at) = match home {
+            Some(home) => (Sign::Process(home), home),
+            None => (self.sign_of_loss(agent), agent),
+        };
+        let judged = self.detect(process.rank, sign, at);
         self.tell_passed(process.rank, &judged);
         match judged.verdict {
-            Verdict::Migrate => self.migrate(process, agent, sign),
+            Verdict::Migrate => self.migrate(process, at, sign),
+            Verdict::Promote => self.promote(process, at),
             Verdict::Ignore(reason) => self.give_up(process.rank, reason),
-            Verdict::Restart(_) => unreachable!("nobody is there to do it"),
+            Verdict::Restart(pause) => self.start_after(pause, process, at, None),
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | `members` | who joins the job, and who leaves it in good order |
 //! | `migrating` | ranks that come back on other hosts, and their replicas there |
+//! | `promoting` | ranks of which a second process stands by on another host |
 //! | `returning` | ranks whose processes have died, and that come back |
 //! | `teams` | attempts in teams: what the master makes of what deputies tell |
 
@@ -22,6 +23,7 @@ mod ending;
 mod failure;
 mod members;
 mod migrating;
+mod promoting;
 mod returning;
 mod teams;
 
@@ -49,6 +51,7 @@ use crate::{
     remains::Remains,
     replicas::Replicas,
     scheduler::{Scheduler, Step},
+    standbys::Standbys,
     timers::Timer,
     tries::RETRY_PAUSE,
 };
@@ -66,6 +69,7 @@ pub struct Master {
     detectors: Detectors,
     replicas: Replicas,
     starts: Starts,
+    standbys: Standbys,
     scheduler: Scheduler,
     lengths: Lengths,
 }
@@ -88,6 +92,7 @@ impl Master {
             detectors: Detectors::default(),
             replicas: Replicas::default(),
             starts: Starts::default(),
+            standbys: Standbys::default(),
         }
     }
 
@@ -142,6 +147,8 @@ impl Master {
     pub fn handle_event(&mut self, now: Timestamp, event: Event) {
         self.desk.now = now;
         match event {
+            // Its rank has another process, or had one until now.
+            Event::Message { header, message: ToMaster::StandsBy } => self.hear_stands_by(header.sender),
             Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
                     self.liveness.hear(now, Watched::Rank(header.sender.rank));
@@ -205,6 +212,7 @@ impl Master {
                 Timer::Dissolve(id) => self.lose_patience(id),
                 Timer::Start(agent, process) => self.start(agent, process),
                 Timer::Return(process) => self.miss_return(process),
+                Timer::StandBy(process) => self.start_standby(process),
                 Timer::Alarm => self.ring(),
             }
         }
@@ -262,6 +270,7 @@ impl Master {
             ToMaster::Dissolve { .. } => self.desk.outbox.stale(sender, "no attempt in teams"),
             ToMaster::Closing => self.close(sender),
             ToMaster::Leave => self.leave(sender),
+            ToMaster::StandsBy => self.hear_stands_by(sender),
             ToMaster::CaughtUp(comeback) => self.hear_caught_up(sender, comeback),
             ToMaster::Replicated { agent } => self.hear_replicated(sender, agent),
             ToMaster::NotReplicated { agent, reason } => self.hear_not_replicated(sender, agent, reason),

@@ -7,7 +7,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use everfold_protocol::{
-    AgentId, Incarnation, Path, ProcessId, Rank, ReductionId,
+    AgentId, Path, ProcessId, Rank, ReductionId,
     message::{
         Comeback, Contribution, Evidence, Finished, Learning, News, NoReturn, Peer, ToAgent, ToWorker,
     },
@@ -62,6 +62,7 @@ impl Master {
         match judged.verdict {
             Verdict::Restart(pause) => self.start_after(pause, missed, agent, origin),
             Verdict::Migrate => self.migrate(missed, agent, sign),
+            Verdict::Promote => self.promote(missed, agent),
             Verdict::Ignore(reason) => self.give_up(missed.rank, reason),
         }
     }
@@ -75,6 +76,7 @@ impl Master {
                 self.migrate(dead, agent, self.sign_of_loss(agent));
             }
             Verdict::Migrate => self.migrate(dead, agent, Sign::Process(agent)),
+            Verdict::Promote => self.promote(dead, agent),
             Verdict::Ignore(_) => {}
         }
     }
@@ -87,8 +89,10 @@ impl Master {
         agent: AgentId,
         origin: Option<Replica>,
     ) {
-        let next = ProcessId { incarnation: Incarnation(dead.incarnation.0 + 1), ..dead };
-        self.starts.order(self.desk.now, Start { process: next, agent, origin });
+        // Who follows an earlier process does not follow this one.
+        self.stand_down(dead.rank);
+        let next = self.starts.name(dead);
+        self.starts.order(self.desk.now, Start { process: next, agent, origin, is_promotion: false });
         match pause.is_zero() {
             true => self.start(agent, next),
             false => self.desk.timers.set(self.desk.now + pause, Timer::Start(agent, next)),
@@ -112,6 +116,11 @@ impl Master {
     pub(super) fn miss_return(&mut self, missed: ProcessId) {
         let last = self.desk.members.away_since(missed.rank);
         if last.is_some_and(|last| last.incarnation < missed.incarnation) {
+            if let Some(Start { agent, is_promotion: true, .. }) = self.starts.of(missed.rank) {
+                // It is frozen. Others can do it.
+                self.end_promoted(missed.rank);
+                return self.miss(missed, agent);
+            }
             let timeout = self.desk.policy.recoveries.restart.join_timeout;
             self.give_up(missed.rank, NoReturn::Late(timeout));
         }
@@ -124,6 +133,7 @@ impl Master {
         }
         self.refusals.depart(rank);
         self.outcomes.depart(rank);
+        self.end_promoted(rank);
         self.starts.give_up(rank);
         self.drop_replicas(rank);
         self.desk.tell_all(News::NotReturned { rank, reason });

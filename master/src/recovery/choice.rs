@@ -13,16 +13,16 @@ pub struct Chain([Option<Recovery>; Self::LONGEST]);
 
 impl Chain {
     /// Most recoveries in a row.
-    pub const LONGEST: usize = 3;
+    pub const LONGEST: usize = 4;
 
     /// One recovery, and none behind it.
     pub const fn of(first: Recovery) -> Self {
-        Self([Some(first), None, None])
+        Self([Some(first), None, None, None])
     }
 
     /// `first`, and if it cannot be done, `second`.
     pub const fn then(first: Recovery, second: Recovery) -> Self {
-        Self([Some(first), Some(second), None])
+        Self([Some(first), Some(second), None, None])
     }
 
     /// These in a row; `None` if there are none, or more than [`LONGEST`](Self::LONGEST), or if one stands
@@ -128,14 +128,27 @@ impl Recoveries {
     /// Ranks are started again whose processes have died, on another host if theirs is lost.
     pub const MIGRATE: Self = Self { physical: Chain::of(Recovery::Migrate), ..Self::RESTART };
 
+    /// Standbys of ranks take their places. Without one, they are started again: where they were, or on another host if
+    /// theirs is lost.
+    pub const PROMOTE: Self = Self {
+        process: Chain::then(Recovery::Promote, Recovery::Restart),
+        physical: Chain::then(Recovery::Promote, Recovery::Migrate),
+        ..Self::RESTART
+    };
+
     /// Whether ranks may come back.
     pub fn ranks_return(&self) -> bool {
         self.have(Recovery::Restart) || self.ranks_migrate()
     }
 
-    /// Whether ranks may come back on other hosts.
+    /// Whether ranks may come back on other hosts: each keeps a replica there.
     pub fn ranks_migrate(&self) -> bool {
-        self.have(Recovery::Migrate)
+        self.have(Recovery::Migrate) || self.ranks_stand_by()
+    }
+
+    /// Whether a second process of each rank stands by on another host.
+    pub fn ranks_stand_by(&self) -> bool {
+        self.have(Recovery::Promote)
     }
 
     fn have(&self, recovery: Recovery) -> bool {
@@ -192,12 +205,13 @@ mod tests {
 
     #[test]
     fn a_chain_has_each_recovery_once() {
-        use Recovery::{Ignore, Migrate, Restart};
+        use Recovery::{Ignore, Migrate, Promote, Restart};
         let chain = Chain::new(&[Restart, Migrate, Ignore]).unwrap();
         assert!(chain.iter().eq([Restart, Migrate, Ignore]));
         assert_eq!(Chain::new(&[]), None);
         assert_eq!(Chain::new(&[Migrate, Migrate]), None);
         assert_eq!(Chain::new(&[Restart, Migrate, Ignore, Restart]), None);
+        assert!(Chain::new(&[Promote, Restart, Migrate, Ignore]).is_some());
     }
 
     #[test]
@@ -208,5 +222,8 @@ mod tests {
         assert!(only.ranks_return() && only.ranks_migrate());
         let network = Network { share_percent: 50, recovery: Recovery::Migrate.into() };
         assert!(Recoveries { network: Some(network), ..Recoveries::IGNORE }.ranks_migrate());
+        let standbys = Recoveries { process: Recovery::Promote.into(), ..Recoveries::IGNORE };
+        assert!(standbys.ranks_return() && standbys.ranks_migrate() && standbys.ranks_stand_by());
+        assert!(!Recoveries::MIGRATE.ranks_stand_by() && Recoveries::PROMOTE.ranks_stand_by());
     }
 }

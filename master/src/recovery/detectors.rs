@@ -12,25 +12,29 @@ use super::choice::{Chain, Recoveries, Recovery, Repeated};
 
 /// What becomes of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It is started again after this pause, where it was.
     Restart(Duration),
     /// It is started on another host.
     Migrate,
+    /// Its standby takes its place.
+    Promote,
     /// The job goes on without it.
     Ignore(NoReturn),
 }
 
 /// A verdict, and which recoveries could not be done that stand before it in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub struct Judgement {
+    /// What becomes of it.
     pub verdict: Verdict,
+    /// Which could not be done, and why.
     pub passed: Vec<(Recovery, NoReturn)>,
 }
 
 /// What is known of a death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub enum Sign {
     /// A process has ended, and the host of this agent is well.
     Process(AgentId),
     /// The host is lost.
@@ -39,12 +43,31 @@ pub(crate) enum Sign {
     Domain,
 }
 
+impl Sign {
+    /// What the loss of a host is a sign of, if so many hosts of its domain are lost by now, of so many in all.
+    pub fn of_loss(choice: &Recoveries, lost: usize, all: usize) -> Self {
+        match choice.network {
+            Some(network) if lost > 1 && lost * 100 > all * network.share_percent as usize => Self::Domain,
+            _ => Self::Host,
+        }
+    }
+}
+
+/// Whether another host can take a rank, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// It can be started there from its replica.
+    pub migrate: Result<(), NoReturn>,
+    /// A process of it stands by there.
+    pub promote: Result<(), NoReturn>,
+}
+
 /// What is remembered of faults.
 ///
 /// # Memory
 /// A number for each rank that was started again, and for each host as many times as the choice counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Detectors {
+pub struct Detectors {
     starts: BTreeMap<Rank, Starts>,
     /// When the latest process faults of each host were, the earliest first.
     faults: BTreeMap<AgentId, VecDeque<Timestamp>>,
@@ -59,15 +82,15 @@ struct Starts {
 }
 
 impl Detectors {
-    /// Takes in that a rank has lost its process, and says what is done about it. `can_migrate` tells whether
-    /// another host can take it.
+    /// Takes in that a rank has lost its process, and says what is done about it. `elsewhere` tells whether another
+    /// host can take it.
     pub fn judge(
         &mut self,
         now: Timestamp,
         rank: Rank,
         sign: Sign,
         choice: &Recoveries,
-        can_migrate: Result<(), NoReturn>,
+        elsewhere: Elsewhere,
     ) -> Judgement {
         let (chain, ignored) = self.detect(now, sign, choice);
         let (mut passed, mut last) = (Vec::new(), ignored);
@@ -77,7 +100,12 @@ impl Detectors {
                 // Nobody is there to do it.
                 Recovery::Restart if !matches!(sign, Sign::Process(_)) => Err(NoReturn::HostLost),
                 Recovery::Restart => self.restart(rank, choice).map(Verdict::Restart),
-                Recovery::Migrate => can_migrate.and_then(|()| self.migrate(rank, choice)),
+                Recovery::Migrate => {
+                    elsewhere.migrate.and_then(|()| self.migrate(rank, choice)).map(|()| Verdict::Migrate)
+                }
+                Recovery::Promote => {
+                    elsewhere.promote.and_then(|()| self.migrate(rank, choice)).map(|()| Verdict::Promote)
+                }
             };
             match done {
                 Ok(verdict) => return Judgement { verdict, passed },
@@ -144,13 +172,13 @@ impl Detectors {
     }
 
     /// On another host a rank that made no progress has another chance.
-    fn migrate(&mut self, rank: Rank, choice: &Recoveries) -> Result<Verdict, NoReturn> {
+    fn migrate(&mut self, rank: Rank, choice: &Recoveries) -> Result<(), NoReturn> {
         let starts = self.starts.entry(rank).or_default();
         if starts.all >= choice.restart.starts_max {
             return Err(NoReturn::Starts(starts.all));
         }
         *starts = Starts { all: starts.all + 1, fruitless: 1 };
-        Ok(Verdict::Migrate)
+        Ok(())
     }
 }
 
@@ -160,7 +188,9 @@ mod tests {
     use crate::recovery::{Network, Restart};
 
     const HOST: AgentId = AgentId(7);
-    const NOWHERE: Result<(), NoReturn> = Err(NoReturn::NoHost);
+    const NOWHERE: Elsewhere =
+        Elsewhere { migrate: Err(NoReturn::NoHost), promote: Err(NoReturn::NoStandby) };
+    const ANYWHERE: Elsewhere = Elsewhere { migrate: Ok(()), promote: Ok(()) };
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::default() + Duration::from_millis(ms)
@@ -220,15 +250,31 @@ mod tests {
         let choice = Recoveries { process, restart, ..Recoveries::IGNORE };
         let judge = |can| Detectors::default().judge(at(0), Rank(1), Sign::Process(HOST), &choice, can);
         let passed = [(Recovery::Restart, NoReturn::Fruitless(0))];
-        assert_eq!(judge(Ok(())), Judgement { verdict: Verdict::Migrate, passed: passed.into() });
+        assert_eq!(judge(ANYWHERE), Judgement { verdict: Verdict::Migrate, passed: passed.into() });
         let ignored = Verdict::Ignore(NoReturn::NoReplica);
-        assert_eq!(judge(Err(NoReturn::NoReplica)), Judgement { verdict: ignored, passed: passed.into() });
+        let nowhere = Elsewhere { migrate: Err(NoReturn::NoReplica), ..NOWHERE };
+        assert_eq!(judge(nowhere), Judgement { verdict: ignored, passed: passed.into() });
+    }
+
+    #[test]
+    fn a_standby_takes_the_place_on_every_kind_of_host_and_without_one_the_next_is_tried() {
+        let process = Chain::then(Recovery::Promote, Recovery::Restart);
+        let choice = Recoveries { process, physical: process, ..Recoveries::IGNORE };
+        let judge = |sign, can| Detectors::default().judge(at(0), Rank(1), sign, &choice, can);
+        for sign in [Sign::Process(HOST), Sign::Host, Sign::Domain] {
+            assert_eq!(judge(sign, ANYWHERE), Judgement { verdict: Verdict::Promote, passed: Vec::new() });
+        }
+        let passed = Vec::from([(Recovery::Promote, NoReturn::NoStandby)]);
+        let verdict = Verdict::Restart(Duration::ZERO);
+        assert_eq!(judge(Sign::Process(HOST), NOWHERE), Judgement { verdict, passed: passed.clone() });
+        let verdict = Verdict::Ignore(NoReturn::HostLost);
+        assert_eq!(judge(Sign::Host, NOWHERE), Judgement { verdict, passed });
     }
 
     #[test]
     fn hosts_and_domains_have_recoveries_of_their_own() {
         let judge = |choice: &Recoveries, sign| {
-            Detectors::default().judge(at(0), Rank(1), sign, choice, Ok(())).verdict
+            Detectors::default().judge(at(0), Rank(1), sign, choice, ANYWHERE).verdict
         };
         let lost = Verdict::Ignore(NoReturn::HostLost);
         assert_eq!(judge(&Recoveries::RESTART, Sign::Host), lost);

@@ -11,5 +11,5 @@ mod detectors;
 mod starts;
 
 pub use choice::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
-pub(crate) use detectors::{Detectors, Judgement, Sign, Verdict};
+pub use detectors::{Detectors, Elsewhere, Judgement, Sign, Verdict};
 pub(crate) use starts::{Start, Starts};

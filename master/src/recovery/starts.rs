@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
 
-use everfold_protocol::{AgentId, ProcessId, Rank, Timestamp};
+use everfold_protocol::{AgentId, Incarnation, ProcessId, Rank, Timestamp};
 
 use crate::replicas::Replica;
 
@@ -14,6 +14,8 @@ pub(crate) struct Start {
     pub agent: AgentId,
     /// Where its vault comes from, if that is not the one on its host.
     pub origin: Option<Replica>,
+    /// Whether it stood by before.
+    pub is_promotion: bool,
 }
 
 /// The ranks that are not where they were when their processes died.
@@ -23,9 +25,18 @@ pub(crate) struct Starts {
     on_their_way: BTreeMap<Rank, Start>,
     /// When the first process of each was declared failed that has died since it was here last.
     lost_since: BTreeMap<Rank, Timestamp>,
+    /// The latest process of each rank that was given its number here.
+    named: BTreeMap<Rank, Incarnation>,
 }
 
 impl Starts {
+    /// The next process of the rank of `last`: its number was given to no other one.
+    pub fn name(&mut self, last: ProcessId) -> ProcessId {
+        let named = self.named.entry(last.rank).or_default();
+        *named = Incarnation(last.incarnation.max(*named).0 + 1);
+        ProcessId { incarnation: *named, ..last }
+    }
+
     /// Takes in that a process is to be started.
     pub fn order(&mut self, now: Timestamp, start: Start) {
         self.lost_since.entry(start.process.rank).or_insert(now);
@@ -67,7 +78,8 @@ mod tests {
     fn a_rank_is_lost_from_the_first_death_until_it_is_where_it_was() {
         let mut starts = Starts::default();
         let at = |ms| Timestamp::default() + Duration::from_millis(ms);
-        let start = Start { process: ProcessId::first(1), agent: AgentId(7), origin: None };
+        let start =
+            Start { process: ProcessId::first(1), agent: AgentId(7), origin: None, is_promotion: false };
         starts.order(at(10), start);
         starts.forget(Rank(1));
         starts.order(at(30), start);
@@ -77,5 +89,16 @@ mod tests {
         starts.order(at(70), start);
         starts.give_up(Rank(1));
         assert_eq!((starts.of(Rank(1)), starts.catch_up(at(80), Rank(1))), (None, None));
+    }
+
+    #[test]
+    fn no_two_processes_have_one_number() {
+        let mut starts = Starts::default();
+        let first = ProcessId::first(1);
+        let standby = starts.name(first);
+        assert_eq!(standby.incarnation, Incarnation(1));
+        assert_eq!(starts.name(first).incarnation, Incarnation(2), "the standby has died");
+        assert_eq!(starts.name(standby).incarnation, Incarnation(3));
+        assert_eq!(starts.name(ProcessId::first(2)).incarnation, Incarnation(1), "that is another rank");
     }
 }

@@ -61,7 +61,8 @@ impl<'a> Reader<'a> {
                 return Access::Never;
             }
         }
-        match share_memory || ready.is_inline() || self.members.host(owner) == self.host {
+        // The rank may have come back elsewhere since.
+        match share_memory || ready.is_inline() || self.members.host_of(ready.process) == self.host {
             true => Access::Near,
             false if !self.lane.has_room_for(owner, self.policy) => Access::Later,
             false => {

@@ -81,6 +81,25 @@ pub enum ToAgent {
     },
     /// Something about faults that are located.
     Locating(ToLocator),
+    /// Start this process, which stands by: it follows an earlier one of its rank by the replica of that one's
+    /// vault, which this agent has.
+    StandBy {
+        /// Which.
+        process: ProcessId,
+        /// Where the replica is: here.
+        origin: Origin,
+    },
+    /// The process that this one has followed has died: the replica is what it is, and this process takes its
+    /// place.
+    Promote {
+        /// Which.
+        process: ProcessId,
+    },
+    /// Nobody needs this process any more, which was to stand by or to take a place: end it.
+    End {
+        /// Which.
+        process: ProcessId,
+    },
 }
 
 /// Where a process finds what an earlier one of its rank has left: a replica of that one's vault.

@@ -41,7 +41,8 @@ pub enum News {
     Returned {
         /// Which rank.
         rank: Rank,
-        /// How often it has come back.
+        /// The number of its process, above that of each earlier one: how often it has come back, if none of them
+        /// stood by.
         incarnation: Incarnation,
     },
     /// A rank whose process has failed does not come back, in a job whose ranks do.
@@ -160,6 +161,27 @@ pub enum News {
         /// Why not, for people.
         reason: String,
     },
+    /// A process follows this rank on another host, and takes its place if its own one dies.
+    StandsBy {
+        /// Which rank.
+        rank: Rank,
+        /// Where the agent of that host serves, `host:port`.
+        at: String,
+    },
+    /// No process follows this rank, although one was asked for, or none does any more.
+    NoStandby {
+        /// Which rank.
+        rank: Rank,
+        /// Why not, for people.
+        reason: String,
+    },
+    /// The process that has followed a rank takes its place, as its own one has failed.
+    Promoted {
+        /// Which rank.
+        rank: Rank,
+        /// Where the agent of its host serves, `host:port`.
+        at: String,
+    },
 }
 
 impl fmt::Display for News {
@@ -195,6 +217,13 @@ impl fmt::Display for News {
             ),
             Self::Ended { rank, ending } => write!(f, "of rank {rank}, which failed: {ending}"),
             Self::Migrates { rank, to } => write!(f, "rank {rank} is started on another host, that of {to}"),
+            Self::StandsBy { rank, at } => {
+                write!(f, "a standby of rank {rank} follows it on the host of {at}")
+            }
+            Self::NoStandby { rank, reason } => write!(f, "rank {rank} has no standby: {reason}"),
+            Self::Promoted { rank, at } => {
+                write!(f, "the standby of rank {rank} takes its place, on the host of {at}")
+            }
             Self::Passed { rank, recovery, reason } => {
                 write!(
                     f,

@@ -104,6 +104,9 @@ pub enum ToMaster {
     },
     /// The sender, which has come in place of another process, has done again all that this one had noted.
     CaughtUp(Comeback),
+    /// The sender stands by: it has what the process of its rank that takes part has noted so far, and follows
+    /// that. It is no member of the job.
+    StandsBy,
 }
 
 /// What it has cost a process to be where an earlier one of its rank was when it died.

@@ -46,6 +46,9 @@ impl Choice {
         let Some(path) = self.directory else {
             return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(None) };
         };
+        if config.ranks_stand_by() {
+            return Err(LaunchError::StandbysSave);
+        }
         let start = match rollbacks {
             Some(1..) => Start::ResumeIfAny,
             _ if self.resumes => Start::Resume,
@@ -60,6 +63,9 @@ impl Choice {
         let Some(path) = self.directory else {
             return if config.rollback().is_some() { Err(LaunchError::RollbackToNowhere) } else { Ok(()) };
         };
+        if config.ranks_stand_by() {
+            return Err(LaunchError::StandbysSave);
+        }
         let directory = std::path::absolute(&path).map_err(|source| DirectoryError::Io {
             action: "find",
             path: path.clone(),

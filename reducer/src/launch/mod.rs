@@ -29,8 +29,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
-    Checkpoints, Environment, EnvironmentError, Hosts, HostsError, Local, LocalError, Rollback, Secret,
-    Transport, environment, hosts, is_forwarded_to_terminal, local,
+    Checkpoints, Complete, Environment, EnvironmentError, Hosts, HostsError, JobEvent, Local, LocalError,
+    Rollback, Secret, Transport, Watcher, environment, hosts, is_forwarded_to_terminal, local,
 };
 
 use self::checkpoints::Choice;

@@ -12,7 +12,7 @@
 //! - *network*: the host is lost, and too many others of its domain are. Without a section it sees nothing.
 //! - *physical*: the host is lost.
 //!
-//! Each has its [list](Chain) of recoveries: [`Recovery::Restart`], [`Recovery::Migrate`] or
+//! Each has its [list](Chain) of recoveries: [`Recovery::Restart`], [`Recovery::Migrate`], [`Recovery::Promote`] or
 //! [`Recovery::Ignore`]. If one cannot be done, the next is tried. A process that was only silent may live on:
 //! its rank does not come back.
 //!

@@ -29,13 +29,25 @@ impl fmt::Display for RecoveryFile {
                 f,
                 "More than {share_percent} % of the hosts of a domain, and more than one, are lost then:{}{}",
                 told(recovery),
-                if recovery.contains(Recovery::Migrate) { ", in another domain" } else { "" },
+                if recovery.contains(Recovery::Migrate) || recovery.contains(Recovery::Promote) {
+                    ", in another domain"
+                } else {
+                    ""
+                },
             )?;
         }
         self.tell_checkpoints(f)?;
         if recoveries.ranks_migrate() {
             writeln!(f, "Replicas of checkpoints and outcomes, with an agent of another host:")?;
             writeln!(f, "  take up to {} there", bytes(recoveries.replica_bytes_max))?;
+        }
+        if recoveries.ranks_stand_by() {
+            writeln!(f, "Standbys, where those replicas are:")?;
+            writeln!(
+                f,
+                "  each rank has a second process, which does the same as the first, and takes as much memory"
+            )?;
+            writeln!(f, "  on one host alone there is none: what stands behind \"promote\" is done then")?;
         }
         Ok(())
     }
@@ -87,6 +99,7 @@ fn told(chain: Chain) -> String {
             Recovery::Migrate => {
                 "its rank is started on the host with the fewest ranks, and goes on from the replica of its last checkpoint"
             }
+            Recovery::Promote => "the standby of its rank takes its place, on another host",
             Recovery::Ignore => "the job goes on without its rank",
         };
     }
@@ -179,6 +192,14 @@ mod tests {
             "silent:\n  its rank is started on the host with the fewest ranks",
             "\n  if that cannot be done, the job goes on without its rank\nMore than 50 % of the hosts",
             "take up to 4 GiB there",
+        ] {
+            assert!(told.contains(line), "{told}");
+        }
+        let told = RecoveryFile::parse("process = [\"promote\", \"restart\"]").unwrap().to_string();
+        for line in [
+            "well:\n  the standby of its rank takes its place, on another host\n  if that cannot be done, its rank is started",
+            "Standbys, where those replicas are:",
+            "on one host alone there is none",
         ] {
             assert!(told.contains(line), "{told}");
         }

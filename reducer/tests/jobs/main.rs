@@ -39,6 +39,7 @@ mod outlive;
 mod plans;
 mod process;
 mod progress;
+mod promote;
 mod recovery;
 mod refusals;
 mod reports;
@@ -88,6 +89,7 @@ fn suite() -> Suite {
     slow::add_to(&mut suite);
     hosts::add_to(&mut suite);
     migrate::add_to(&mut suite);
+    promote::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     located::add_to(&mut suite);
     suite

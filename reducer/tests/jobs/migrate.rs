@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Ranks on each host.
-const EACH: u32 = 2;
+pub(crate) const EACH: u32 = 2;
 const STEPS: u64 = 60;
 const LENGTH: usize = 3000;
 /// The step at which each rank says where it is.
@@ -79,14 +79,14 @@ fn config() -> Config {
 
 /// What goes wrong where.
 #[derive(Clone, Copy)]
-struct Case {
-    hosts: u32,
-    spares: u32,
+pub(crate) struct Case {
+    pub(crate) hosts: u32,
+    pub(crate) spares: u32,
     /// Hosts that are lost, in order: each once ranks that run there have said where they are.
-    lost: &'static [usize],
-    file: &'static str,
-    domains: &'static [&'static str],
-    plan: &'static str,
+    pub(crate) lost: &'static [usize],
+    pub(crate) file: &'static str,
+    pub(crate) domains: &'static [&'static str],
+    pub(crate) plan: &'static str,
 }
 
 impl Default for Case {
@@ -97,14 +97,14 @@ impl Default for Case {
 }
 
 /// A job on several hosts. It is killed with this value.
-struct Job {
-    hosts: Vec<Option<Process>>,
-    mark: Mark,
-    file: PathBuf,
+pub(crate) struct Job {
+    pub(crate) hosts: Vec<Option<Process>>,
+    pub(crate) mark: Mark,
+    pub(crate) file: PathBuf,
 }
 
 impl Job {
-    fn start(program: &'static str, case: &Case) -> Self {
+    pub(crate) fn start(program: &'static str, case: &Case) -> Self {
         let mark = Mark::new();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let file = std::env::temp_dir().join(format!("everfold-migrate-{}.toml", mark.number()));
@@ -128,12 +128,12 @@ impl Job {
     }
 
     /// Kills a host with everything on it.
-    fn lose(&mut self, host: usize) {
+    pub(crate) fn lose(&mut self, host: usize) {
         drop(self.hosts[host].take().unwrap());
     }
 
     /// Waits until all hosts that are left have ended, and tells how.
-    fn end(mut self) -> Vec<End> {
+    pub(crate) fn end(mut self) -> Vec<End> {
         let ends = self.hosts.iter_mut().map(|host| match host {
             Some(host) => host.ended(),
             None => End { code: 137, said: Vec::new() },
@@ -150,7 +150,7 @@ impl Drop for Job {
     }
 }
 
-fn digests(ends: &[End]) -> Vec<&str> {
+pub(crate) fn digests(ends: &[End]) -> Vec<&str> {
     let said = ends.iter().flat_map(|end| &end.said);
     said.filter_map(|line| line.find("digest ").map(|at| &line[at..])).collect()
 }

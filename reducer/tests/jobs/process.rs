@@ -59,6 +59,17 @@ impl Mark {
     }
 }
 
+impl Mark {
+    /// The process of a rank with this number, if it lives.
+    pub(crate) fn rank(&self, rank: u32, incarnation: u32) -> Option<i32> {
+        let expected = [format!("EVERFOLD_RANK={rank}"), format!("EVERFOLD_INCARNATION={incarnation}")];
+        let has = |process: &i32, variable: &String| {
+            environment(*process).split(|&byte| byte == 0).any(|it| it == variable.as_bytes())
+        };
+        self.living().into_iter().find(|process| expected.iter().all(|variable| has(process, variable)))
+    }
+}
+
 fn environment(process: i32) -> Vec<u8> {
     // It may have ended meanwhile, or belong to someone else.
     std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default()

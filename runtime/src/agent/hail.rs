@@ -15,7 +15,7 @@ use everfold_protocol::{
 use tokio::time::Instant;
 
 use super::{
-    line::{Answer, Hail, Line, NoAgent, Serve, Serving},
+    line::{Answer, Hail, Line, NoAgent, Serve, Serving, Welcome},
     start,
 };
 use crate::{
@@ -68,6 +68,7 @@ pub struct OwnAgent {
     vault: Option<[File; 2]>,
     /// What the vault is to be filled with.
     origin: Option<Origin>,
+    stands_by: bool,
 }
 
 /// What a rank tells its agent of itself.
@@ -107,7 +108,8 @@ pub async fn hail(
         true => Some([line.take().await?.into(), line.take().await?.into()]),
         false => None,
     };
-    Ok(OwnAgent { line, id: welcome.id, board, vault, origin: welcome.origin })
+    let Welcome { id, origin, stands_by, .. } = welcome;
+    Ok(OwnAgent { line, id, board, vault, origin, stands_by })
 }
 
 impl OwnAgent {
@@ -124,6 +126,11 @@ impl OwnAgent {
     /// What the vault is to be filled with, if an earlier process of this rank was on another host.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
+    }
+
+    /// Whether this process stands by: it follows the earlier one, which lives.
+    pub fn stands_by(&self) -> bool {
+        self.stands_by
     }
 
     /// Lets the agent serve this host's memory to others, to whom this host has that address.

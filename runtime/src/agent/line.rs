@@ -49,6 +49,8 @@ pub(super) struct Welcome {
     pub vault: bool,
     /// What the vault, which is empty, is to be filled with.
     pub origin: Option<Origin>,
+    /// Whether the process stands by: it follows the one at that origin, which lives.
+    pub stands_by: bool,
 }
 
 /// Why an agent does not take a process in.

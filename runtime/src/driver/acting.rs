@@ -190,6 +190,7 @@ impl Driver {
         inner.placing = placing;
         calls.into_iter().for_each(|calls| inner.part.share_board(calls));
         self.recall(inner);
+        self.take_place(inner);
         if let Some(ready) = inner.ready.take() {
             let _ = ready.send(Ok(Joined { driver: self.clone(), peers, limits }));
         }

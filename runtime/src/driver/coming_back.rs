@@ -30,7 +30,12 @@ impl Driver {
     #[allow(clippy::result_large_err)]
     pub(crate) fn answer_from_log(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let Some(log) = &self.log else { return Err((call, to)) };
+        let printed = self.printed();
         let answered = log.answer(call);
+        if let (Ok(_), Some(printed)) = (&answered, printed) {
+            // It came to this call, too.
+            self.drop_printed(printed);
+        }
         if let Some(comeback) = log.caught_up() {
             self.take(Event::CaughtUp(comeback));
         }

@@ -11,6 +11,7 @@
 //! | `listening` | hearing the master |
 //! | `placed` | calls on the board |
 //! | `teams` | deputies |
+//! | `standing` | standing by, and taking a place |
 //! | `coming_back` | what later processes of this rank go on from |
 
 use std::{
@@ -59,9 +60,11 @@ mod coming_back;
 mod driving;
 mod listening;
 mod placed;
+mod standing;
 mod teams;
 
 use placed::{Part, Publish, Settled};
+use standing::Standing;
 
 /// A worker: its machine, and what that acts on.
 pub(crate) struct Driver {
@@ -108,6 +111,8 @@ struct Inner {
     due: Option<Timestamp>,
     /// Whether it takes part no more.
     over: bool,
+    /// As long as this process stands by, and until it has joined.
+    standing: Option<Standing>,
     /// Keeps a replica of the vault.
     mirror: Option<Mirror>,
     /// Results on their way to the application, which get there when no reader has their memory any more.
@@ -154,6 +159,7 @@ impl Driver {
             news: Some(broadcast::Sender::new(NEWS_KEPT)),
             due: None,
             over: false,
+            standing: None,
             mirror: None,
             handing_back: JoinSet::new(),
         };
@@ -225,6 +231,7 @@ impl Driver {
 
     /// Takes in an event and does what follows.
     pub(crate) fn take(self: &Arc<Self>, event: Event) {
+        let Some(event) = self.keep(event) else { return };
         self.work(|part, now, publish| part.hear(now, event, publish));
     }
 
@@ -294,6 +301,9 @@ impl Driver {
         self.windows.leave();
         self.server.close();
         inner.news = None;
+        // Calls that wait for what an earlier process notes end.
+        inner.standing.take().into_iter().for_each(Standing::end);
+        self.log.iter().for_each(|log| log.stand_by_no_more());
         let settled = self.settle(&mut inner);
         let placed: Vec<Placed> = inner.part.forget();
         let open = mem::take(&mut inner.calls);
@@ -315,7 +325,10 @@ impl Driver {
 
     /// Ends all at once, as if the process had died.
     pub(crate) fn abandon(&self) {
-        self.lock().over = true;
+        let mut inner = self.lock();
+        inner.over = true;
+        inner.standing.iter_mut().for_each(Standing::fail);
+        drop(inner);
         self.wake.notify_one();
     }
 

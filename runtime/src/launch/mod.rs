@@ -3,14 +3,18 @@
 //! | module | holds |
 //! |---|---|
 //! | [`environment`] | what a process finds in its environment about its job |
+//! | [`events`] | what happens to a job, for those who watch it from outside |
 //! | [`hosts`] | which of a job's hosts this one is |
 //! | [`local`] | starts the processes of a job on this machine, and supervises them |
+//! | `held` | what a process prints that stands by |
 //! | `output` | carries what they print to our own streams |
 //! | `terminal` | whether our output ends up on a terminal, and how a line there is erased |
 //! | [`rollback`] | how often all ranks go back to their last checkpoint together |
 //! | [`place`] | which process has taken the place that an environment describes |
 
 pub mod environment;
+pub mod events;
+pub(crate) mod held;
 pub mod hosts;
 pub mod local;
 mod output;
@@ -22,6 +26,7 @@ mod terminal;
 pub use self::output::lines;
 pub use self::{
     environment::{Environment, EnvironmentError, Secret, Transport},
+    events::{Complete, JobEvent, Watcher},
     hosts::{Hosts, HostsError},
     local::{Checkpoints, Local, LocalError},
     rollback::Rollback,

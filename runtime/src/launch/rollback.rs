@@ -1,9 +1,14 @@
 //! How often all ranks of a job go back to their last checkpoint together.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use everfold_master::recovery::Restart;
 use everfold_storage::directory::Directory;
+
+use super::events::Complete;
 
 /// The exit code of a process that ends because all ranks go back; `EX_TEMPFAIL` of `sysexits.h`.
 pub const ROLLED_BACK: u8 = 75;
@@ -24,14 +29,14 @@ pub(super) struct Rollbacks {
     all: u32,
     /// Since a checkpoint was complete.
     fruitless: u32,
-    newest: Option<u64>,
+    newest: Option<Complete>,
 }
 
 /// What is done now that a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// All go back to this generation, if there is one, after this pause.
-    Back(Option<u64>, Duration),
+    /// All go back to this checkpoint, if there is one, after this pause.
+    Back(Option<Complete>, Duration),
     /// They have gone back as often as is allowed.
     Enough(u32),
     /// They have gone back so often in a row without a new checkpoint.
@@ -54,8 +59,8 @@ impl Rollbacks {
         self.decide(newest)
     }
 
-    fn decide(&mut self, newest: Option<u64>) -> Next {
-        if newest > self.newest {
+    fn decide(&mut self, newest: Option<Complete>) -> Next {
+        if generation(newest) > generation(self.newest) {
             self.fruitless = 0;
         }
         self.newest = newest;
@@ -73,10 +78,16 @@ impl Rollbacks {
     }
 }
 
-/// The newest complete generation; of a directory that cannot be read the processes tell more.
-fn newest(directory: &PathBuf) -> Option<u64> {
-    let complete = Directory::open(directory).and_then(|directory| directory.complete());
-    Some(complete.ok()?.last()?.0.generation.0)
+fn generation(checkpoint: Option<Complete>) -> Option<u64> {
+    checkpoint.map(|checkpoint| checkpoint.generation)
+}
+
+/// The newest complete checkpoint; of a directory that cannot be read the processes tell more.
+fn newest(directory: &PathBuf) -> Option<Complete> {
+    let complete = Directory::open(directory).and_then(|directory| directory.complete()).ok()?;
+    let (place, _) = complete.last()?;
+    let saved = place.completed()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Complete { generation: place.generation.0, saved_unix_ms: saved.as_millis() as u64 })
 }
 
 #[cfg(test)]
@@ -88,12 +99,13 @@ mod tests {
         let limits = Restart { starts_max: 5, fruitless_max: 2, ..Restart::USUAL };
         let mut rollbacks = Rollbacks::new(Rollback { directory: "/nowhere".into(), limits });
         let pause = Duration::from_millis(100);
+        let newest = |generation| Some(Complete { generation, saved_unix_ms: 0 });
         assert_eq!(rollbacks.decide(None), Next::Back(None, Duration::ZERO));
-        assert_eq!(rollbacks.decide(Some(1)), Next::Back(Some(1), Duration::ZERO));
-        assert_eq!(rollbacks.decide(Some(1)), Next::Back(Some(1), pause));
-        assert_eq!(rollbacks.decide(Some(1)), Next::Fruitless(2));
-        assert_eq!(rollbacks.decide(Some(4)), Next::Back(Some(4), Duration::ZERO));
-        assert_eq!(rollbacks.decide(Some(5)), Next::Back(Some(5), Duration::ZERO));
-        assert_eq!(rollbacks.decide(Some(6)), Next::Enough(5));
+        assert_eq!(rollbacks.decide(newest(1)), Next::Back(newest(1), Duration::ZERO));
+        assert_eq!(rollbacks.decide(newest(1)), Next::Back(newest(1), pause));
+        assert_eq!(rollbacks.decide(newest(1)), Next::Fruitless(2));
+        assert_eq!(rollbacks.decide(newest(4)), Next::Back(newest(4), Duration::ZERO));
+        assert_eq!(rollbacks.decide(newest(5)), Next::Back(newest(5), Duration::ZERO));
+        assert_eq!(rollbacks.decide(newest(6)), Next::Enough(5));
     }
 }

@@ -20,6 +20,7 @@ use super::{
     connection::{Connection, ConnectionId},
 };
 use crate::{
+    agent::ToParent,
     locating::at_master::AtMaster,
     memory::board::{OwnBoard, SharedWords},
     patience::{self, Patience},
@@ -65,6 +66,8 @@ pub(super) struct MasterDriver {
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
+    /// Who has started the ranks of this host, and hears what all ranks are told.
+    parent: Option<mpsc::UnboundedSender<ToParent>>,
     /// What was taken in, or said, since the latest look at the timers.
     intake: Intake,
     /// Whether the machine wants nothing more, ever.
@@ -88,6 +91,7 @@ impl MasterDriver {
             ends: BTreeMap::new(),
             patience: Patience::default(),
             short_call: None,
+            parent: config.parent.clone(),
             intake: Intake::default(),
             done: false,
         }
@@ -306,7 +310,7 @@ impl MasterDriver {
                     }
                 }
                 Action::Disconnect(process) => refused.push(process),
-                Action::Notice(notice) => tell(&notice),
+                Action::Notice(notice) => self.tell(notice),
                 Action::Report(report) => unreachable!("the master of a job is no deputy: {report:?}"),
                 Action::Done => self.done = true,
             }
@@ -350,6 +354,7 @@ impl MasterDriver {
                     }
                 }
                 tracing::warn!(%located);
+                self.tell_parent(ToParent::News(News::Located(located.clone())));
                 self.tell_agents(&all, ToLocator::Located(located));
             }
         }
@@ -362,6 +367,29 @@ impl MasterDriver {
             if let Err(error) = connection.send(&header, vec![message], self.frame_bytes_max) {
                 tracing::error!(%error, "cannot tell an agent");
             }
+        }
+    }
+
+    /// Takes in a notice of the machine.
+    fn tell(&self, notice: Notice) {
+        log(&notice);
+        match notice {
+            Notice::Complete { .. } => self.tell_parent(ToParent::Begun),
+            Notice::News(news) => self.tell_parent(ToParent::News(news)),
+            Notice::Failed { process, evidence } => {
+                self.tell_parent(ToParent::News(News::Failed { rank: process.rank, evidence }));
+            }
+            Notice::Returned(ProcessId { rank, incarnation }) => {
+                self.tell_parent(ToParent::News(News::Returned { rank, incarnation }));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_parent(&self, said: ToParent) {
+        if let Some(parent) = &self.parent {
+            // It may have ended, and then nobody wants to know.
+            let _ = parent.send(said);
         }
     }
 
@@ -382,7 +410,7 @@ fn is_short(spec: &ReductionSpec) -> bool {
     spec.kind.array_bytes().is_some_and(|(bytes, _)| bytes <= SHORT_BYTES)
 }
 
-fn tell(notice: &Notice) {
+fn log(notice: &Notice) {
     match notice {
         Notice::Failed { process, evidence } => tracing::warn!(%process, %evidence, "process failed"),
         Notice::News(news) => tracing::info!(%news),

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use self::driver::{Input, MasterDriver};
 use crate::{
+    agent::ToParent,
     locating::Locator,
     memory::board::OwnBoard,
     transport::{
@@ -54,6 +55,8 @@ pub struct MasterConfig {
     pub board: Option<Arc<OwnBoard>>,
     /// The node of this host that locates faults.
     pub(crate) locator: Locator,
+    /// The process that has started the ranks of this host, if that hears what the ranks are told.
+    pub(crate) parent: Option<mpsc::UnboundedSender<ToParent>>,
 }
 
 impl MasterThread {

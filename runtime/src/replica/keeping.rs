@@ -146,7 +146,9 @@ impl Replica {
         match timeout(self.patience, self.line.hear()).await {
             Ok(Ok(Answer::Done)) => Ok(()),
             Ok(Ok(Answer::Refused(reason))) => Err(KeepError::Refused(reason)),
-            Ok(Ok(Answer::Piece(_))) => Err(KeepError::Refused("it answers something else".to_owned())),
+            Ok(Ok(Answer::Piece(_) | Answer::Level | Answer::Log { .. })) => {
+                Err(KeepError::Refused("it answers something else".to_owned()))
+            }
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(KeepError::Late),
         }

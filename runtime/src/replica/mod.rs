@@ -7,9 +7,12 @@
 //! | module | holds |
 //! |---|---|
 //! | `keeping` | the process whose vault it is |
-//! | [`holding`] | the agent |
+//! | [`holding`], `front` | the agent |
 //! | `taking` | the process that goes on from there |
+//! | `following` | the process that stands by, and follows the one whose vault it is |
 
+mod following;
+mod front;
 pub mod holding;
 mod keeping;
 mod taking;
@@ -24,6 +27,7 @@ use crate::transport::{
 };
 
 pub(crate) use self::{
+    following::{Followed, Next, follow},
     keeping::{Mirror, Partner},
     taking::take,
 };
@@ -44,6 +48,9 @@ pub enum Ask {
     Confirm,
     /// Send the replica of this process, an earlier one of the same rank.
     Take(ProcessId),
+    /// Send the replica of this process, an earlier one of the same rank that lives, as it is now, and from then on
+    /// the outcomes that it notes.
+    Follow(ProcessId),
 }
 
 /// Bytes of a replica.
@@ -60,12 +67,23 @@ pub struct Patch {
 /// What the agent answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// All is done.
+    /// All is done. Who follows takes the place of the process that it has followed.
     Done,
     /// Why not, for people. Nothing follows.
     Refused(String),
     /// A piece of the replica.
     Piece(Patch),
+    /// All that there is so far was sent.
+    Level,
+    /// Bytes of the log of the generation with this mark: records, which may go on in the next bytes.
+    Log {
+        /// The mark, as it lies in a file.
+        mark: Bytes,
+        /// Where in that file they are.
+        at: u64,
+        /// They.
+        bytes: Bytes,
+    },
 }
 
 /// One end of a connection.

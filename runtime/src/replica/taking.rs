@@ -31,6 +31,7 @@ pub(crate) async fn take(
         {
             Answer::Done => return Ok(()),
             Answer::Refused(reason) => return Err(failed(reason)),
+            Answer::Level | Answer::Log { .. } => return Err(failed("it answers something else".to_owned())),
             Answer::Piece(patch) => {
                 let file = files.get(usize::from(patch.half));
                 let file = file.ok_or_else(|| failed("it names a third file".to_owned()))?;

@@ -14,6 +14,7 @@
 
 mod entry;
 mod error;
+mod following;
 mod saving;
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
     fs::File,
     io::IoSlice,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -74,6 +75,8 @@ pub(crate) struct ResultLog {
     /// Bytes of the outcomes since the last checkpoint.
     bytes: AtomicU64,
     inner: Mutex<Inner>,
+    /// Notified when there is more to answer from, or when what is not there goes to the master.
+    grown: Condvar,
 }
 
 struct Inner {
@@ -88,6 +91,8 @@ struct Inner {
     lacks_outcomes: bool,
     /// What it has cost so far to come back, until this process is where the earlier one was.
     returning: Option<Returning>,
+    /// Whether this process follows an earlier one, which lives: calls wait for what that one notes.
+    stands_by: bool,
 }
 
 /// The comeback of a process that is under way.
@@ -150,9 +155,17 @@ impl ResultLog {
         let latest = VecDeque::new();
         let returning = (process.incarnation.0 > 0)
             .then(|| Returning { comeback: Comeback::default(), loaded: Instant::now() });
-        let inner =
-            Inner { vault, found: None, known: BTreeMap::new(), latest, lacks_outcomes: false, returning };
-        Self { process, saved: OnceLock::new(), bytes_max, bytes, inner: Mutex::new(inner) }
+        let inner = Inner {
+            vault,
+            found: None,
+            known: BTreeMap::new(),
+            latest,
+            lacks_outcomes: false,
+            returning,
+            stands_by: false,
+        };
+        let (saved, inner) = (OnceLock::new(), Mutex::new(inner));
+        Self { process, saved, bytes_max, bytes, inner, grown: Condvar::new() }
     }
 
     /// The checkpoint that this process has found when it joined, or has adopted.
@@ -341,14 +354,15 @@ impl ResultLog {
         Ok(true)
     }
 
-    /// Answers a call that an earlier process of this rank has made and seen the end of.
+    /// Answers a call that an earlier process of this rank has made and seen the end of. If that process lives, waits
+    /// until it has.
     ///
     /// # Errors
     /// Gives the call back if it is none.
     // What it gives back is no error.
     #[allow(clippy::result_large_err)]
     pub fn answer(&self, call: Call) -> Result<Result<Completed, CallError>, Call> {
-        let mut inner = self.lock();
+        let mut inner = self.wait_for(call.reduction);
         let Some((line, outcome)) = inner.known.remove(&call.reduction) else { return Err(call) };
         if line.spec != digest(&call.spec) {
             let (rank, sequence) = (self.process.rank, call.reduction.sequence);

@@ -7,7 +7,7 @@ use std::{
 
 use everfold_master::{
     Policy,
-    recovery::{Network, Recoveries, Recovery, Repeated, Restart},
+    recovery::{Chain, Network, Recoveries, Recovery, Repeated, Restart},
 };
 use everfold_protocol::{Rank, Timestamp, spec::Limits};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Call, Cut, Gap, Settings, World,
-    settings::{Migrates, Returns},
+    settings::{Migrates, Returns, Standbys},
     told::Line,
 };
 
@@ -143,6 +143,9 @@ fn settings(schedule: &Schedule) -> Settings {
             spares: migrates.spares,
             copy_time: us(migrates.copy_us),
             copy_failures: migrates.copy_failures_percent,
+            standbys: migrates
+                .standbys
+                .map(|it| Standbys { deaths: it.deaths_percent, frozen: it.frozen_percent }),
         }),
     });
     settings.board = schedule.board;
@@ -187,23 +190,26 @@ fn settings(schedule: &Schedule) -> Settings {
         if returns.migrates.is_some() {
             settings.policy.limits.replica_bytes_max = 1 << 30;
         }
+        let stand_by = returns.migrates.is_some_and(|migrates| migrates.standbys.is_some());
+        let first_promote = |then| if stand_by { Chain::then(Recovery::Promote, then) } else { then.into() };
         settings.policy.recoveries = Recoveries {
+            process: first_promote(Recovery::Restart),
             repeated: returns.repeated.map(|(faults, within_us)| Repeated {
                 faults,
                 within: us(within_us),
                 recovery: match returns.migrates {
-                    Some(migrates) if migrates.from_repeated => Recovery::Migrate.into(),
+                    Some(migrates) if migrates.from_repeated => first_promote(Recovery::Migrate),
                     _ => Recovery::Ignore.into(),
                 },
             }),
             physical: match returns.migrates {
-                Some(_) => Recovery::Migrate.into(),
+                Some(_) => first_promote(Recovery::Migrate),
                 None => Recovery::Ignore.into(),
             },
             network: returns
                 .migrates
                 .and_then(|migrates| migrates.network_percent)
-                .map(|share_percent| Network { share_percent, recovery: Recovery::Migrate.into() }),
+                .map(|share_percent| Network { share_percent, recovery: first_promote(Recovery::Migrate) }),
             restart: Restart {
                 starts_max: returns.returns_max,
                 fruitless_max: returns.fruitless_max,

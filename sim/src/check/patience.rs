@@ -88,7 +88,8 @@ impl Suspects<'_> {
         let copy_us = returns.migrates.map_or(0, |migrates| 2 * migrates.copy_us);
         let once = Duration::from_micros(2 * returns.start_us + returns.note_us + copy_us + pause) + hops;
         let starts = self.world.starts() as u32;
-        let in_vain = Duration::from_micros(returns.return_us) * self.world.given_up() as u32;
+        let in_vain = self.world.given_up() as u32 + self.world.frozen_standbys() as u32;
+        let in_vain = Duration::from_micros(returns.return_us) * in_vain;
         once * (starts + 1) + in_vain
     }
 

@@ -66,9 +66,14 @@ impl Failures {
         while at_s <= within_s {
             // Logarithms differ in their last bits from machine to machine; microseconds do not show it.
             times.push(Duration::from_micros((at_s * 1e6) as u64));
-            at_s += scale_s * (-(1.0 - random.random::<f64>()).ln()).powf(1.0 / self.shape);
+            at_s += self.gap_s(nodes, random);
         }
         times
+    }
+
+    /// Draws the gap between a failure of `nodes` nodes and the next one, in seconds.
+    pub fn gap_s(&self, nodes: u32, random: &mut ChaCha8Rng) -> f64 {
+        self.scale_s(nodes) * (-(1.0 - random.random::<f64>()).ln()).powf(1.0 / self.shape)
     }
 
     /// Mean time between failures of `nodes` nodes in seconds.

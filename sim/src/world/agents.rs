@@ -49,6 +49,12 @@ impl World {
             match deed {
                 Deed::Tell(message) => self.courier.agent_tells(&mut self.agenda, host, message),
                 Deed::Start(process, origin) => self.order_start(host, process, origin),
+                Deed::StandBy(process, origin) => {
+                    self.plan_standby(host, process);
+                    self.order_start(host, process, origin);
+                }
+                Deed::Promote(process) => self.promote(process),
+                Deed::End(process) => self.end_needless(process),
                 Deed::DropReplica(process) => self.drop_replica(host, process),
             }
         }
@@ -79,6 +85,7 @@ impl World {
         self.facts.end_host(now, host);
         self.lose_logs(host);
         self.lose_replicas(host);
+        self.lose_standbys(host);
         if is_masters {
             self.facts.end_master(now);
             self.driver.die();

@@ -34,7 +34,7 @@ impl World {
     pub(super) fn hear(&mut self, what: Happening) {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
-                if !self.of_mut(sender).outbox.loses() {
+                if self.stands_by(sender) || !self.of_mut(sender).outbox.loses() {
                     let header = Header { job: JOB, epoch, sender };
                     self.driver.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();
@@ -48,6 +48,7 @@ impl World {
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
                 match &said {
                     FromAgent::Join(_) => self.facts.take_in_agent(host),
+                    FromAgent::Ended { process, .. } if self.stands_by(*process) => {}
                     FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
                     FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
                 }
@@ -105,6 +106,7 @@ impl World {
                 master::Action::Report(_) => unreachable!("it is no deputy"),
                 // What it fences hears that. What comes too late finds its connection broken.
                 master::Action::Disconnect(process) => {
+                    self.turn_standby_away(process);
                     if !self.of(process).plays {
                         self.courier.lose_master(&mut self.agenda, process);
                     }
@@ -127,6 +129,7 @@ impl World {
 
     /// Breaks the connections of those who have come too late to take part.
     fn turn_away_those_who_come(&mut self) {
+        self.turn_standbys_away();
         for process in self.processes.iter().filter(|process| !process.plays) {
             self.courier.lose_master(&mut self.agenda, process.id);
         }
@@ -134,6 +137,7 @@ impl World {
 
     /// Breaks everyone's connection to the master, which is no more.
     pub(super) fn lose_master(&mut self) {
+        self.turn_standbys_away();
         for process in &self.processes {
             self.courier.lose_master(&mut self.agenda, process.id);
         }

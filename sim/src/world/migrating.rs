@@ -94,8 +94,12 @@ impl World {
 
     /// Fills the vault of a process that is started, if it comes from another host. Returns false if it is
     /// not there.
-    pub(super) fn take_vault(&mut self, process: ProcessId) -> bool {
-        let Some((of, at)) = self.comebacks.origins.get(&process).copied().flatten() else { return true };
+    pub(super) fn take_vault(&mut self, host: u64, process: ProcessId) -> bool {
+        let left = self.comebacks.left.remove(&(host, process.rank));
+        let Some((of, at)) = self.comebacks.origins.get(&process).copied().flatten() else {
+            left.into_iter().for_each(|log| drop(self.comebacks.logs.insert(process.rank, log)));
+            return true;
+        };
         let Some(replica) = self.comebacks.replicas.get(&(at, of)).cloned() else { return false };
         *self.seen.entry(MIGRATIONS).or_default() += 1;
         self.comebacks.logs.insert(process.rank, replica);

@@ -19,6 +19,8 @@
 //! | `reach` | what can be read in spite of what goes wrong, and how it arrives |
 //! | `deaths` | how processes end, stop and go on |
 //! | `returning` | ranks that come back: their programs, their logs, the processes that they had before |
+//! | `migrating` | where ranks that come back are, and the replicas of their vaults |
+//! | `promoting` | processes that stand by, and take the places of others |
 //! | `facts` | what is noted of what the master hears and says |
 //! | `notes` | what is noted about replicas |
 //! | `oracle` | what has to hold at each event |
@@ -37,6 +39,7 @@ mod migrating;
 mod notes;
 mod oracle;
 mod plan;
+mod promoting;
 mod reach;
 mod returning;
 mod row;
@@ -279,6 +282,9 @@ impl World {
     /// Lets something happen.
     fn happen(&mut self, what: Happening) {
         if self.is_too_late(&what) {
+            if let Happening::ToWorker(to, _, message) = &what {
+                self.tell_standby(*to, message);
+            }
             return;
         }
         if self.settings.follow {
@@ -384,6 +390,12 @@ impl World {
                 self.tell_worker(process.rank, Event::Noted(reduction));
             }
             Happening::Copied(process, number) => self.copied(process, number),
+            Happening::Follows(process) => self.follow(process),
+            Happening::Falls(process) => self.fall(process),
+            Happening::Takes(process) => {
+                self.take_place(process);
+                self.run_worker(process.rank);
+            }
         }
     }
 }

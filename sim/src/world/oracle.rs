@@ -203,7 +203,8 @@ impl World {
         let misses = share.is_some_and(|share| share.spec.allow_missing);
         let survives = |rank: &Rank| survivors.iter().any(|process| process.id.rank == *rank);
         // Those are of no use either that hold what was to come again.
-        let counts = |rank: &Rank| (survives(rank) || !misses) && !self.facts.has_come_back(*rank);
+        let comes_again = |rank: &Rank| self.facts.has_come_back(*rank) || self.master().awaits(*rank);
+        let counts = |rank: &Rank| (survives(rank) || !misses) && !comes_again(rank);
         let is_of_use = |held: &&Vec<Rank>| held.iter().all(|rank| ranks.contains(*rank) || counts(rank));
         let is_lost = |index: SegmentIndex| {
             let segment = SegmentId { reduction, index };

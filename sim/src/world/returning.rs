@@ -15,7 +15,7 @@ use everfold_protocol::{
 use everfold_worker::machine::{Action, End, Event};
 use rand::Rng;
 
-use super::World;
+use super::{World, promoting::Standby};
 use crate::{
     agent,
     events::{Call, Happening, Place},
@@ -40,12 +40,17 @@ pub(super) struct Comebacks {
     programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
     /// How calls have ended, as their ranks have noted: in the vaults where they are, or were last.
     pub(super) logs: BTreeMap<Rank, Log>,
+    /// What is left in the vaults of ranks on hosts from which standbys have taken them away: one that is lost before it
+    /// has joined is followed by a process there.
+    pub(super) left: BTreeMap<(u64, Rank), Log>,
     /// Replicas of vaults, by the host where they are.
     pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
     /// Where the vaults of processes come from that are about to be started: whose, and at which host.
     pub(super) origins: BTreeMap<ProcessId, Option<(ProcessId, u64)>>,
     /// How futures have ended, whichever process of a rank it was.
     ended: BTreeMap<(Rank, ReductionId), Ended>,
+    /// Processes that stand by, and those that have ended so.
+    pub(super) standbys: BTreeMap<ProcessId, Standby>,
     /// Earlier processes: what they have left is read there.
     past: BTreeMap<ProcessId, Process>,
 }
@@ -120,6 +125,9 @@ impl World {
     /// Starts a process in place of one that has ended. It hails its agent and joins.
     pub(super) fn start(&mut self, host: u64, process: ProcessId) {
         let Some(agent) = self.agents.get(&host).filter(|agent| agent.lives()) else { return };
+        if self.stands_by(process) && !agent.is_done() {
+            return self.start_standby(host, process);
+        }
         if agent.is_done() || self.driver.is_done() || self.driver.is_lost() {
             // There is nobody to join any more.
             return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
@@ -128,10 +136,23 @@ impl World {
         if self.process(rank).id > process {
             return self.start_too_late(host, process);
         }
+        if !self.replace(host, process) {
+            return;
+        }
+        self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
+        let returns = self.settings.returns.expect("only where ranks come back are they started");
+        let at = self.now() + self.some_time(returns.start_time / 4);
+        self.schedule(at, Happening::Joins(process));
+    }
+
+    /// Lets a process be the one of its rank, in place of one that has ended, or is left behind on another host.
+    /// Returns false if what it is to go on from is not there any more: then it ends.
+    pub(super) fn replace(&mut self, host: u64, process: ProcessId) -> bool {
+        let rank = process.rank;
         drop(self.thaw(Place::Rank(rank)));
-        if !self.take_vault(process) {
-            // What it is to go on from is not there any more.
-            return self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
+        if !self.take_vault(host, process) {
+            self.schedule(self.now(), Happening::AtAgent(host, ended(process)));
+            return false;
         }
         if self.home(rank) != host {
             self.leave_behind(self.process(rank).id);
@@ -142,10 +163,7 @@ impl World {
         assert!(has_ended || old.host != host, "a process is started once the earlier one there has ended");
         self.comebacks.past.insert(old.id, old);
         self.closed.retain(|other| *other != rank);
-        self.tell_agent(host, AgentEvent::Hailed(agent::connection(process)));
-        let returns = self.settings.returns.expect("only where ranks come back are they started");
-        let at = self.now() + self.some_time(returns.start_time / 4);
-        self.schedule(at, Happening::Joins(process));
+        true
     }
 
     /// Starts a process in whose place the master has had another one started meanwhile, on another host. It hails its
@@ -308,6 +326,7 @@ impl World {
     pub(super) fn lose_logs(&mut self, host: u64) {
         let there = self.ranks_at(host);
         self.comebacks.logs.retain(|rank, _| !there.contains(rank));
+        self.comebacks.left.retain(|(at, _), _| *at != host);
     }
 
     /// Takes in how a future ends, which is as it has ended before (I9), and as it stands in the log.

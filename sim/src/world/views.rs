@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use everfold_master::{Master, Notice, reduction::Reduction};
 use everfold_protocol::{Path, Rank, ReductionId, Timestamp, message::News};
 
-use super::{World, returning::STARTS};
+use super::{World, promoting::FROZEN, returning::STARTS};
 use crate::{
     board::Shared,
     copies::{Counted, Lost, Ordered, Protected},
@@ -57,6 +57,11 @@ impl World {
     pub(crate) fn given_up(&self) -> usize {
         let is_given_up = |notice: &&Notice| matches!(notice, Notice::News(News::NotReturned { .. }));
         self.notices.iter().filter(is_given_up).count()
+    }
+
+    /// Standbys that did nothing when they were to take a place.
+    pub(crate) fn frozen_standbys(&self) -> u64 {
+        self.seen.get(FROZEN).copied().unwrap_or_default()
     }
 
     /// Whether the master has nothing more to do.

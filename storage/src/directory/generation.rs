@@ -53,6 +53,11 @@ impl Place {
         &self.path
     }
 
+    /// When it was complete, as the file system says; nothing if it is not.
+    pub fn completed(&self) -> Option<SystemTime> {
+        fs::metadata(self.path.join(MANIFEST)).and_then(|manifest| manifest.modified()).ok()
+    }
+
     /// Where the part of a rank lies.
     pub fn part_path(&self, rank: Rank) -> PathBuf {
         self.path.join(format!("rank-{:05}{PART_SUFFIX}", rank.0))

@@ -133,6 +133,15 @@ impl Log {
         Ok(outlet.flush(file)? - 1)
     }
 
+    /// The outcome that was appended at `at`.
+    pub fn outcome(&self, at: u64, key: Vec<u8>, value_bytes: u64) -> Outcome {
+        let head = Head { key_bytes: key.len() as u64, value_bytes, key_checksum: xxh3_64(&key) };
+        let value_seed = value_seed(&head.encode(at, self.seed));
+        let offset = at + (1 + HEAD_BYTES + key.len()) as u64;
+        // How many were before it is not counted.
+        Outcome { generation: self.generation, index: 0, key, at, offset, bytes: value_bytes, value_seed }
+    }
+
     /// Reads the log from its start to its end, or, with an error, to the first record that is damaged.
     pub fn read(&mut self, file: &HalfFile) -> (Vec<Outcome>, Result<(), VaultError>) {
         let mut outcomes = Vec::new();

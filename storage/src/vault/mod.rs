@@ -11,6 +11,7 @@
 //! | `opening` | which generation is in force; what of a damaged vault is whole |
 //! | `draft` | a checkpoint while it is being written |
 //! | `state`, `log` | checkpoints and outcomes as they are read; appending |
+//! | `stream` | outcomes out of the bytes of a log, as they come from elsewhere |
 //! | `detached` | the state of a generation in a file of its own |
 //! | `layout` | marks and heads of records as bytes |
 //! | `file` | one of the two files, and all that is done to it |
@@ -127,6 +128,7 @@ mod names;
 mod opening;
 mod options;
 mod state;
+mod stream;
 
 use std::{fs::File, io::IoSlice, sync::Arc};
 
@@ -139,6 +141,7 @@ pub use self::{
     names::{Extent, Generation, Half, Owner},
     options::Options,
     state::{Checkpoint, Part},
+    stream::{KeyAndValue, LogStream, MarkBytes, log_start},
 };
 use self::{file::HalfFile, layout::LACKING, log::Log};
 
@@ -243,6 +246,17 @@ impl Vault {
         }
         self.settle()?;
         self.log.append(&mut self.halves[self.in_force as usize], key, value)
+    }
+
+    /// As [`append`](Self::append), for an outcome that this process has yet to [read](Self::read_value): it comes
+    /// from an earlier one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_over(&mut self, key: Vec<u8>, value: &[u8]) -> Result<Outcome, VaultError> {
+        let at = self.log.end();
+        self.append(&key, &[IoSlice::new(value)])?;
+        Ok(self.log.outcome(at, key, value.len() as u64))
     }
 
     /// Lets nobody go on from the generation in force: an outcome that belongs in its log is not there.

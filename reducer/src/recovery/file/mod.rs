@@ -26,8 +26,9 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "ignore", "rollback"
-///     physical = "ignore"       # a host is lost: "migrate" or "ignore"; ["migrate", "ignore"] is a list
+///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "promote", "ignore",
+///                               # or a list such as ["promote", "restart"]; "rollback" alone
+///     physical = "ignore"       # a host is lost: "migrate", "promote", "ignore", or a list of them
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
@@ -170,12 +171,32 @@ impl RecoveryFile {
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let file = Self::from_written(&written).map_err(|(at, why)| format!("{}, {why}", line(text, at)))?;
         file.apply(Config::default()).validate().map_err(|error| located(text, &error))?;
-        if file.rolls_back && file.recoveries.ranks_migrate() {
-            let key =
-                if file.recoveries.physical.contains(Recovery::Migrate) { "physical" } else { "network" };
+        let refused = |key: &str, why: &str| {
             let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
-            let line = line(text, offset.unwrap_or(0));
-            return Err(format!("{line}, key `{key}`: where all ranks go back, none migrates"));
+            Err(format!("{}, key `{key}`: {why}", line(text, offset.unwrap_or(0))))
+        };
+        if file.rolls_back && file.recoveries.ranks_migrate() {
+            let goes = |chain: Chain| chain.contains(Recovery::Migrate) || chain.contains(Recovery::Promote);
+            let is_network = file.recoveries.network.is_some_and(|network| goes(network.recovery));
+            let key = match goes(file.recoveries.physical) {
+                true => "physical",
+                false if is_network => "network",
+                false => "repeated",
+            };
+            return refused(key, "where all ranks go back, none migrates or is promoted");
+        }
+        if file.recoveries.ranks_stand_by() {
+            let why = "where ranks are promoted, their standbys would save there, too: leave it out, or choose other \
+                       recoveries than `promote`";
+            if file.directory.is_some() {
+                return refused("checkpoint.directory", why);
+            }
+            if written.checkpoint.protocol.as_ref().is_some_and(|it| *it.get_ref() == Protocol::Coordinated) {
+                return refused(
+                    "checkpoint.protocol",
+                    "ranks that are promoted save for themselves: \"independent\"",
+                );
+            }
         }
         Ok(file)
     }
@@ -305,10 +326,29 @@ mod tests {
     }
 
     #[test]
+    fn standbys_may_be_promoted_at_every_fault() {
+        let text = "process = [\"promote\", \"restart\", \"migrate\", \"ignore\"]\nphysical = \"promote\"\n\
+                    [repeated]\nfaults = 2\nwithin = \"1 h\"\nrecovery = [\"promote\", \"migrate\"]";
+        let recoveries = RecoveryFile::parse(text).unwrap().recoveries();
+        assert!(recoveries.process.iter().eq([
+            Recovery::Promote,
+            Recovery::Restart,
+            Recovery::Migrate,
+            Recovery::Ignore
+        ]));
+        assert_eq!(recoveries.physical, Recovery::Promote.into());
+        assert!(recoveries.ranks_stand_by() && recoveries.ranks_return());
+        assert!(recoveries.repeated.is_some_and(|repeated| repeated.recovery.contains(Recovery::Promote)));
+    }
+
+    #[test]
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
-            ("process = \"promote\"", ["line 1", "or `rollback`"]),
+            ("process = \"advance\"", ["line 1", "or `rollback`"]),
+            ("process = \"promote\"\n[checkpoint]\ndirectory = \"d\"", ["line 3", "checkpoint.directory"]),
+            ("physical = \"promote\"\n[checkpoint]\nprotocol = \"coordinated\"", ["line 3", "independent"]),
+            ("process = \"rollback\"\nphysical = \"promote\"", ["line 2", "is promoted"]),
             ("process = \"rollback\"\nphysical = \"migrate\"", ["line 2", "none migrates"]),
             ("process = []", ["line 1", "at least one"]),
             ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),

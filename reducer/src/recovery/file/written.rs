@@ -175,7 +175,7 @@ impl<'de> Visitor<'de> for ChainVisitor {
     type Value = Chain;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`restart`, `migrate` or `ignore`, or a list of them, each once")
+        f.write_str("`restart`, `migrate`, `promote` or `ignore`, or a list of them, each once")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Chain, E> {
@@ -196,8 +196,11 @@ fn recovery(text: &str) -> Result<Recovery, String> {
     match text {
         "restart" => Ok(Recovery::Restart),
         "migrate" => Ok(Recovery::Migrate),
+        "promote" => Ok(Recovery::Promote),
         "ignore" => Ok(Recovery::Ignore),
-        other => Err(format!("unknown recovery `{other}`, expected `restart`, `migrate` or `ignore`")),
+        other => {
+            Err(format!("unknown recovery `{other}`, expected `restart`, `migrate`, `promote` or `ignore`"))
+        }
     }
 }
 
@@ -208,7 +211,9 @@ fn chain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> 
 fn chain_elsewhere<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Chain, D::Error> {
     let chain = chain(deserializer)?;
     match chain.contains(Recovery::Restart) {
-        true => Err(D::Error::custom("on a host that is lost nothing is started: `migrate` or `ignore`")),
+        true => Err(D::Error::custom(
+            "on a host that is lost nothing is started: `migrate`, `promote` or `ignore`",
+        )),
         false => Ok(chain),
     }
 }

@@ -24,7 +24,10 @@ use std::{
 
 use everfold_agent::Event;
 use everfold_locate::rules::RuleBase;
-use everfold_protocol::{AgentId, JobId, ProcessId, message::Ending};
+use everfold_protocol::{
+    AgentId, JobId, ProcessId,
+    message::{Ending, News},
+};
 use tokio::{net::UnixListener, sync::mpsc};
 
 use self::thread::{Host, Input};
@@ -43,12 +46,22 @@ mod to_others;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an agent says to the process that has started the ranks of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToParent {
     /// Start this process.
     Start(ProcessId),
+    /// Start this process, which stands by: how it ends does not count.
+    StandBy(ProcessId),
+    /// This process has stood by, and takes a place: how it ends counts.
+    Promoted(ProcessId),
+    /// End this process.
+    End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
     Forgive(ProcessId),
+    /// All ranks have joined the master, which is here.
+    Begun,
+    /// The master, which is here, has told that to its ranks.
+    News(News),
 }
 
 /// What an agent must know of its job.

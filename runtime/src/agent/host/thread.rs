@@ -59,6 +59,14 @@ pub(super) enum Input {
     Finish,
 }
 
+/// A process that is about to be started here.
+struct Arrival {
+    process: ProcessId,
+    /// Where its vault comes from.
+    origin: Option<Origin>,
+    stands_by: bool,
+}
+
 pub(super) struct Host {
     id: AgentId,
     /// Whether ranks come back in this job.
@@ -69,7 +77,7 @@ pub(super) struct Host {
     /// Of ranks that come back.
     vaults: BTreeMap<Rank, Arc<Vault>>,
     /// Where the vaults of processes come from that are about to be started here.
-    origins: BTreeMap<Rank, (ProcessId, Option<Origin>)>,
+    origins: BTreeMap<Rank, Arrival>,
     /// Of ranks of other hosts.
     replicas: Arc<Replicas>,
     input: mpsc::UnboundedSender<Input>,
@@ -219,10 +227,14 @@ impl Host {
             Action::Tell(message) => self.tell(message),
             Action::Release(process) => self.remains.release(process),
             Action::Thin(process) => self.remains.thin(process),
-            Action::Start { process, origin } => self.start(process, origin),
+            Action::Start { process, origin, stands_by } => {
+                self.start(Arrival { process, origin, stands_by });
+            }
+            Action::Promote(process) => self.promote(process),
+            Action::End(process) => self.tell_parent(ToParent::End(process)),
             Action::Forgive(process) => {
-                let told = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Forgive(process)));
-                tracing::debug!(%process, ?told, "its rank goes on on another host");
+                self.tell_parent(ToParent::Forgive(process));
+                tracing::debug!(%process, "its rank goes on on another host");
             }
             Action::Hold(limits) => {
                 self.may_ask.store(limits.ranks_return, Ordering::Relaxed);
@@ -235,12 +247,28 @@ impl Host {
     }
 
     /// Has a process started by the parent of those here.
-    fn start(&mut self, process: ProcessId, origin: Option<Origin>) {
-        self.origins.insert(process.rank, (process, origin));
-        let asked = self.config.parent.as_ref().map(|parent| parent.send(ToParent::Start(process)));
+    fn start(&mut self, arrival: Arrival) {
+        let process = arrival.process;
+        let order = if arrival.stands_by { ToParent::StandBy(process) } else { ToParent::Start(process) };
+        self.origins.insert(process.rank, arrival);
+        let asked = self.config.parent.as_ref().map(|parent| parent.send(order));
         if !matches!(asked, Some(Ok(()))) {
             self.machine.handle(Event::Ended(process, Ending::Unknown));
         }
+    }
+
+    /// Lets a process that stands by take the place of the one whose replica it follows.
+    fn promote(&mut self, process: ProcessId) {
+        self.tell_parent(ToParent::Promoted(process));
+        let arrival = self.origins.get(&process.rank).filter(|arrival| arrival.process == process);
+        if let Some(origin) = arrival.and_then(|arrival| arrival.origin.as_ref()) {
+            self.replicas.conclude(origin.process);
+        }
+    }
+
+    fn tell_parent(&self, order: ToParent) {
+        // If it is gone, so are its processes.
+        let _ = self.config.parent.as_ref().map(|parent| parent.send(order));
     }
 
     /// Runs the master here, as the process that is being taken in has it.
@@ -248,8 +276,8 @@ impl Host {
         let Some(caller) = self.caller.take() else { return };
         let Hail { size, policy, board, .. } = &caller.hail;
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
-        let AgentConfig { job, key, rendezvous, .. } = &*self.config;
-        let (job, key, rendezvous) = (*job, *key, rendezvous.clone());
+        let AgentConfig { job, key, rendezvous, parent, .. } = &*self.config;
+        let (job, key, rendezvous, parent) = (*job, *key, rendezvous.clone(), parent.clone());
         let locator = self.locator.clone();
         let config = MasterConfig {
             job,
@@ -259,6 +287,7 @@ impl Host {
             policy: *policy,
             board: board.clone(),
             locator,
+            parent,
         };
         match MasterThread::start(config) {
             Ok(master) => {
@@ -286,15 +315,17 @@ impl Host {
             }
         }
         let board = self.master.as_ref().and_then(|(_, board)| board.clone()).filter(|_| is_first);
-        let origin = self.origins.get(&process.rank).filter(|(expected, _)| *expected == process);
-        let origin = origin.and_then(|(_, origin)| origin.clone());
+        let arrival = self.origins.get(&process.rank).filter(|arrival| arrival.process == process);
+        let stands_by = arrival.is_some_and(|arrival| arrival.stands_by);
+        let origin = arrival.and_then(|arrival| arrival.origin.clone());
         if origin.is_some() {
             // What an earlier process has left here, or has not taken as a whole, is not what counts.
             self.vaults.remove(&process.rank);
         }
         let returns = hail.policy.limits.ranks_return;
         let vault = if returns { self.vault_of(process, origin.is_some()) } else { None };
-        let welcome = Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin };
+        let welcome =
+            Welcome { id: self.id, board: board.is_some(), vault: vault.is_some(), origin, stands_by };
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 

@@ -35,7 +35,12 @@ use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use everfold_storage::job_directory;
 
-use super::{environment::Transport, hosts::Hosts, rollback::Rollback};
+use super::{
+    environment::Transport,
+    events::{JobEvent, Watcher},
+    hosts::Hosts,
+    rollback::Rollback,
+};
 use crate::{
     logs,
     transport::control::{Address, AddressError},
@@ -94,6 +99,8 @@ pub struct Local {
     /// The hosts of the job, if this is not the only one. The processes here are then those of one host, with
     /// as many on each.
     pub hosts: Option<Hosts>,
+    /// Who hears what happens to the job.
+    pub watcher: Option<Watcher>,
 }
 
 /// A directory of checkpoints that outlives the job.
@@ -164,6 +171,7 @@ impl Local {
             checkpoints: None,
             rollback: None,
             hosts: None,
+            watcher: None,
         }
     }
 
@@ -199,6 +207,11 @@ impl Local {
             Err(error) => tracing::warn!(%error, "cannot remove what dead processes left"),
         }
         code
+    }
+
+    /// Tells the watcher.
+    fn tell(&self, event: JobEvent) {
+        self.watcher.iter().for_each(|watcher| watcher.hear(event.clone()));
     }
 
     /// Whether no rank runs here until another host is lost.

@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use super::{Local, LocalError, process::Process};
 use crate::launch::{
+    JobEvent,
     environment::{CHECKPOINTS, Environment, PLAN, RECORD, RECOVERY, RESUME, ROLLBACKS, SECRET_FILE},
     output::Output,
     terminal,
@@ -28,7 +29,7 @@ impl Local {
         let mut processes = Vec::new();
         let ranks = if self.is_spare() { 0 } else { self.ranks };
         for rank in (0..ranks).map(|index| Rank(job.rank.0 + index)) {
-            match self.start(rollbacks, &Environment { rank, ..job.clone() }, output) {
+            match self.start(rollbacks, &Environment { rank, ..job.clone() }, false, output) {
                 Ok(process) => processes.push(process),
                 Err(source) => {
                     processes.iter_mut().for_each(Process::kill);
@@ -46,6 +47,7 @@ impl Local {
         &self,
         rollbacks: u32,
         environment: &Environment,
+        stands_by: bool,
         output: &Output,
     ) -> io::Result<Process> {
         let rank = environment.rank;
@@ -81,8 +83,10 @@ impl Local {
         // SAFETY: between fork and exec, `die_with` makes two system calls and allocates nothing.
         unsafe { command.pre_exec(move || die_with(supervisor)) };
         let may_die = self.survive_deaths;
-        let id = ProcessId { rank, incarnation: environment.incarnation };
-        Ok(Process::new(id, may_die, command.spawn()?, [from_stdout, from_stderr]))
+        let process = ProcessId { rank, incarnation: environment.incarnation };
+        let child = command.spawn()?;
+        child.id().into_iter().for_each(|pid| self.tell(JobEvent::Started { process, pid, stands_by }));
+        Ok(Process::new(process, may_die, child, [from_stdout, from_stderr]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A job from its beginning to its end, and again when all ranks go back to a checkpoint.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use everfold_protocol::{JobId, ProcessId, message::Ending};
 use nix::sys::signal::Signal;
@@ -17,9 +17,10 @@ use super::{
     signals::{Signals, outlast},
 };
 use crate::{
-    agent::{AgentConfig, AgentThread, ToParent},
+    agent::{AgentConfig, AgentThread, Ends, ToParent},
     descriptors,
     launch::{
+        JobEvent,
         environment::{DOMAIN, Environment},
         output::{Output, Sink},
         rollback::{Next, Rollbacks},
@@ -55,7 +56,7 @@ impl Local {
                 let has_failed = self.attend(run, attending, &output).await;
                 let is_ordered = orders_seen.borrow().is_some();
                 let Some(rollbacks) = rollbacks.as_mut().filter(|_| has_failed && !is_ordered) else { break };
-                let Some(pause) = go_back(rollbacks, &notices) else { break };
+                let Some(pause) = self.go_back(rollbacks, &notices) else { break };
                 let mut orders = orders_seen.clone();
                 tokio::select! {
                     _ = orders.wait_for(Option::is_some) => break,
@@ -100,13 +101,16 @@ impl Local {
         let ends = agent.ends();
         let (over, is_over) = watch::channel(false);
         let mut ranks = JoinSet::new();
-        let attend = |process: Process| {
+        // What ends processes that stand by, or have stood by, of which each may be ended by itself.
+        let mut standbys = BTreeMap::new();
+        let attend = |process: Process, is_over: &watch::Receiver<bool>| {
             let stops = Stops { orders: orders.clone(), is_over: is_over.clone() };
             process.attend(stops, failures.clone(), notices.clone(), ends.clone())
         };
         for process in processes {
-            ranks.spawn(attend(process));
+            ranks.spawn(attend(process, &is_over));
         }
+        let starting = Starting { rollbacks, job: &job, ends: &ends, notices: &notices, output };
         while !ranks.is_empty() || agent.may_ask() || self.is_spare() {
             tokio::select! {
                 Some(ended) = ranks.join_next() => {
@@ -120,28 +124,33 @@ impl Local {
                     }
                 }
                 // The agent ends when nobody is to come back any more.
-                Some(asked) = asked.recv() => {
-                    let wanted = match asked {
-                        ToParent::Start(process) => process,
-                        ToParent::Forgive(process) => {
-                            failures.forgive(process);
-                            continue;
-                        }
-                    };
-                    let ProcessId { rank, incarnation } = wanted;
-                    let environment = Environment { rank, incarnation, ..job.clone() };
-                    match self.start(rollbacks, &environment, output) {
-                        Ok(process) => {
-                            failures.forgive_before(wanted);
-                            ranks.spawn(attend(process));
-                        }
-                        Err(error) => {
-                            let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
-                            notices.iter().for_each(|notices| notices.try_send(notice.clone()));
-                            ends.ended(wanted, Ending::Unknown);
+                Some(asked) = asked.recv() => match asked {
+                    ToParent::Start(process) => {
+                        if let Some(started) = self.start_again(process, false, &starting) {
+                            failures.forgive_before(process);
+                            ranks.spawn(attend(started, &is_over));
                         }
                     }
-                }
+                    ToParent::StandBy(process) => {
+                        if let Some(started) = self.start_again(process, true, &starting) {
+                            failures.forgive(process);
+                            let (end, is_ended) = watch::channel(false);
+                            ranks.spawn(attend(started, &is_ended));
+                            standbys.insert(process, end);
+                        }
+                    }
+                    ToParent::Promoted(process) => failures.forgive_before(process),
+                    ToParent::End(process) => {
+                        failures.forgive(process);
+                        let end: Option<watch::Sender<bool>> = standbys.remove(&process);
+                        if let Some(end) = end {
+                            end.send_replace(true);
+                        }
+                    }
+                    ToParent::Forgive(process) => failures.forgive(process),
+                    ToParent::Begun => self.tell(JobEvent::Begun),
+                    ToParent::News(news) => self.tell(JobEvent::News(news)),
+                },
                 else => break,
             }
         }
@@ -149,11 +158,53 @@ impl Local {
         let (outlasts, faults) = (self.hosts.is_some(), agent.faults());
         let end = move || if outlasts { agent.outlast() } else { drop(agent) };
         tokio::task::spawn_blocking(end).await.ok();
+        while let Ok(asked) = asked.try_recv() {
+            if let ToParent::News(news) = asked {
+                self.tell(JobEvent::News(news));
+            }
+        }
         let is_root = self.hosts.as_ref().is_none_or(|hosts| hosts.index == 0);
         if let Some(notices) = notices.filter(|_| is_root && orders.borrow().is_none()) {
             notices.send(summary(&faults.list())).await;
         }
         *is_over.borrow()
+    }
+
+    /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be started, the agent
+    /// hears that it has ended.
+    fn start_again(&self, process: ProcessId, stands_by: bool, starting: &Starting) -> Option<Process> {
+        let Starting { rollbacks, job, ends, notices, output } = *starting;
+        let ProcessId { rank, incarnation } = process;
+        let environment = Environment { rank, incarnation, ..job.clone() };
+        match self.start(rollbacks, &environment, stands_by, output) {
+            Ok(started) => Some(started),
+            Err(error) => {
+                let notice = format!("everfold: rank {rank} cannot be started again: {error}\n");
+                notices.iter().for_each(|notices| notices.try_send(notice.clone()));
+                ends.ended(process, Ending::Unknown);
+                None
+            }
+        }
+    }
+
+    /// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
+    fn go_back(&self, rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
+        let (pause, what) = match rollbacks.next() {
+            Next::Back(to, pause) => {
+                let event = JobEvent::RolledBack { to };
+                let what = event.to_string();
+                self.tell(event);
+                (Some(pause), what)
+            }
+            Next::Enough(times) => {
+                (None, format!("the ranks have gone back {times} times, and may do so no more"))
+            }
+            Next::Fruitless(times) => {
+                (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
+            }
+        };
+        notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
+        pause
     }
 }
 
@@ -170,31 +221,20 @@ struct Run {
     processes: Vec<Process>,
 }
 
+/// With what processes are started while a run lasts.
+struct Starting<'a> {
+    rollbacks: u32,
+    job: &'a Environment,
+    ends: &'a Ends,
+    notices: &'a Option<Sink>,
+    output: &'a Output,
+}
+
 /// What is done while a run lasts.
 struct Attending {
     orders: watch::Receiver<Option<Signal>>,
     failures: Failures,
     notices: Option<Sink>,
-}
-
-/// Says what follows from a failure. Gives the pause before all ranks are started again, if they are.
-fn go_back(rollbacks: &mut Rollbacks, notices: &Option<Sink>) -> Option<Duration> {
-    let (pause, what) = match rollbacks.next() {
-        Next::Back(Some(generation), pause) => {
-            (Some(pause), format!("all ranks go back to generation {generation}"))
-        }
-        Next::Back(None, pause) => {
-            (Some(pause), "all ranks begin anew, as no checkpoint is complete".to_owned())
-        }
-        Next::Enough(times) => {
-            (None, format!("the ranks have gone back {times} times, and may do so no more"))
-        }
-        Next::Fruitless(times) => {
-            (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
-        }
-    };
-    notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
-    pause
 }
 
 /// The agent of the ranks that are about to be started, and what it asks for.

@@ -217,6 +217,11 @@ pub fn draw(seed: u64) -> Schedule {
         if apart.random_bool(0.3) {
             returns::silence_hosts(&mut schedule, &mut apart);
         }
+        let mut apart = ChaCha8Rng::seed_from_u64(seed);
+        apart.set_stream(16);
+        if apart.random_bool(0.5) {
+            returns::stand_by(&mut schedule, &mut apart);
+        }
     }
     schedule
 }

@@ -9,7 +9,7 @@ use super::{
     pick,
 };
 use crate::{
-    check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Trouble},
+    check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Standing, Trouble},
     settings::FIRST_SPARE,
 };
 
@@ -95,6 +95,7 @@ pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
         copy_failures_percent: if is_rough { pick(random, [0, 5, 30]) } else { 0 },
         from_repeated: is_rough && random.random_bool(0.5),
         network_percent: random.random_bool(0.3).then(|| pick(random, [0, 30, 60])),
+        standbys: None,
     });
     let (start_us, masters) = (returns.start_us, schedule.hosts[0]);
     // Who is only silent may live on, and does not come back.
@@ -116,6 +117,32 @@ pub(super) fn migrate(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             let at_us = at_us + random.random_range(0..3 * start_us + 2000);
             let what = Trouble::EndHost(FIRST_SPARE + random.random_range(0..2));
             schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        }
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets a second process of each rank stand by, and die or freeze; and ranks die once more, when theirs may be there.
+pub(super) fn stand_by(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
+    let Some(returns) = &mut schedule.returns else { return };
+    let start_us = returns.start_us;
+    let Some(migrates) = &mut returns.migrates else { return };
+    migrates.standbys = Some(Standing {
+        deaths_percent: pick(random, [0, 0, 20, 60]),
+        frozen_percent: pick(random, [0, 0, 0, 20]),
+    });
+    for _ in 0..random.random_range(1..=3) {
+        let rank = random.random_range(0..schedule.ranks());
+        let at_us = random.random_range(0..8 * start_us + 4000);
+        let what = death(schedule, random, rank);
+        schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        if random.random_bool(0.3) {
+            // Its standby's host, maybe, while that takes its place.
+            let hosts = [schedule.hosts[random.random_range(0..schedule.hosts.len())], FIRST_SPARE];
+            let (at_us, host) = (at_us + random.random_range(0..start_us + 200), pick(random, hosts));
+            if host != schedule.hosts[0] {
+                schedule.faults.push(Fault { at_us, lasts_us: 0, what: Trouble::EndHost(host) });
+            }
         }
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
