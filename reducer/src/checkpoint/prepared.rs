@@ -121,7 +121,7 @@ impl Prepared<'_> {
     }
 
     /// Has a thread write it.
-    fn write_behind(&mut self, draft: Draft) -> Checkpointed {
+    fn write_behind(&mut self, draft: Box<Draft>) -> Checkpointed {
         let arrays = std::mem::take(&mut self.arrays).into_iter().map(Cow::into_owned);
         let of_hooks = self.of_hooks.take().into_iter().flatten();
         let state = std::mem::take(&mut self.state);
@@ -130,7 +130,7 @@ impl Prepared<'_> {
         let (generation, number, begun) = (draft.generation().0, self.number, Instant::now());
         let session = self.session.clone();
         let write = move || {
-            let written = write(&session, draft, &parts);
+            let written = write(&session, *draft, &parts);
             match &written {
                 Ok(()) => session.saved(number, bytes, begun),
                 Err(error) => session.tell_unwritten(generation, error.to_string()),

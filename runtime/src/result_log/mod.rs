@@ -41,11 +41,14 @@ use everfold_worker::machine::{End, ExecutionError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 pub(crate) use self::entry::digest;
-use self::entry::{Header, Line, Noted};
 pub use self::{
     entry::{Calls, Saved},
     error::LogError,
     saving::{Agreed, Begun, Saving},
+};
+use self::{
+    entry::{Header, Line, Noted},
+    following::Came,
 };
 use crate::{
     body::Body,
@@ -91,8 +94,8 @@ struct Inner {
     lacks_outcomes: bool,
     /// What it has cost so far to come back, until this process is where the earlier one was.
     returning: Option<Returning>,
-    /// Whether this process follows an earlier one, which lives: calls wait for what that one notes.
-    stands_by: bool,
+    /// What has come from an earlier process, which lives, if this one follows it: calls wait for what that one notes.
+    came: Option<Came>,
 }
 
 /// The comeback of a process that is under way.
@@ -162,7 +165,7 @@ impl ResultLog {
             latest,
             lacks_outcomes: false,
             returning,
-            stands_by: false,
+            came: None,
         };
         let (saved, inner) = (OnceLock::new(), Mutex::new(inner));
         Self { process, saved, bytes_max, bytes, inner, grown: Condvar::new() }
@@ -250,9 +253,10 @@ impl ResultLog {
     pub fn begin(&self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Begun, LogError> {
         let mut inner = self.lock();
         match inner.known.len() {
-            // What is noted goes nowhere as long as an outcome is missing, nor where no room is left.
-            0 if inner.lacks_outcomes || self.is_half_full() => Ok(Begun::Pressing),
-            0 => Ok(Begun::Draft(inner.begin(agreed, calls, contents)?)),
+            // What is noted goes nowhere as long as an outcome is missing, nor where no room is left. What comes from an
+            // earlier process is read from where it lies, and a seal moves it.
+            0 if inner.lacks_outcomes || inner.stands_by() || self.is_half_full() => Ok(Begun::Pressing),
+            0 => Ok(Begun::Draft(Box::new(inner.begin(agreed, calls, contents)?))),
             left => Ok(Begun::CatchingUp(left)),
         }
     }

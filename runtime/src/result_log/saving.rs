@@ -24,9 +24,9 @@ pub enum Saving {
 #[derive(Debug)]
 pub enum Begun {
     /// To be written, on whichever thread, and then [sealed](crate::rank::Handle::seal).
-    Draft(Draft),
+    Draft(Box<Draft>),
     /// As in [`Saving`].
     CatchingUp(usize),
-    /// The log has no room to wait, or lacks an outcome: save at once.
+    /// Save at once: the log has no room to wait, lacks an outcome, or takes in what an earlier process notes.
     Pressing,
 }
