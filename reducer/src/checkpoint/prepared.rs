@@ -35,7 +35,7 @@ pub(super) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// The same, which depends on no memory of the application. Whoever awaits it waits for it.
+    /// The same, which depends on no memory of the application. The caller waits for it by awaiting it, and it is not written behind the program.
     pub fn into_owned(mut self) -> Result<Prepared<'static>, CheckpointError> {
         self.prepare_hooks()?;
         let of_hooks = self.save_hooks()?;

@@ -21,6 +21,7 @@ use crate::{
 };
 
 const STEPS: u64 = 50;
+/// Bytes of what is saved by a plan.
 const LENGTH: usize = 16 << 20;
 /// The steps before which rank 0 waits until its gate is open.
 const GATES: [u64; 2] = [15, 30];

@@ -23,7 +23,7 @@ pub enum Saving {
 /// What came of beginning a checkpoint that is written beside the application.
 #[derive(Debug)]
 pub enum Begun {
-    /// To be written, on whichever thread, and then [sealed](crate::rank::Handle::seal).
+    /// To be written, on any thread, and then [sealed](crate::rank::Handle::seal).
     Draft(Box<Draft>),
     /// As in [`Saving`].
     CatchingUp(usize),

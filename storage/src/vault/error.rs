@@ -83,7 +83,7 @@ pub enum VaultError {
         /// The one that is in force.
         in_force: Generation,
     },
-    /// A checkpoint is being written already, on whichever thread. Seal or drop it first.
+    /// A checkpoint is being written already, perhaps on another thread. Seal or drop it first.
     #[error("the checkpoint after {in_force} is being written already")]
     Drafted {
         /// The generation in force.

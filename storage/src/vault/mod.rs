@@ -21,7 +21,7 @@
 //! - A generation is complete or absent (I10). The last byte of its mark, the seal, is written last. Until
 //!   then the generation before is in force, and its half is untouched.
 //! - A checkpoint is written as a [`Draft`], for as long as it takes. Outcomes that are appended meanwhile go to the log in
-//!   force, and are copied behind the draft's state before its seal is written: who goes on from either generation
+//!   force, and are copied behind the draft's state before its seal is written: a process that goes on from either generation
 //!   finds all outcomes since then.
 //! - An outcome that [`Vault::append`] has acknowledged is there as long as the files are, until a checkpoint
 //!   replaces it. One that was not is there as a whole or not at all.
