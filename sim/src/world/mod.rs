@@ -215,7 +215,9 @@ impl World {
 
     /// Lets something happen and everyone act upon it, or keeps it for a process that does not run.
     fn take(&mut self, what: Happening) {
-        let place = what.place();
+        // A standby is another process than the one that may be frozen.
+        let is_for_standby = matches!(&what, Happening::ToWorker(to, ..) if self.stands_by(*to));
+        let place = what.place().filter(|_| !is_for_standby);
         match place.and_then(|place| self.frozen_at(place).as_mut()) {
             Some(waiting) => waiting.push(what),
             None => {
