@@ -53,16 +53,16 @@ pub(crate) fn add_to(suite: &mut Suite) {
             assert_eq!(told(&end, rank, "in force "), ["Some(6)"], "{:#?}", end.said);
         }
     });
-    for deaths in [
-        "1.0.middle.1",
-        "1.0.started.1",
-        "0.0.unwritten.4 0.1.end.8",
-        "1.0.unwritten.5 1.1.unwritten.9",
-        "0.0.written.4 1.0.unwritten.9",
-        "1.0.written.5 1.1.written.10",
+    for (name, deaths) in [
+        ("from_the_state_it_began_with", "1.0.middle.1".to_owned()),
+        ("after_it_started", "1.0.started.1".to_owned()),
+        ("before_the_seal_and_later", format!("{} 0.1.end.10", unwritten("0.0"))),
+        ("before_the_seal_twice", format!("{} {}", unwritten("1.0"), unwritten("1.1"))),
+        ("one_before_and_one_behind_the_seal", format!("0.0.written.4 {}", unwritten("1.0"))),
+        ("behind_the_seal", "1.0.written.5 1.1.written.10".to_owned()),
     ] {
-        suite.test(format!("behind::ranks_come_back::{deaths}"), move || {
-            let end = survives(deaths, &[]);
+        suite.test(format!("behind::ranks_come_back::{name}"), move || {
+            let end = survives(&deaths, &[]);
             assert!(says(&end, "dies at"), "{:#?}", end.said);
         });
     }
@@ -188,6 +188,12 @@ async fn calls(session: &Session, state: &mut State, calls: u64) -> everfold::Re
     Ok(())
 }
 
+/// Deaths of a life before the seal of a checkpoint. The thread that writes may be faster than its rank, so each
+/// checkpoint is a chance, and the first that comes is the death.
+fn unwritten(life: &str) -> String {
+    [1, 4, 5, 9, 10].map(|step| format!("{life}.unwritten.{step}")).join(" ")
+}
+
 /// Whether a checkpoint is being written to this process's vault.
 fn is_unsealed() -> bool {
     let is_sealed = |path: PathBuf| {
@@ -228,9 +234,7 @@ fn survives(deaths: &str, variables: &[(&str, &Path)]) -> End {
 /// Who dies before the seal goes on from the checkpoint before; who dies behind it, from that one, and is answered
 /// from the log: the other rank does not call again.
 fn since_the_start() {
-    // A thread may be faster than this rank is: there are several chances.
-    let chances: Vec<String> = [1, 4, 5, 9, 10].map(|step| format!("0.0.unwritten.{step}")).into();
-    let end = survives(&format!("1.0.written.4 {}", chances.join(" ")), &[]);
+    let end = survives(&format!("1.0.written.4 {}", unwritten("0.0")), &[]);
     let number = |text: &str| text.trim_matches(|it: char| !it.is_ascii_digit()).parse::<u64>().unwrap_or(0);
     let begun = number(told(&end, 0, "has begun ")[0]);
     assert_eq!(number(told(&end, 0, "comes back to ")[1]), begun - 1, "{:#?}", end.said);
