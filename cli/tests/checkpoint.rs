@@ -25,9 +25,9 @@ fn save(directory: &Directory, generation: u64) {
     let parts = [0, 1].map(Rank).map(|rank| {
         let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
         let mut vault = Vault::create(files, Owner { job, rank }, Options::in_memory(1 << 20)).unwrap();
-        let mut writer = vault.begin_as(Generation(generation), b"header").unwrap();
-        writer.part(&[generation as u8; 1000]).unwrap();
-        writer.commit().unwrap();
+        let mut draft = vault.begin_as(Generation(generation), b"header").unwrap();
+        draft.part(&[generation as u8; 1000]).unwrap();
+        vault.seal(draft).unwrap();
         let state = vault.state().unwrap();
         place.write_part(rank, &state).unwrap();
         state.fingerprint()

@@ -7,13 +7,11 @@
 use std::{
     borrow::Cow,
     io,
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use clap::{Args, Parser};
-use everfold::{CheckpointError, Interval, prelude::*};
-use futures::executor;
+use everfold::{Interval, prelude::*};
 use nix::sys::signal::{Signal, raise};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -86,9 +84,6 @@ struct Options {
     ranks: u32,
     #[command(flatten)]
     size: Size,
-    /// Writes checkpoints while the device goes on.
-    #[arg(long = "async")]
-    asynchronous: bool,
     /// Mean seconds between two failures: sets the interval of checkpoints where no plan does.
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400.0)]
     mtbf: f64,
@@ -124,7 +119,8 @@ async fn run<P: Program>(session: Session, options: Options) -> everfold::Result
         program.advance(&mut state, &device);
     }
     device.sync();
-    run.join_writers()?;
+    // What is still being written belongs to the run.
+    run.session.checkpoint_written().await;
     println!("{}: {}", P::NAME, run.in_words());
     // The program ends here. To look at its result is no part of it, nor of its profile.
     run.session.close().await;
@@ -147,11 +143,7 @@ struct Run {
     bytes: u64,
     /// How long checkpoints have held the program up.
     held_up: Duration,
-    /// Checkpoints that are being written beside the program.
-    writers: Vec<Writer>,
 }
-
-type Writer = JoinHandle<Result<Checkpointed, CheckpointError>>;
 
 impl Run {
     fn begin(session: Session, options: Options) -> Self {
@@ -165,7 +157,6 @@ impl Run {
             saved: 0,
             bytes: 0,
             held_up: Duration::ZERO,
-            writers: vec![],
         }
     }
 
@@ -179,31 +170,12 @@ impl Run {
             raise(Signal::SIGKILL).map_err(io::Error::from)?;
         }
         let begun = Instant::now();
-        let checkpoint = self.session.checkpoint(state).at(point);
-        if self.options.asynchronous {
-            let saving = checkpoint.start()?;
-            if saving.writes() {
-                self.writers.push(thread::spawn(move || executor::block_on(saving)));
-            }
-        } else {
-            let saved = checkpoint.await?;
-            self.note(saved);
-        }
+        // Where the plan is asynchronous, it returns as soon as all is copied, and the device goes on.
+        let taken = self.session.checkpoint(state).at(point).await?;
         self.held_up += begun.elapsed();
-        Ok(())
-    }
-
-    fn note(&mut self, saved: Checkpointed) {
-        if let Checkpointed::Saved { bytes, .. } = saved {
+        if let Checkpointed::Saved { bytes, .. } | Checkpointed::Started { bytes, .. } = taken {
             self.saved += 1;
             self.bytes += bytes;
-        }
-    }
-
-    fn join_writers(&mut self) -> everfold::Result<()> {
-        for writer in std::mem::take(&mut self.writers) {
-            let saved = writer.join().expect("writing does not panic")?;
-            self.note(saved);
         }
         Ok(())
     }

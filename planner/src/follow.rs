@@ -3,6 +3,9 @@
 //! The program says which point it reaches. A point is told from other passes of it by how often the program
 //! has passed it before, so the only thing to remember over a restart is [how often](Passed).
 //!
+//! An asynchronous plan has points for host and device. A process goes on from one point, so the program takes a
+//! whole checkpoint at the points of either, and writes it while host and device go on.
+//!
 //! # Invariants
 //! - A checkpoint is taken at each stop of the plan, and nowhere else, as long as the plan fits.
 //! - Where a plan stops fitting depends on the plan and on the points that were reached, and on nothing else.
@@ -10,36 +13,44 @@
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
 
 use crate::{
+    course::Course,
+    leveled::{Depth, LeveledPlan},
     machine::Part,
-    plan::{Placement, Plan},
+    plan::{Placement, Plan, Track},
 };
 
 /// How often a program has passed each of its points.
 pub type Passed = BTreeMap<String, u64>;
+
+/// How a checkpoint is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Save {
+    /// The program waits until it is written.
+    Waiting,
+    /// The program waits until it is copied.
+    Behind,
+    /// The program waits until it is written, so deep and no deeper.
+    UpTo(Depth),
+}
 
 /// A plan, and how far a program is in it.
 #[derive(Clone, Debug)]
 pub struct Follower {
     /// The points that the plan knows; empty if it does not say.
     points: Vec<String>,
-    /// Where checkpoints are taken, in order: a point, and how often it was passed before.
-    stops: Vec<(String, u64)>,
-    /// Which stop is which.
-    index: BTreeMap<String, BTreeMap<u64, usize>>,
+    /// Where checkpoints are taken: one list, or one for the host and one for the device.
+    courses: Vec<Course>,
     passed: Passed,
-    /// The first stop that was not reached.
-    next: usize,
 }
 
 /// Why a plan cannot be followed by any program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfollowable {
-    /// It saves host and device at different points.
+    /// Its lists are not those of its placement.
     #[error(
-        "it saves host and device at different points, and a program goes on from one point: make it with --sync. To write \
-         while the device computes, see Checkpoint::start"
+        "a synchronous plan has one list of checkpoints, of the part whole; an asynchronous one has those of host and device"
     )]
-    Asynchronous,
+    Parts,
     /// It has no checkpoints.
     #[error("it has no checkpoints")]
     Empty,
@@ -50,6 +61,15 @@ pub enum Unfollowable {
         point: String,
         /// How often the program has passed it before.
         pass: u64,
+    },
+    /// It has a level that running programs do not have.
+    #[error(
+        "no running program has a level {level:?}; call the profile's levels {}, lowest first",
+        Depth::NAMES
+    )]
+    Level {
+        /// What it is called.
+        level: String,
     },
 }
 
@@ -94,28 +114,50 @@ impl Follower {
     /// # Errors
     /// No program can follow it.
     pub fn new(plan: &Plan) -> Result<Self, Unfollowable> {
-        let whole = match (plan.placement, plan.tracks.as_slice()) {
-            (Placement::Synchronous, [track]) if track.part == Part::Whole => track,
-            (Placement::Synchronous, []) => return Err(Unfollowable::Empty),
-            _ => return Err(Unfollowable::Asynchronous),
+        let save = match (plan.placement, plan.tracks.as_slice()) {
+            (_, []) => return Err(Unfollowable::Empty),
+            (Placement::Synchronous, [Track { part: Part::Whole, .. }]) => Save::Waiting,
+            (Placement::Asynchronous, [Track { part: Part::Host, .. }, Track { part: Part::Device, .. }]) => {
+                Save::Behind
+            }
+            _ => return Err(Unfollowable::Parts),
         };
-        let stops: Vec<_> = whole.stops.iter().map(|stop| (stop.point.clone(), stop.pass)).collect();
-        if stops.is_empty() {
+        let stops =
+            |track: &Track| track.stops.iter().map(|stop| (stop.point.clone(), stop.pass, save)).collect();
+        let courses = plan.tracks.iter().map(|track| Course::new(stops(track))).collect::<Result<_, _>>()?;
+        Self::along(&plan.points, courses)
+    }
+
+    /// Begins to follow a plan with levels.
+    ///
+    /// # Errors
+    /// No program can follow it.
+    pub fn leveled(plan: &LeveledPlan) -> Result<Self, Unfollowable> {
+        let stops = plan.stops.iter().map(|stop| {
+            let level = || Unfollowable::Level { level: stop.level.clone() };
+            let depth = Depth::of_level(&stop.level).ok_or_else(level)?;
+            Ok((stop.point.clone(), stop.pass, Save::UpTo(depth)))
+        });
+        let course = Course::new(stops.collect::<Result<_, _>>()?)?;
+        Self::along(&plan.points, [course].into())
+    }
+
+    fn along(points: &[String], courses: Vec<Course>) -> Result<Self, Unfollowable> {
+        if courses.iter().all(Course::is_empty) {
             return Err(Unfollowable::Empty);
         }
-        let mut index = BTreeMap::<String, BTreeMap<u64, usize>>::new();
-        for (number, (point, pass)) in stops.iter().enumerate() {
-            if index.entry(point.clone()).or_default().insert(*pass, number).is_some() {
-                return Err(Unfollowable::Twice { point: point.clone(), pass: *pass });
-            }
-        }
-        Ok(Self { points: plan.points.clone(), stops, index, passed: Passed::new(), next: 0 })
+        Ok(Self { points: points.to_vec(), courses, passed: Passed::new() })
+    }
+
+    /// How deep its deepest checkpoint goes, if the plan has levels.
+    pub fn deepest(&self) -> Option<Depth> {
+        let depth = |save| if let Save::UpTo(depth) = save { Some(depth) } else { None };
+        self.courses.iter().flat_map(Course::saves).filter_map(depth).max()
     }
 
     /// Goes on where a checkpoint was taken.
     pub fn go_on(&mut self, passed: Passed) {
-        let is_over = |(point, pass): &(String, u64)| passed.get(point).is_some_and(|times| times > pass);
-        self.next = self.stops.iter().take_while(|stop| is_over(stop)).count();
+        self.courses.iter_mut().for_each(|course| course.go_on(&passed));
         self.passed = passed;
     }
 
@@ -124,11 +166,11 @@ impl Follower {
         &self.passed
     }
 
-    /// The program reaches a point. Says whether it takes a checkpoint there.
+    /// The program reaches a point. Says how it takes a checkpoint there, if it does.
     ///
     /// # Errors
     /// The plan does not fit.
-    pub fn reach(&mut self, point: &str) -> Result<bool, Misfit> {
+    pub fn reach(&mut self, point: &str) -> Result<Option<Save>, Misfit> {
         let times = match self.passed.get_mut(point) {
             Some(times) => {
                 *times += 1;
@@ -142,17 +184,12 @@ impl Follower {
         if !self.points.is_empty() && !self.points.iter().any(|known| known == point) {
             return Err(Misfit::Unknown { point: point.into() });
         }
-        match self.index.get(point).and_then(|passes| passes.get(&times)) {
-            None => Ok(false),
-            Some(&stop) if stop == self.next => {
-                self.next += 1;
-                Ok(true)
-            }
-            Some(_) => {
-                let (point_missed, pass) = self.stops[self.next].clone();
-                Err(Misfit::Missed { point: point_missed, pass, met: point.into(), met_pass: times })
-            }
+        let mut save = None;
+        // Of host and device, both may have one here.
+        for course in &mut self.courses {
+            save = course.reach(point, times)?.or(save);
         }
+        Ok(save)
     }
 
     /// The program has ended.
@@ -160,11 +197,12 @@ impl Follower {
     /// # Errors
     /// The plan does not fit: it has further checkpoints.
     pub fn end(&self) -> Result<(), Misfit> {
-        match self.stops.get(self.next) {
+        let left = self.courses.iter().filter_map(Course::left).next();
+        match left {
             None => Ok(()),
-            Some((point, pass)) => {
-                let left = (self.stops.len() - self.next) as u64;
-                Err(Misfit::Left { point: point.clone(), pass: *pass, left })
+            Some((point, pass, _)) => {
+                let left = self.courses.iter().filter_map(Course::left).map(|(_, _, left)| left).sum();
+                Err(Misfit::Left { point: point.into(), pass, left })
             }
         }
     }
@@ -174,6 +212,7 @@ impl Follower {
 mod tests {
     use super::*;
     use crate::{
+        leveled::LeveledStop,
         machine::Machine,
         plan::{Planner, Rule, Wish},
         profile::{Point, Profile, Section},
@@ -209,35 +248,101 @@ mod tests {
     }
 
     fn saved(follower: &mut Follower, points: &[&str]) -> Vec<usize> {
-        (0..points.len()).filter(|&number| follower.reach(points[number]).unwrap()).collect()
+        (0..points.len()).filter(|&number| follower.reach(points[number]).unwrap().is_some()).collect()
     }
 
     #[test]
     fn checkpoints_are_taken_at_the_points_of_the_plan_and_nowhere_else() {
         let plan = plan(Placement::Synchronous);
         let (mut follower, program) = (Follower::new(&plan).unwrap(), program());
-        let at_ns = |number: usize| (number as u64 / 3 * 4 + number as u64 % 3 + 1) * SECOND;
         let taken: Vec<u64> = saved(&mut follower, &program).into_iter().map(at_ns).collect();
         let planned: Vec<u64> = plan.tracks[0].stops.iter().map(|stop| stop.at_ns).collect();
         assert_eq!(taken, planned);
         assert_eq!(follower.end(), Ok(()));
     }
 
+    /// When the program of that profile is at its point with this number.
+    fn at_ns(number: usize) -> u64 {
+        (number as u64 / 3 * 4 + number as u64 % 3 + 1) * SECOND
+    }
+
+    #[test]
+    fn an_asynchronous_plan_saves_at_the_points_of_the_host_and_at_those_of_the_device() {
+        let mut plan = plan(Placement::Asynchronous);
+        // Two lists that differ, and have points in common.
+        plan.tracks[0].stops.pop();
+        plan.tracks[1].stops.remove(0);
+        let stops: usize = plan.tracks.iter().map(|track| track.stops.len()).sum();
+        let (mut follower, program) = (Follower::new(&plan).unwrap(), program());
+        let taken: Vec<_> = program.iter().map(|point| follower.reach(point).unwrap()).collect();
+        let mut planned: Vec<u64> =
+            plan.tracks.iter().flat_map(|track| &track.stops).map(|stop| stop.at_ns).collect();
+        planned.sort_unstable();
+        planned.dedup();
+        assert!(planned.len() < stops, "at some points there are both");
+        let saved: Vec<u64> = (0..taken.len()).filter(|&at| taken[at].is_some()).map(at_ns).collect();
+        assert_eq!(saved, planned);
+        assert!(taken.into_iter().flatten().all(|save| save == Save::Behind));
+        assert_eq!(follower.end(), Ok(()));
+    }
+
+    fn leveled(stops: &[(&str, u64, &str)]) -> Result<Follower, Unfollowable> {
+        let stop = |&(point, pass, level): &(&str, u64, &str)| LeveledStop {
+            point: point.to_owned(),
+            pass,
+            at_ns: 0,
+            level: level.to_owned(),
+            write_ns: 0,
+        };
+        let stops = stops.iter().map(stop).collect();
+        let plan = LeveledPlan { title: String::new(), run_ns: 9, expected_s: 9.0, points: vec![], stops };
+        Follower::leveled(&plan)
+    }
+
+    #[test]
+    fn a_plan_with_levels_says_how_deep_each_checkpoint_goes() {
+        let mut follower =
+            leveled(&[("a", 0, "region"), ("b", 1, "disk"), ("a", 2, "replica"), ("a", 3, "memory")])
+                .unwrap();
+        assert_eq!(follower.deepest(), Some(Depth::Directory));
+        let taken: Vec<_> = ["a", "b", "b", "a", "a", "a"].map(|point| follower.reach(point).unwrap()).into();
+        let up_to = |depth| Some(Save::UpTo(depth));
+        let expected = [
+            up_to(Depth::Memory),
+            None,
+            up_to(Depth::Directory),
+            None,
+            up_to(Depth::Replica),
+            up_to(Depth::Memory),
+        ];
+        assert_eq!(taken, expected);
+        let told = leveled(&[("a", 0, "tape")]).unwrap_err();
+        assert_eq!(told, Unfollowable::Level { level: "tape".to_owned() });
+        assert!(told.to_string().contains("disk or directory"), "{told}");
+        assert_eq!(leveled(&[]).unwrap_err(), Unfollowable::Empty);
+        assert!(Follower::new(&plan(Placement::Synchronous)).unwrap().deepest().is_none());
+    }
+
     #[test]
     fn a_program_that_comes_back_goes_on_in_the_middle_of_the_plan() {
-        let (plan, program) = (plan(Placement::Synchronous), program());
-        let all = saved(&mut Follower::new(&plan).unwrap(), &program);
+        for placement in [Placement::Synchronous, Placement::Asynchronous] {
+            comes_back(&plan(placement), &program());
+        }
+    }
+
+    fn comes_back(plan: &Plan, program: &[&str]) {
+        let all = saved(&mut Follower::new(plan).unwrap(), program);
         for death in 0..program.len() {
-            let mut follower = Follower::new(&plan).unwrap();
+            let mut follower = Follower::new(plan).unwrap();
             let (mut taken, mut checkpoint) = (vec![], (0, Passed::new()));
             for (number, point) in program[..death].iter().enumerate() {
-                if follower.reach(point).unwrap() {
+                if follower.reach(point).unwrap().is_some() {
                     taken.push(number);
                     checkpoint = (number + 1, follower.passed().clone());
                 }
             }
             let (from, passed) = checkpoint;
-            let mut later = Follower::new(&plan).unwrap();
+            let mut later = Follower::new(plan).unwrap();
             later.go_on(passed);
             taken.extend(saved(&mut later, &program[from..]).into_iter().map(|number| number + from));
             assert_eq!(taken, all);
@@ -263,7 +368,13 @@ mod tests {
     #[test]
     fn what_nobody_can_follow_is_refused() {
         let new = |plan: &Plan| Follower::new(plan).map(drop);
-        assert_eq!(new(&plan(Placement::Asynchronous)), Err(Unfollowable::Asynchronous));
+        for (placement, other) in [
+            (Placement::Synchronous, Placement::Asynchronous),
+            (Placement::Asynchronous, Placement::Synchronous),
+        ] {
+            let parts = Plan { placement: other, ..plan(placement) };
+            assert_eq!(new(&parts), Err(Unfollowable::Parts));
+        }
         let mut nothing = plan(Placement::Synchronous);
         nothing.tracks[0].stops.clear();
         assert_eq!(new(&nothing), Err(Unfollowable::Empty));

@@ -12,7 +12,7 @@
 //! | find the checkpoints that take least time, by shortest path or as the paper does | [`mod@shortest`], [`enumeration`] |
 //! | move them to where fewer bytes are live | [`offset`] |
 //! | let the program end soonest on average | [`law`], [`mod@soonest`]; [`interval`] has the rules of Young and Daly |
-//! | use several levels at once | [`levels`] |
+//! | use several levels at once | [`levels`], [`leveled`] |
 //! | make a profile of a run, and write it down | [`trace`], [`text`] |
 //! | follow a plan in a running program | [`follow`] |
 //!
@@ -24,11 +24,13 @@
 extern crate alloc;
 
 pub mod candidates;
+mod course;
 pub mod enumeration;
 pub mod follow;
 pub mod gap;
 pub mod interval;
 pub mod law;
+pub mod leveled;
 pub mod levels;
 mod lines;
 pub mod machine;

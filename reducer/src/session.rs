@@ -137,9 +137,7 @@ impl Session {
         if let Err((path, error)) = self.end_points() {
             tracing::error!(path = %path.display(), %error, "the profile cannot be written");
         }
-        if let Some(together) = self.together() {
-            together.written().await;
-        }
+        self.checkpoint_written().await;
         self.handle().close().await;
     }
 

@@ -8,7 +8,7 @@ use everfold_protocol::{
     spec::{Limits, Protection},
     team,
 };
-use everfold_storage::vault::{Generation, StateFile, StateSource};
+use everfold_storage::vault::{Draft, Generation, StateFile, StateSource};
 use everfold_worker::machine::{Event, Gone};
 use tokio::sync::{broadcast, oneshot, watch};
 
@@ -18,7 +18,7 @@ use crate::{
     executor::{Prospects, Share, ShareError},
     memory::{catalogue::KeepError, region::Region},
     peers::Found,
-    result_log::{Agreed, Calls, LogError, ResultLog, Saved, Saving},
+    result_log::{Agreed, Begun, Calls, LogError, ResultLog, Saved, Saving},
     transport::ReadError,
 };
 
@@ -208,6 +208,25 @@ impl Handle {
             self.driver.saved();
         }
         Ok(saving)
+    }
+
+    /// Begins a checkpoint that is written while the application goes on. All `calls` have ended, and no other call is
+    /// under way. What later calls bring comes behind it.
+    ///
+    /// # Errors
+    /// The system says why not, or another one is being written. The checkpoint before stays in force.
+    pub fn begin(&self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Begun, LogError> {
+        self.driver.log().ok_or(LogError::Absent)?.begin(agreed, calls, contents)
+    }
+
+    /// Puts a checkpoint in force that was [begun](Self::begin), and whose parts are written.
+    ///
+    /// # Errors
+    /// The system says why not, or an outcome could not be noted meanwhile. The checkpoint before stays in force.
+    pub fn seal(&self, draft: Draft) -> Result<Generation, LogError> {
+        let generation = self.driver.log().ok_or(LogError::Absent)?.seal(draft)?;
+        self.driver.saved();
+        Ok(generation)
     }
 
     /// Keeps `bytes` under `name` in shared memory, in place of what was there, for others to read when this

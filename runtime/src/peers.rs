@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::{
     memory::{
-        catalogue::{self, Entry},
+        catalogue::{self, Entry, Search, Sight},
         window::Windows,
     },
     transport::{
@@ -202,6 +202,7 @@ impl Peers {
         let agent = peer.agent.as_ref().filter(|agent| !self.lost.contains(&agent.id)).ok_or_else(gone)?;
         let owner = (peer.process, agent);
         let late = |_| ReadError::Unreachable(io::ErrorKind::TimedOut.into());
+        let mut search = Search::new(name);
         // What is replaced meanwhile is looked for once more.
         for _ in 0..KEPT_TRIES {
             let (window, at, range) = catalogue::window();
@@ -211,7 +212,11 @@ impl Peers {
                 Err(ReadError::Released) => return Ok(None),
                 read => read?,
             };
-            let Some(entry) = Entry::find(&catalogue, name) else { return Ok(None) };
+            let entry = match search.look(&catalogue) {
+                Sight::Kept(entry) => entry,
+                Sight::Nothing => return Ok(None),
+                Sight::Unsure => continue,
+            };
             let (window, at) = entry.window();
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < entry.bytes() {

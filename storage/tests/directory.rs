@@ -19,9 +19,9 @@ fn vault(job: u64, rank: u32, generation: u64, bytes: &[u8]) -> Vault {
     let owner = Owner { job: JobId(job), rank: Rank(rank) };
     let files = [tempfile().unwrap(), tempfile().unwrap()];
     let mut vault = Vault::create(files, owner, Options::in_memory(1 << 20)).unwrap();
-    let mut writer = vault.begin_as(Generation(generation), b"header").unwrap();
-    writer.part(bytes).unwrap();
-    writer.commit().unwrap();
+    let mut draft = vault.begin_as(Generation(generation), b"header").unwrap();
+    draft.part(bytes).unwrap();
+    vault.seal(draft).unwrap();
     vault
 }
 

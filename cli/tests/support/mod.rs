@@ -17,7 +17,7 @@ use nix::{
 use tempfile::TempDir;
 
 /// No test takes longer, on whatever machine.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(90);
 /// In the environment of all processes of one run, by which they are found.
 const MARK: &str = "EVERFOLD_TEST_MARK";
 

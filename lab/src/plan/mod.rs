@@ -191,7 +191,7 @@ impl Plan {
             let words = "--levels needs a [[level]] in the profile; --help shows one".to_owned();
             return Err(refuse(UNUSABLE, words));
         }
-        let plan = saved::Leveled::new(described);
+        let plan = saved::leveled(described);
         let text = self.out.join("plan.toml");
         fs::write(&text, toml::to_string(&plan)?)?;
         say!("{}", table::heading(described))?;

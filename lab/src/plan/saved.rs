@@ -1,6 +1,10 @@
 //! Plans as they are written to `plan.toml`.
 
-use everfold_planner::{levels, plan::Plan};
+use everfold_planner::{
+    leveled::{LeveledPlan, LeveledStop},
+    levels,
+    plan::Plan,
+};
 use serde::Serialize;
 
 use super::profile::Described;
@@ -13,25 +17,6 @@ struct Saved<'a> {
     plan: &'a Plan,
 }
 
-/// A plan with levels.
-#[derive(Debug, Serialize)]
-pub struct Leveled {
-    title: String,
-    pub run_ns: u64,
-    pub expected_s: f64,
-    pub stops: Vec<LeveledStop>,
-}
-
-/// A checkpoint of a level.
-#[derive(Debug, Serialize)]
-pub struct LeveledStop {
-    point: String,
-    pass: u64,
-    at_ns: u64,
-    pub level: String,
-    pub write_ns: u64,
-}
-
 /// The text of `plan.toml`.
 ///
 /// # Errors
@@ -40,24 +25,27 @@ pub fn plan(title: &str, plan: &Plan) -> Result<String, toml::ser::Error> {
     toml::to_string(&Saved { title, plan })
 }
 
-impl Leveled {
-    /// The plan with all levels that `described` has.
-    pub fn new(described: &Described) -> Self {
-        let levels = &described.levels;
-        let candidates: Vec<_> = levels.iter().map(|level| level.candidates(&described.profile)).collect();
-        let (chosen, expected_s) = levels::place(levels, &candidates);
-        let stops = chosen.iter().map(|at| {
-            let visit = described.profile.visit(at.point);
-            LeveledStop {
-                point: visit.point.name.clone(),
-                pass: described.profile.passed_before(at.point),
-                at_ns: visit.at_ns,
-                level: levels[at.level].name.clone(),
-                write_ns: candidates[..=at.level].iter().map(|each| each.write_ns(at.point)).sum(),
-            }
-        });
-        let stops = stops.collect();
-        Self { title: described.title.clone(), run_ns: described.profile.run_ns(), expected_s, stops }
+/// The plan with all levels that `described` has.
+pub fn leveled(described: &Described) -> LeveledPlan {
+    let levels = &described.levels;
+    let candidates: Vec<_> = levels.iter().map(|level| level.candidates(&described.profile)).collect();
+    let (chosen, expected_s) = levels::place(levels, &candidates);
+    let stops = chosen.iter().map(|at| {
+        let visit = described.profile.visit(at.point);
+        LeveledStop {
+            point: visit.point.name.clone(),
+            pass: described.profile.passed_before(at.point),
+            at_ns: visit.at_ns,
+            level: levels[at.level].name.clone(),
+            write_ns: candidates[..=at.level].iter().map(|each| each.write_ns(at.point)).sum(),
+        }
+    });
+    LeveledPlan {
+        title: described.title.clone(),
+        run_ns: described.profile.run_ns(),
+        expected_s,
+        points: described.profile.names(),
+        stops: stops.collect(),
     }
 }
 

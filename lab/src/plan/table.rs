@@ -2,12 +2,13 @@
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use everfold_planner::{
+    leveled::LeveledPlan,
     machine::Part,
     plan::{Placement, Plan, Planner, Rule, Stop, Wish},
 };
 use everfold_protocol::units::{show_bytes, show_seconds};
 
-use super::{profile::Described, saved::Leveled};
+use super::profile::Described;
 
 /// What the program is like.
 pub fn heading(described: &Described) -> String {
@@ -127,7 +128,7 @@ fn why(plan: &Plan, stop: &Stop) -> String {
 }
 
 /// How many checkpoints of each level there are.
-pub fn levels(described: &Described, plan: &Leveled) -> Table {
+pub fn levels(described: &Described, plan: &LeveledPlan) -> Table {
     let mut table = columns(&["level", "needed every", "checkpoints", "take", "one every"]);
     for level in &described.levels {
         let stops: Vec<_> = plan.stops.iter().filter(|stop| stop.level == level.name).collect();

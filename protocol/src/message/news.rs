@@ -137,6 +137,16 @@ pub enum News {
         /// Why not.
         reason: String,
     },
+    /// A checkpoint that was being written while the program went on could not be written. The one before stays in
+    /// force, and the rank tries again at its next one.
+    CheckpointUnwritten {
+        /// Of which rank: the one that hears it.
+        rank: Rank,
+        /// Its number.
+        generation: u64,
+        /// Why not, for people.
+        reason: String,
+    },
     /// A checkpoint of all ranks is complete in the directory of checkpoints.
     CheckpointComplete {
         /// Its number.
@@ -194,6 +204,9 @@ impl fmt::Display for News {
             }
             Self::PlanMisfit { rank, reason } => {
                 write!(f, "the plan of checkpoints does not fit the program of rank {rank}: {reason}")
+            }
+            Self::CheckpointUnwritten { rank, generation, reason } => {
+                write!(f, "generation {generation} of rank {rank} could not be written: {reason}")
             }
             Self::CheckpointComplete { generation } => {
                 write!(f, "generation {generation} is complete in the directory of checkpoints")

@@ -9,6 +9,7 @@ use std::{
 use everfold_protocol::ReductionId;
 
 use super::{
+    background::Background,
     contents::Contents,
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
@@ -29,6 +30,8 @@ pub(crate) struct Keeping {
     asked: OnceLock<Asked>,
     /// Calls whose outcome the application has not taken yet.
     held: Arc<HeldCalls>,
+    /// The last checkpoint that was written while the program went on, or is.
+    behind: Mutex<Option<Background>>,
 }
 
 /// Where a plan says when to save, ranks ask each other after so many calls whether a log is half full.
@@ -95,6 +98,30 @@ impl Keeping {
             placing,
             asked: OnceLock::new(),
             held: Arc::default(),
+            behind: Mutex::default(),
+        }
+    }
+
+    /// The last checkpoint that was written while the program went on, or is.
+    pub(super) fn behind(&self) -> Option<Background> {
+        lock(&self.behind).clone()
+    }
+
+    /// A checkpoint is written while the program goes on.
+    pub(super) fn write_behind(&self, written: Background) {
+        *lock(&self.behind) = Some(written);
+    }
+
+    /// Whether one is being written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.behind().is_some_and(|written| written.result().is_none())
+    }
+
+    /// Waits until none is being written.
+    pub async fn written(&self) {
+        if let Some(written) = self.behind() {
+            // What went wrong was told.
+            let _ = written.wait().await;
         }
     }
 

@@ -4,6 +4,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `save` | [`Session::checkpoint`](crate::Session::checkpoint) |
+//! | `prepared` | waiting for calls to end, and writing, also while the program goes on |
 //! | `resume` | [`Session::resume`](crate::Session::resume) |
 //! | `contents` | what the parts of a checkpoint are |
 //! | `hook` | what libraries save beside the application |
@@ -27,6 +28,7 @@ mod hook;
 mod interval;
 mod keeping;
 mod points;
+mod prepared;
 mod resume;
 mod save;
 mod together;

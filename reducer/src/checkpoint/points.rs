@@ -2,20 +2,21 @@
 
 use std::{io, path::PathBuf, time::Instant};
 
-use everfold_planner::follow::Passed;
+use everfold_planner::follow::{Passed, Save};
 use everfold_protocol::message::News;
 
 use crate::{plan::Here, session::Session};
 
 impl Session {
-    /// The program is at a point, or at a checkpoint without a name. Says whether the plan has one saved here.
-    pub(super) fn reach_in_plan(&self, point: Option<&str>) -> bool {
+    /// The program is at a point, or at a checkpoint without a name. Says how the plan has one saved here, if it
+    /// does.
+    pub(super) fn reach_in_plan(&self, point: Option<&str>) -> Option<Save> {
         match self.keeping().placing.reach(point) {
-            Here::NoPlan | Here::Skip => false,
-            Here::Save => true,
+            Here::NoPlan | Here::Skip => None,
+            Here::Save(save) => Some(save),
             Here::Misfit(misfit) => {
                 self.tell_misfit(misfit.to_string());
-                true
+                Some(Save::Waiting)
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::{
     any::type_name,
     borrow::Cow,
-    collections::BTreeSet,
     fmt,
     future::IntoFuture,
     pin::Pin,
@@ -11,11 +10,7 @@ use std::{
     time::Instant,
 };
 
-use everfold_protocol::{ReductionId, codec};
-use everfold_runtime::{
-    kernel::Element,
-    result_log::{self, Agreed, Calls, LogError},
-};
+use everfold_runtime::kernel::Element;
 use futures::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -23,9 +18,13 @@ use super::{
     contents::{Contents, Shape},
     error::CheckpointError,
     hook::{CheckpointHook, Live},
-    together,
+    prepared::{Prepared, of_application},
 };
-use crate::{encoding, session::Session};
+use crate::{
+    encoding,
+    plan::{Depth, Save},
+    session::Session,
+};
 
 /// A checkpoint that is about to be saved: made by [`Session::checkpoint`]. Await it.
 #[must_use = "nothing is saved before it is awaited"]
@@ -36,6 +35,8 @@ pub struct Checkpoint<'a, T> {
     point: Option<String>,
     now: bool,
     durable: bool,
+    /// What the plan says of this place.
+    planned: Option<Save>,
 }
 
 /// What came of a checkpoint.
@@ -48,13 +49,23 @@ pub enum Checkpointed {
         /// Length of its state, arrays and what hooks have saved, in bytes.
         bytes: u64,
     },
+    /// It is copied, as an asynchronous [plan](crate::plan) says, and a thread writes it while the program goes on.
+    /// Until it is written the one before is in force: a process that comes back goes on from there, and is answered
+    /// from the result log. See [`Session::checkpoint_written`].
+    Started {
+        /// The number of this rank's checkpoint.
+        generation: u64,
+        /// Length of its state, arrays and what hooks have saved, in bytes.
+        bytes: u64,
+    },
     /// The interval is not over, the [plan](crate::plan) saves none here, or the last one is still on its way to the
     /// directory of checkpoints.
     NotDue,
     /// This process has come back, and has yet to make calls that an earlier one has made. The checkpoint that
     /// it has gone on from stays in force until then.
     CatchingUp,
-    /// Ranks do not come back in this job, and it has no directory of checkpoints: see
+    /// Ranks do not come back in this job, and it has no directory of checkpoints, or the [plan](crate::plan) has none
+    /// that goes there here: see
     /// [`Config::restart_ranks`](crate::Config::restart_ranks) and
     /// [`Config::checkpoint_directory`](crate::Config::checkpoint_directory).
     NotConfigured,
@@ -88,7 +99,21 @@ impl Session {
             point: None,
             now: false,
             durable: false,
+            planned: None,
         }
+    }
+
+    /// Waits until no checkpoint is being written while the program goes on, neither one that was
+    /// [started](Checkpointed::Started) nor one on its way to the directory. Returns the number of the one that is in
+    /// force, if there is one. What could not be written is told by
+    /// [`News::CheckpointUnwritten`](crate::News::CheckpointUnwritten).
+    pub async fn checkpoint_written(&self) -> Option<u64> {
+        self.keeping().written().await;
+        if let Some(together) = self.together() {
+            together.written().await;
+        }
+        let generation = self.handle().generation().0;
+        (generation > 0).then_some(generation)
     }
 
     /// Whether the next checkpoint would be saved: ranks come back, and the
@@ -197,9 +222,18 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
     fn begin(&mut self) -> Result<Option<Checkpointed>, CheckpointError> {
         self.session.keeping().check_resumed()?;
         self.record(Instant::now())?;
-        self.now |= self.session.reach_in_plan(self.point.as_deref());
+        let planned = self.session.reach_in_plan(self.point.as_deref());
+        // What is asked for goes as deep as it can, and is waited for.
+        self.planned = if self.now || self.durable { planned.and(Some(Save::Waiting)) } else { planned };
+        self.now |= planned.is_some();
+        let is_shallow = self.is_shallow();
         let Self { session, now, durable, .. } = self;
         match session.together() {
+            Some(together) if is_shallow => {
+                together.count_anew();
+                let nobody_goes_on = !session.handle().may_return();
+                Ok(nobody_goes_on.then_some(Checkpointed::NotConfigured))
+            }
             Some(together) if together.votes(*now || *durable) => Ok(None),
             Some(_) => Ok(Some(Checkpointed::NotDue)),
             None if *durable => Err(CheckpointError::NoDirectory),
@@ -210,9 +244,14 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         }
     }
 
+    /// Whether it does not go into a directory, although there may be one.
+    fn is_shallow(&self) -> bool {
+        matches!(self.planned, Some(Save::UpTo(depth)) if depth < Depth::Directory)
+    }
+
     /// What can be done before calls have ended.
     fn prepare(self) -> Result<Prepared<'a>, CheckpointError> {
-        let Self { session, state, arrays, point, .. } = self;
+        let Self { session, state, arrays, point, planned, .. } = self;
         let keeping = session.keeping();
         keeping.check_held()?;
         let (shapes, arrays): (Vec<_>, Vec<_>) = arrays.into_iter().unzip();
@@ -229,7 +268,8 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> Checkpoint<'a, T> {
         let state = encoding::encode(state).map_err(CheckpointError::Unfit)?;
         let arrays = arrays.into_iter().map(Cow::Borrowed).collect();
         let (number, is_point) = (keeping.begin_saving(), point.is_some());
-        Ok(Prepared { session, number, is_point, calls, contents, state, arrays, of_hooks: None })
+        let is_behind = planned == Some(Save::Behind);
+        Ok(Prepared { session, number, is_point, is_behind, calls, contents, state, arrays, of_hooks: None })
     }
 }
 
@@ -261,100 +301,6 @@ impl fmt::Debug for Saving {
     }
 }
 
-/// A checkpoint that waits for calls to end.
-pub(super) struct Prepared<'a> {
-    session: Session,
-    /// Counts those of this process.
-    number: u64,
-    /// Whether the program has said at which point it is.
-    is_point: bool,
-    /// How often each name had been called when the state was read.
-    calls: Calls,
-    contents: Contents,
-    state: Vec<u8>,
-    arrays: Vec<Cow<'a, [u8]>>,
-    /// What hooks have saved, if they were asked already.
-    of_hooks: Option<Vec<Vec<u8>>>,
-}
-
-impl Prepared<'_> {
-    /// The same, which depends on no memory of the application.
-    fn into_owned(self) -> Result<Prepared<'static>, CheckpointError> {
-        prepare_hooks(&self.session, self.is_point)?;
-        let of_hooks = save_hooks(&self.session)?;
-        let arrays = self.arrays.into_iter().map(|array| Cow::Owned(array.into_owned())).collect();
-        let Self { session, number, is_point, calls, contents, state, .. } = self;
-        Ok(Prepared { session, number, is_point, calls, contents, state, arrays, of_hooks: Some(of_hooks) })
-    }
-
-    /// Saves it, with the number that all ranks have `agreed` on if they have.
-    pub(super) async fn save(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
-        let (begun, session) = (Instant::now(), self.session.clone());
-        let saved = self.save_between_calls(agreed).await;
-        session.away_since(begun);
-        saved
-    }
-
-    async fn save_between_calls(self, agreed: Option<Agreed>) -> Result<Checkpointed, CheckpointError> {
-        let Self { session, number, is_point, calls: before, contents, state, arrays, of_hooks } = self;
-        let contents = codec::encode(&contents).map_err(LogError::from)?;
-        if of_hooks.is_none() {
-            prepare_hooks(&session, is_point)?;
-        }
-        loop {
-            session.handle().all_ended().await?;
-            let begun = Instant::now();
-            let keeping = session.keeping();
-            let asked_now = of_hooks.is_none().then(|| save_hooks(&session)).transpose()?;
-            let of_hooks = of_hooks.iter().chain(&asked_now).flatten().map(Vec::as_slice);
-            let arrays = arrays.iter().map(|array| &**array);
-            let parts: Vec<&[u8]> = std::iter::once(&state[..]).chain(arrays).chain(of_hooks).collect();
-            let bytes = parts.iter().map(|part| part.len() as u64).sum();
-            // Others may have called meanwhile.
-            let saving = session.between_calls(|calls| {
-                if session.handle().has_open_calls()? {
-                    return Ok(None);
-                }
-                keeping.check_held()?;
-                if of_application(calls.clone()) != before {
-                    return Err(CheckpointError::CalledMeanwhile);
-                }
-                if keeping.is_overtaken(number) {
-                    return Ok(Some(None));
-                }
-                Ok(Some(Some(session.handle().save(agreed, calls, contents.clone(), &parts)?)))
-            });
-            match saving {
-                Err(error) => return Err(error),
-                Ok(None) => {}
-                Ok(Some(None)) => return Ok(Checkpointed::NotDue),
-                Ok(Some(Some(result_log::Saving::CatchingUp(_)))) => return Ok(Checkpointed::CatchingUp),
-                Ok(Some(Some(result_log::Saving::Done(generation)))) => {
-                    keeping.saved(number, begun.elapsed());
-                    if let Some(recorder) = keeping.placing.recorder() {
-                        recorder.saved(bytes, begun.elapsed());
-                    }
-                    return Ok(Checkpointed::Saved { generation: generation.0, bytes });
-                }
-            }
-        }
-    }
-}
-
-/// Lets hooks end what is under way.
-fn prepare_hooks(session: &Session, is_point: bool) -> Result<(), CheckpointError> {
-    let begun = Instant::now();
-    session.keeping().each_hook("prepare for a checkpoint", |_, hook| hook.before())?;
-    if let Some(recorder) = session.keeping().placing.recorder().filter(|_| is_point) {
-        recorder.fetched(begun.elapsed());
-    }
-    Ok(())
-}
-
-fn save_hooks(session: &Session) -> Result<Vec<Vec<u8>>, CheckpointError> {
-    session.keeping().each_hook("save its state", |_, hook| hook.save())
-}
-
 impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a, T> {
     type Output = Result<Checkpointed, CheckpointError>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
@@ -363,7 +309,7 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
         let mut this = self;
         let (begun_at, session) = (Instant::now(), this.session.clone());
         let begun = this.begin();
-        let how = (this.now, this.durable);
+        let (how, is_shallow) = ((this.now, this.durable), this.is_shallow());
         let prepared = matches!(begun, Ok(None)).then(|| this.prepare());
         session.away_since(begun_at);
         async move {
@@ -371,19 +317,13 @@ impl<'a, T: Serialize + DeserializeOwned + 'static> IntoFuture for Checkpoint<'a
                 return begun.map(|done| done.unwrap_or(Checkpointed::NotDue));
             };
             match session.together() {
+                Some(together) if is_shallow => together.save_alone(prepared?).await,
                 Some(together) => together.save(&session, prepared, how).await,
                 None => prepared?.save(None).await,
             }
         }
         .boxed()
     }
-}
-
-/// Calls without those by which ranks agree on checkpoints.
-fn of_application(mut calls: Calls) -> Calls {
-    let own: BTreeSet<u64> = together::NAMES.iter().map(|name| ReductionId::new(name, 0).name).collect();
-    calls.retain(|(name, _)| !own.contains(name));
-    calls
 }
 
 impl<T> fmt::Debug for Checkpoint<'_, T> {

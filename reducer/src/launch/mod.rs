@@ -34,7 +34,13 @@ pub use everfold_runtime::launch::{
 };
 
 use self::checkpoints::Choice;
-use crate::{config::Config, error::Error, plan::Placing, recovery::RecoveryFile, session::Session};
+use crate::{
+    config::Config,
+    error::Error,
+    plan::{Placing, PlanError},
+    recovery::RecoveryFile,
+    session::Session,
+};
 
 pub use self::checkpoints::use_checkpoints;
 pub use crate::error::LaunchError;
@@ -249,6 +255,9 @@ impl Session {
         descriptors::raise_limit();
         place::take(environment);
         let together = choice.open(config, environment.job)?;
+        if together.is_none() && placing.needs_directory() {
+            return Err(LaunchError::from(PlanError::NoDirectory).into());
+        }
         let rendezvous: Address = environment.rendezvous.parse().map_err(LaunchError::from)?;
         let Environment { rank, incarnation, size, job, .. } = *environment;
         let key = Key(*environment.secret.bytes());

@@ -7,14 +7,16 @@ use std::{
 
 use everfold_planner::{
     follow::{Follower, Unfollowable},
+    leveled::LeveledPlan,
     plan::Plan,
 };
+use serde::de::DeserializeOwned;
 use toml::Table;
 
 /// The variable that names the file.
 const VARIABLE: &str = everfold_runtime::launch::environment::PLAN;
 
-/// A plan that programs can follow: the file `plan.toml` that `everfold plan --sync` writes.
+/// A plan that programs can follow: the file `plan.toml` that `everfold plan` writes.
 #[derive(Clone, Debug)]
 pub struct PlanFile {
     follower: Follower,
@@ -39,12 +41,12 @@ pub enum PlanError {
         /// What is wrong, with line and key.
         reason: String,
     },
-    /// It has levels, and a session has one level.
-    #[error("{}: a running program takes checkpoints of one level: make the plan without --levels", path.display())]
-    Leveled {
-        /// Its path.
-        path: PathBuf,
-    },
+    /// It has checkpoints of the level directory, and the job has none.
+    #[error(
+        "the plan has checkpoints that go into a directory, and the job has none: name one by --checkpoints \
+         (EVERFOLD_CHECKPOINTS), `checkpoint.directory` in the recovery file, or Config::checkpoint_directory"
+    )]
+    NoDirectory,
     /// No program can follow it.
     #[error("{}: no program can follow this plan: {source}", path.display())]
     Unfollowable {
@@ -73,15 +75,12 @@ impl PlanFile {
     /// # Errors
     /// The text makes no sense, or no program can follow the plan.
     pub fn parse(text: &str, path: PathBuf) -> Result<Self, PlanError> {
-        let reason = |error: toml::de::Error| error.to_string().trim_end().to_owned();
-        if toml::from_str::<Table>(text).is_ok_and(|table| table.contains_key("stops")) {
-            return Err(PlanError::Leveled { path });
-        }
-        let plan: Plan = match toml::from_str(text) {
-            Ok(plan) => plan,
-            Err(error) => return Err(PlanError::Malformed { path, reason: reason(error) }),
+        let has_levels = toml::from_str::<Table>(text).is_ok_and(|table| table.contains_key("stops"));
+        let follower = match has_levels {
+            true => read(text, &path).map(|plan: LeveledPlan| Follower::leveled(&plan)),
+            false => read(text, &path).map(|plan: Plan| Follower::new(&plan)),
         };
-        match Follower::new(&plan) {
+        match follower? {
             Ok(follower) => Ok(Self { follower }),
             Err(source) => Err(PlanError::Unfollowable { path, source }),
         }
@@ -96,6 +95,13 @@ impl PlanFile {
     pub(crate) fn into_follower(self) -> Follower {
         self.follower
     }
+}
+
+fn read<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, PlanError> {
+    toml::from_str(text).map_err(|error| {
+        let reason = error.to_string().trim_end().to_owned();
+        PlanError::Malformed { path: path.to_owned(), reason }
+    })
 }
 
 #[cfg(test)]
@@ -118,13 +124,18 @@ mod tests {
         parse("synchronous", &format!("{}{STOP}", track("whole"))).unwrap();
         let told = |placement: &str, rest: &str| parse(placement, rest).unwrap_err().to_string();
         let both = format!("{}{STOP}{}{STOP}", track("host"), track("device"));
-        assert!(told("asynchronous", &both).contains("--sync"));
+        parse("asynchronous", &both).unwrap();
+        assert!(told("synchronous", &both).contains("of the part whole"));
         assert!(told("synchronous", &format!("{}stops = []", track("whole"))).contains("no checkpoints"));
         assert!(told("synchronous", &format!("{}{STOP}{STOP}", track("whole"))).contains("twice"));
         assert!(told("synchronous", "[[tracks]]\npart = \"wheel\"").contains("line 9"));
-        let text = "title = \"t\"\nrun_ns = 5\nexpected_s = 1.0\n[[stops]]\npoint = \"a\"";
-        let leveled = PlanFile::parse(text, PathBuf::from("plan.toml")).unwrap_err();
-        assert!(leveled.to_string().contains("--levels"), "{leveled}");
+        let leveled = |level: &str| {
+            let stop = format!("point = \"a\"\npass = 0\nat_ns = 1\nlevel = {level:?}\nwrite_ns = 1\n");
+            let text = format!("title = \"t\"\nrun_ns = 5\nexpected_s = 1.0\n[[stops]]\n{stop}");
+            PlanFile::parse(&text, PathBuf::from("plan.toml"))
+        };
+        leveled("disk").unwrap();
+        assert!(leveled("tape").unwrap_err().to_string().contains("has a level \"tape\""));
         let profile =
             PlanFile::parse("[machine]\nstorage = \"1 MB/s\"", PathBuf::from("it.toml")).unwrap_err();
         assert!(profile.to_string().contains("it.toml: this is no plan"), "{profile}");

@@ -21,4 +21,6 @@ mod recorder;
 pub use self::file::{PlanError, PlanFile};
 pub(crate) use self::placing::{Here, Placing};
 
+pub(crate) use everfold_planner::{follow::Save, leveled::Depth};
+
 pub use everfold_planner::follow::{Misfit, Unfollowable};

@@ -5,7 +5,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use everfold_planner::follow::{Follower, Misfit, Passed};
+use everfold_planner::{
+    follow::{Follower, Misfit, Passed, Save},
+    leveled::Depth,
+};
 
 use super::{
     file::{PlanError, PlanFile},
@@ -29,8 +32,8 @@ pub(crate) struct Placing {
 pub(crate) enum Here {
     /// There is none: the interval decides.
     NoPlan,
-    /// One is to be saved.
-    Save,
+    /// One is to be saved, in this way.
+    Save(Save),
     /// None is to be saved.
     Skip,
     /// The plan does not fit, and is followed no more.
@@ -65,13 +68,18 @@ impl Placing {
         self.recorder.as_ref()
     }
 
+    /// Whether the plan has checkpoints that go into a directory, and says so.
+    pub fn needs_directory(&self) -> bool {
+        self.lock().as_ref().is_some_and(|follower| follower.deepest() == Some(Depth::Directory))
+    }
+
     /// The program is at a point, or at a checkpoint without a name.
     pub fn reach(&self, point: Option<&str>) -> Here {
         let mut following = self.lock();
         let Some(follower) = following.as_mut() else { return Here::NoPlan };
-        match point.map_or(Ok(false), |point| follower.reach(point)) {
-            Ok(true) => Here::Save,
-            Ok(false) => Here::Skip,
+        match point.map_or(Ok(None), |point| follower.reach(point)) {
+            Ok(Some(save)) => Here::Save(save),
+            Ok(None) => Here::Skip,
             Err(misfit) => {
                 *following = None;
                 Here::Misfit(misfit)

@@ -230,7 +230,7 @@ fn die_at(place: &'static str) {
 }
 
 /// The files of this process's vault, by their names in memory.
-fn vault_files() -> Vec<PathBuf> {
+pub(crate) fn vault_files() -> Vec<PathBuf> {
     let all = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
     all.filter(|path| {
         std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("everfold-vault"))

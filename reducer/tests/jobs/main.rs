@@ -19,6 +19,7 @@
 #![allow(clippy::type_complexity)]
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
+mod behind;
 mod broken;
 mod calls;
 mod collective;
@@ -68,6 +69,7 @@ fn suite() -> Suite {
     come_back::add_to(&mut suite);
     given_up::add_to(&mut suite);
     plans::add_to(&mut suite);
+    behind::add_to(&mut suite);
     outlive::add_to(&mut suite);
     recovery::add_to(&mut suite);
     reports::add_to(&mut suite);

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     come_back::Fate,
+    plans::{File, text},
     process::{End, Mark, Process},
     suite::Suite,
 };
@@ -87,12 +88,14 @@ pub(crate) struct Case {
     pub(crate) file: &'static str,
     pub(crate) domains: &'static [&'static str],
     pub(crate) plan: &'static str,
+    /// At which passes of the point `seven` an asynchronous plan has a checkpoint.
+    pub(crate) passes: &'static [u64],
 }
 
 impl Default for Case {
     fn default() -> Self {
         let file = "physical = [\"migrate\", \"ignore\"]";
-        Self { hosts: 2, spares: 0, lost: &[], file, domains: &[], plan: "" }
+        Self { hosts: 2, spares: 0, lost: &[], file, domains: &[], plan: "", passes: &[] }
     }
 }
 
@@ -101,6 +104,8 @@ pub(crate) struct Job {
     pub(crate) hosts: Vec<Option<Process>>,
     pub(crate) mark: Mark,
     pub(crate) file: PathBuf,
+    /// The plan that it follows, which is removed with it.
+    _planned: Option<File>,
 }
 
 impl Job {
@@ -109,6 +114,11 @@ impl Job {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let file = std::env::temp_dir().join(format!("everfold-migrate-{}.toml", mark.number()));
         fs::write(&file, case.file).unwrap();
+        let stops: Vec<_> = case.passes.iter().map(|pass| ("seven", *pass)).collect();
+        let planned = (!stops.is_empty()).then(|| {
+            let text = text("asynchronous", &["seven"], &[("host", &stops), ("device", &[])]);
+            File::new(&format!("migrate-{}-plan.toml", mark.number()), &text)
+        });
         let start = |host: u32| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["host", program, &EACH.to_string()]);
@@ -121,10 +131,11 @@ impl Job {
                 .env("EVERFOLD_SECRET", "a5".repeat(32))
                 .env("EVERFOLD_RECOVERY", &file)
                 .env("COME_BACK_PLAN", case.plan);
+            command.envs(planned.iter().map(|plan| ("EVERFOLD_PLAN", &plan.0)));
             command.envs(case.domains.get(host as usize).map(|label| ("EVERFOLD_DOMAIN", label)));
             Some(Process::spawn_marked(&mut command, mark.clone()))
         };
-        Self { hosts: (0..case.hosts + case.spares).map(start).collect(), mark, file }
+        Self { hosts: (0..case.hosts + case.spares).map(start).collect(), mark, file, _planned: planned }
     }
 
     /// Kills a host with everything on it.

@@ -21,8 +21,8 @@ use crate::{
     suite::{Suite, TRANSPORTS},
 };
 
-const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
-const RESUME: &str = "EVERFOLD_RESUME";
+pub(crate) const CHECKPOINTS: &str = "EVERFOLD_CHECKPOINTS";
+pub(crate) const RESUME: &str = "EVERFOLD_RESUME";
 const RECOVERY: &str = "EVERFOLD_RECOVERY";
 /// How often a rank dies: as long as all have gone back less often.
 const DEATHS: &str = "OUTLIVE_DEATHS";
@@ -80,14 +80,14 @@ pub(crate) fn add_to(suite: &mut Suite) {
 }
 
 /// A path for the time of a test.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(std::env::temp_dir().join(format!("everfold-outlive-{:x}", Mark::new().number())))
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -180,7 +180,7 @@ fn undisturbed(program: &str, transport: &str) -> Vec<String> {
 }
 
 /// Kills everything that belongs to a job, its agents and the process that has started it first of all.
-fn switch_off(process: Process) {
+pub(crate) fn switch_off(process: Process) {
     process.signal(Signal::SIGKILL);
     for left in process.mark().living() {
         let _ = kill(Pid::from_raw(left), Signal::SIGKILL);

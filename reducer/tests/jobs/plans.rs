@@ -43,10 +43,10 @@ pub(crate) fn add_to(suite: &mut Suite) {
 }
 
 /// A file that goes with the test.
-struct File(PathBuf);
+pub(crate) struct File(pub(crate) PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Self {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
         let file = std::env::temp_dir().join(format!("everfold-{}-{name}", std::process::id()));
         fs::write(&file, text).unwrap();
         Self(file)
@@ -60,17 +60,36 @@ impl Drop for File {
 }
 
 fn plan(stops: &[(&str, u64)], points: &[&str]) -> String {
+    text("synchronous", points, &[("whole", stops)])
+}
+
+/// A plan with these lists of checkpoints.
+pub(crate) fn text(placement: &str, points: &[&str], tracks: &[(&str, &[(&str, u64)])]) -> String {
     let mut text = format!(
-        "title = \"steps\"\nplacement = \"synchronous\"\nrule = \"cheapest\"\noffset_ns = 0\nrun_ns = 9\n\
-         taken_ns = 0\nhidden_ns = 0\npoints = {points:?}\n[[tracks]]\npart = \"whole\"\napart_ns = 5\n"
+        "title = \"steps\"\nplacement = {placement:?}\nrule = \"cheapest\"\noffset_ns = 0\nrun_ns = 9\n\
+         taken_ns = 0\nhidden_ns = 0\npoints = {points:?}\n"
     );
-    if stops.is_empty() {
-        text += "stops = []\n";
+    for (part, stops) in tracks {
+        text += &format!("[[tracks]]\npart = {part:?}\napart_ns = 5\n");
+        if stops.is_empty() {
+            text += "stops = []\n";
+        }
+        for (point, pass) in *stops {
+            text += &format!(
+                "[[tracks.stops]]\npoint = {point:?}\npass = {pass}\nat_ns = 1\nsince_ns = 1\nbytes = 1\n\
+                 write_ns = 1\nhidden_ns = 0\nmoved_ns = 0\namong = 1\n"
+            );
+        }
     }
-    for (point, pass) in stops {
+    text
+}
+
+/// A plan with levels: point, pass, level.
+pub(crate) fn leveled(points: &[&str], stops: &[(&str, u64, &str)]) -> String {
+    let mut text = format!("title = \"steps\"\nrun_ns = 9\nexpected_s = 9.0\npoints = {points:?}\n");
+    for (point, pass, level) in stops {
         text += &format!(
-            "[[tracks.stops]]\npoint = {point:?}\npass = {pass}\nat_ns = 1\nsince_ns = 1\nbytes = 1\nwrite_ns = 1\n\
-             hidden_ns = 0\nmoved_ns = 0\namong = 1\n"
+            "[[stops]]\npoint = {point:?}\npass = {pass}\nat_ns = 1\nlevel = {level:?}\nwrite_ns = 1\n"
         );
     }
     text
@@ -127,7 +146,7 @@ fn run(deaths: &str, variables: &[(&str, &PathBuf)]) -> End {
 }
 
 /// What lines of one rank say behind these words.
-fn told<'a>(end: &'a End, rank: u32, words: &str) -> Vec<&'a str> {
+pub(crate) fn told<'a>(end: &'a End, rank: u32, words: &str) -> Vec<&'a str> {
     let mark = format!("[{rank}] ");
     let of_rank = end.said.iter().filter_map(|line| line.strip_prefix(mark.as_str()));
     of_rank.filter_map(|line| line.strip_prefix(words)).collect()

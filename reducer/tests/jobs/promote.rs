@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use everfold::{Config, Interval, News, Order, Session, Sum};
+use everfold::{Checkpointed, Config, Interval, News, Order, Session, Sum};
 use futures::{FutureExt, StreamExt};
 use nix::{
     sys::signal::{Signal, kill},
@@ -21,6 +21,8 @@ use crate::{
 };
 
 const STEPS: u64 = 50;
+/// Bytes of what is saved by a plan.
+const LENGTH: usize = 16 << 20;
 /// The steps before which rank 0 waits until its gate is open.
 const GATES: [u64; 2] = [15, 30];
 const FILE: &str = "process = [\"promote\", \"restart\"]\nphysical = [\"promote\", \"migrate\"]";
@@ -49,6 +51,20 @@ pub(crate) fn add_to(suite: &mut Suite) {
         assert!((STEPS..=STEPS + 2).contains(&steps), "{steps}: {ends:#?}");
         let codes: Vec<i32> = ends.iter().map(|end| end.code).collect();
         assert_eq!(codes, [0; 2], "a rank that is promoted has not failed: {ends:#?}");
+    });
+    suite.test("promote::a_rank_that_writes_checkpoints_while_it_goes_on_is_promoted", || {
+        let passes = &[1, 2, 3];
+        let mut job = Disturbed::start(Case { hosts: 2, file: FILE, passes, ..Case::default() });
+        job.wait_for(1, "a standby of rank 2 follows it");
+        job.open(0);
+        // The standby has followed it over two checkpoints by then.
+        job.wait_for(1, "gate 30");
+        job.kill(VICTIM, 0);
+        job.wait_for(1, "rank 2 is where it was");
+        job.open(1);
+        let ends = job.ends_as_undisturbed();
+        assert_eq!(told(&ends, "the standby of rank 2 takes its place"), 1, "{ends:#?}");
+        assert!(told(&ends, "rank 2 has started a checkpoint") >= 2, "{ends:#?}");
     });
     suite.test("promote::a_standby_that_dies_is_followed_by_another_one", || {
         let mut job = Disturbed::start(Case { hosts: 2, file: FILE, ..Case::default() });
@@ -210,7 +226,10 @@ async fn computes_on(session: Session) -> everfold::Result<()> {
     let mut events = session.events();
     let fate = Fate::of(&session);
     let recovery = std::env::var("EVERFOLD_RECOVERY").map(PathBuf::from).unwrap_or_default();
-    let saved: Option<State> = session.resume().await?;
+    let follows_a_plan = std::env::var("EVERFOLD_PLAN").is_ok();
+    // Long enough that calls end while it is written.
+    let mut field = vec![0u8; if follows_a_plan { LENGTH } else { 0 }];
+    let saved: Option<State> = session.resume().array("field", &mut field).await?;
     let rank = session.rank().0;
     let mut state = saved.unwrap_or_else(|| State { step: 0, values: vec![f64::from(rank) + 0.1; 3000] });
     while state.step < STEPS {
@@ -241,7 +260,11 @@ async fn computes_on(session: Session) -> everfold::Result<()> {
             println!("rank {rank} has step {}", state.step);
         }
         if state.step.is_multiple_of(7) {
-            session.checkpoint(&state).now().await?;
+            let checkpoint = session.checkpoint(&state).array("field", &field).at("seven");
+            let saved = if follows_a_plan { checkpoint.await? } else { checkpoint.now().await? };
+            if rank == VICTIM && matches!(saved, Checkpointed::Started { .. }) {
+                println!("rank {rank} has started a checkpoint");
+            }
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -139,7 +139,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
-    use crate::memory::{catalogue::Entry, region::Region, seqlock, window::Windows};
+    use crate::memory::{
+        catalogue::{Search, Sight},
+        region::Region,
+        seqlock,
+        window::Windows,
+    };
 
     /// Set in the process that has little address space.
     const MEANT: &str = "EVERFOLD_TEST_LITTLE_ADDRESS_SPACE";
@@ -184,7 +189,7 @@ mod tests {
         assert!(peer.file().metadata().unwrap().blocks() + (7 << 20) / 512 < before);
         let (window, at, range) = catalogue::window();
         let read = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
-        let entry = Entry::find(&read, 7).unwrap();
+        let Sight::Kept(entry) = Search::new(7).look(&read) else { panic!("it is kept") };
         let (window, at) = entry.window();
         let range = ByteRange { start: 0, len: entry.bytes() };
         let state = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();

@@ -80,10 +80,10 @@ impl Driver {
                 }
             };
             match (next, &self.log) {
-                (Next::Outcomes(outcomes), Some(log)) => {
-                    outcomes.into_iter().try_for_each(|outcome| log.take_over(outcome))?;
+                (Next::Outcomes(behind, outcomes), Some(log)) => {
+                    outcomes.into_iter().try_for_each(|outcome| log.take_over(behind, outcome))?;
                 }
-                (Next::Outcomes(_), None) => {}
+                (Next::Outcomes(..), None) => {}
                 (Next::Promoted, _) => return Ok(()),
             }
         }

@@ -57,13 +57,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What a catalogue has under `name`.
-    pub(crate) fn find(catalogue: &[u8], name: u64) -> Option<Self> {
-        let of_name = Self::all(catalogue).filter(|entry| entry.name == name);
-        of_name.max_by_key(|entry| entry.generation)
+    fn all(catalogue: &[u8]) -> impl Iterator<Item = Self> + '_ {
+        Self::with_closed(catalogue).filter(|entry| entry.generation != seqlock::CLOSED)
     }
 
-    fn all(catalogue: &[u8]) -> impl Iterator<Item = Self> + '_ {
+    /// Also what is not kept any more.
+    fn with_closed(catalogue: &[u8]) -> impl Iterator<Item = Self> + '_ {
         let entry = |bytes: &[u8; WORDS * size_of::<u64>()]| {
             let (words, _) = bytes.as_chunks::<8>();
             let [generation, name, tag, offset, bytes, checksum] =
@@ -71,7 +70,7 @@ impl Entry {
             Self { generation, name, tag, offset, bytes, checksum }
         };
         let (entries, _) = catalogue.as_chunks();
-        entries.iter().map(entry).filter(|entry| entry.generation != seqlock::CLOSED)
+        entries.iter().map(entry)
     }
 
     /// Length in bytes.
@@ -87,6 +86,47 @@ impl Entry {
     /// Whether this is what was kept.
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
         bytes.len() as u64 == self.bytes && xxh3_64(bytes) == self.checksum
+    }
+}
+
+/// Looks for a state in a catalogue that may change while it is read.
+///
+/// A reader may see the entry before when that is cleared already, and have passed the later one's place before that was
+/// filled. So one look that finds nothing says nothing. Two that find the same closed entries of the name do: whatever is
+/// kept between them leaves others there, as its `tag` differs.
+#[derive(Debug)]
+pub(crate) struct Search {
+    name: u64,
+    /// The closed entries of that name at the last look.
+    closed: Option<Vec<Entry>>,
+}
+
+/// What a look into a catalogue has shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// This is kept.
+    Kept(Entry),
+    /// Nothing is kept under the name.
+    Nothing,
+    /// It may have been replaced meanwhile.
+    Unsure,
+}
+
+impl Search {
+    pub(crate) fn new(name: u64) -> Self {
+        Self { name, closed: None }
+    }
+
+    /// Looks into what was read of the catalogue.
+    pub(crate) fn look(&mut self, catalogue: &[u8]) -> Sight {
+        let of_name = Entry::with_closed(catalogue).filter(|entry| entry.name == self.name);
+        let (closed, open): (Vec<_>, Vec<_>) = of_name.partition(|entry| entry.generation == seqlock::CLOSED);
+        if let Some(entry) = open.into_iter().max_by_key(|entry| entry.generation) {
+            self.closed = None;
+            return Sight::Kept(entry);
+        }
+        let before = self.closed.replace(closed);
+        if before == self.closed { Sight::Nothing } else { Sight::Unsure }
     }
 }
 
@@ -225,8 +265,22 @@ mod tests {
 
     /// What a reader finds.
     fn read(peer: &PeerRegion, name: u64) -> Option<(u64, Vec<u8>)> {
-        let catalogue = peer.view(Mapping::CATALOGUE as u64, Mapping::CATALOGUE_BYTES as u64);
-        let entry = Entry::find(catalogue.unwrap().unwrap().bytes(), name)?;
+        let mut search = Search::new(name);
+        let mut look = || {
+            let catalogue = peer.view(Mapping::CATALOGUE as u64, Mapping::CATALOGUE_BYTES as u64);
+            search.look(catalogue.unwrap().unwrap().bytes())
+        };
+        let sight = match look() {
+            Sight::Unsure => look(),
+            sure => sure,
+        };
+        let entry = match sight {
+            Sight::Kept(entry) => entry,
+            sight => {
+                assert_eq!(sight, Sight::Nothing, "nothing has changed meanwhile");
+                return None;
+            }
+        };
         let bytes = peer.view(entry.offset, entry.bytes).unwrap().unwrap().bytes().to_vec();
         assert!(entry.is(&bytes));
         Some((entry.tag, bytes))
@@ -269,6 +323,36 @@ mod tests {
         // It has died before it wrote the later one's generation.
         seqlock::close(&region.catalogue()[WORDS]);
         assert_eq!(read(&peer, 7), Some((1, b"one".to_vec())));
+    }
+
+    /// What a reader has of the catalogue that passes the first entry before `change`, and the others behind it.
+    fn torn(region: &Region, change: impl FnOnce()) -> Vec<u8> {
+        let bytes = |words: &[AtomicU64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()
+        };
+        let mut catalogue = bytes(&region.catalogue()[..WORDS]);
+        change();
+        catalogue.extend(bytes(&region.catalogue()[WORDS..]));
+        catalogue
+    }
+
+    #[test]
+    fn a_state_that_is_replaced_while_it_is_looked_for_is_there() {
+        let (region, catalogue, _) = kept();
+        catalogue.keep(7, 1, b"one").unwrap();
+        catalogue.keep(7, 2, b"two").unwrap();
+        let mut search = Search::new(7);
+        for tag in [3, 5] {
+            // From the second entry to the first, behind which the reader is.
+            let missed = torn(&region, || catalogue.keep(7, tag, b"more").unwrap());
+            assert_eq!(search.look(&missed), Sight::Unsure, "at {tag}");
+            catalogue.keep(7, tag + 1, b"yet more").unwrap();
+        }
+        let found = search.look(&torn(&region, || ()));
+        assert!(matches!(found, Sight::Kept(entry) if entry.tag == 6), "{found:?}");
+        catalogue.release(7);
+        assert_eq!(search.look(&torn(&region, || ())), Sight::Unsure);
+        assert_eq!(search.look(&torn(&region, || ())), Sight::Nothing);
     }
 
     #[test]

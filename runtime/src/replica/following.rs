@@ -3,7 +3,7 @@
 use std::{fs::File, os::unix::fs::FileExt};
 
 use everfold_protocol::{JobId, ProcessId, message::Origin};
-use everfold_storage::vault::{KeyAndValue, LogStream, MarkBytes};
+use everfold_storage::vault::{Generation, KeyAndValue, LogStream, MarkBytes};
 use tokio::time::timeout;
 
 use super::{Answer, Ask, Line, keeping::Partner};
@@ -18,8 +18,8 @@ pub(crate) struct Followed {
 
 /// What comes next.
 pub(crate) enum Next {
-    /// The earlier process has noted these.
-    Outcomes(Vec<KeyAndValue>),
+    /// The earlier process has noted these behind this generation.
+    Outcomes(Generation, Vec<KeyAndValue>),
     /// It has died, and has noted no more than what has come.
     Promoted,
 }
@@ -76,7 +76,7 @@ impl Followed {
                 while let Some(outcome) = log.next_outcome()? {
                     outcomes.push(outcome);
                 }
-                Ok(Next::Outcomes(outcomes))
+                Ok(Next::Outcomes(log.generation(), outcomes))
             }
             Answer::Done if self.log.as_ref().is_some_and(LogStream::is_within_a_record) => {
                 Err(failed("the last outcome has not come as a whole".to_owned()))

@@ -23,6 +23,8 @@ pub struct Saved {
     pub parts: Vec<u64>,
     /// Whether it comes from a directory of checkpoints, where an earlier job has saved it.
     pub is_adopted: bool,
+    /// Whether all ranks had agreed on it: it is on its way to the directory.
+    pub is_agreed: bool,
     /// Whether all ranks waited behind it until it was durable.
     pub is_durable: bool,
 }
@@ -36,6 +38,8 @@ pub(super) struct Header {
     pub latest: Vec<ReductionId>,
     /// Whether an earlier job has saved it.
     pub is_adopted: bool,
+    /// Whether all ranks have agreed on it.
+    pub is_agreed: bool,
     /// Whether all ranks wait behind it until it is durable.
     pub is_durable: bool,
 }
@@ -43,9 +47,9 @@ pub(super) struct Header {
 impl Header {
     /// What a process goes on from that has found this header.
     pub fn saved(self, found: &Checkpoint) -> Saved {
-        let Self { calls, contents, is_adopted, is_durable, .. } = self;
+        let Self { calls, contents, is_adopted, is_agreed, is_durable, .. } = self;
         let parts = found.parts().iter().map(|part| part.bytes()).collect();
-        Saved { calls, contents, parts, is_adopted, is_durable }
+        Saved { calls, contents, parts, is_adopted, is_agreed, is_durable }
     }
 }
 

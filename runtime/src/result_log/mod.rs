@@ -15,6 +15,7 @@
 mod entry;
 mod error;
 mod following;
+mod saving;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -34,40 +35,26 @@ use everfold_protocol::{
     report::Refusal,
 };
 use everfold_storage::vault::{
-    Checkpoint, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
+    Checkpoint, Draft, Extent, Generation, Options, Outcome, Owner, StateFile, StateSource, Vault, VaultError,
 };
 use everfold_worker::machine::{End, ExecutionError};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 pub(crate) use self::entry::digest;
-use self::entry::{Header, Line, Noted};
 pub use self::{
     entry::{Calls, Saved},
     error::LogError,
+    saving::{Agreed, Begun, Saving},
+};
+use self::{
+    entry::{Header, Line, Noted},
+    following::Came,
 };
 use crate::{
     body::Body,
     call::{Call, CallError, Completed},
     executor::{Returned, recalled},
 };
-
-/// What all ranks have agreed on before they save a checkpoint together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
-    /// Its number.
-    pub generation: Generation,
-    /// Whether all wait behind it until it is durable. A process that comes back waits with them.
-    pub is_durable: bool,
-}
-
-/// What came of a checkpoint that was not refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saving {
-    /// It is in force.
-    Done(Generation),
-    /// Nothing is saved as long as this process has not called what earlier ones have noted: so many calls.
-    CatchingUp(usize),
-}
 
 /// Files of a vault that ends with this process.
 ///
@@ -107,8 +94,8 @@ struct Inner {
     lacks_outcomes: bool,
     /// What it has cost so far to come back, until this process is where the earlier one was.
     returning: Option<Returning>,
-    /// Whether this process follows an earlier one, which lives: calls wait for what that one notes.
-    stands_by: bool,
+    /// What has come from an earlier process, which lives, if this one follows it: calls wait for what that one notes.
+    came: Option<Came>,
 }
 
 /// The comeback of a process that is under way.
@@ -178,7 +165,7 @@ impl ResultLog {
             latest,
             lacks_outcomes: false,
             returning,
-            stands_by: false,
+            came: None,
         };
         let (saved, inner) = (OnceLock::new(), Mutex::new(inner));
         Self { process, saved, bytes_max, bytes, inner, grown: Condvar::new() }
@@ -253,20 +240,41 @@ impl ResultLog {
         if !inner.known.is_empty() {
             return Ok(Saving::CatchingUp(inner.known.len()));
         }
-        let latest = inner.latest.iter().copied().collect();
-        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
-        let header = Header { calls, contents, latest, is_adopted: false, is_durable };
-        let header = codec::encode(&header)?;
-        let mut writer = match agreed {
-            Some(Agreed { generation, .. }) => inner.vault.begin_as(generation, &header)?,
-            None => inner.vault.begin(&header)?,
-        };
-        parts.iter().try_for_each(|part| writer.part(part))?;
-        let generation = writer.commit()?;
+        let mut draft = inner.begin(agreed, calls, contents)?;
+        parts.iter().try_for_each(|part| draft.part(part))?;
+        Ok(Saving::Done(self.put_in_force(&mut inner, draft)?))
+    }
+
+    /// Begins a checkpoint that is written while the application goes on. What is noted from now on comes behind it.
+    /// All `calls` have ended, and no other call is under way.
+    ///
+    /// # Errors
+    /// The system says why not, or another one is being written. What was in force before stays so.
+    pub fn begin(&self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Begun, LogError> {
+        let mut inner = self.lock();
+        match inner.known.len() {
+            // What is noted goes nowhere as long as an outcome is missing, nor where no room is left. What comes from an
+            // earlier process is read from where it lies, and a seal moves it.
+            0 if inner.lacks_outcomes || inner.stands_by() || self.is_half_full() => Ok(Begun::Pressing),
+            0 => Ok(Begun::Draft(Box::new(inner.begin(agreed, calls, contents)?))),
+            left => Ok(Begun::CatchingUp(left)),
+        }
+    }
+
+    /// Puts a checkpoint in force that was written. What was noted before it was begun is gone from the log.
+    ///
+    /// # Errors
+    /// The system says why not, or an outcome could not be noted meanwhile. What was in force before stays so.
+    pub fn seal(&self, draft: Draft) -> Result<Generation, LogError> {
+        self.put_in_force(&mut self.lock(), draft)
+    }
+
+    fn put_in_force(&self, inner: &mut Inner, draft: Draft) -> Result<Generation, LogError> {
+        let generation = inner.vault.seal(draft)?;
         inner.found = None;
         inner.lacks_outcomes = false;
-        self.bytes.store(0, Ordering::Relaxed);
-        Ok(Saving::Done(generation))
+        self.bytes.store(inner.vault.log_bytes(), Ordering::Relaxed);
+        Ok(generation)
     }
 
     /// Takes in how long it has taken to get what earlier processes have left from another host.
@@ -387,6 +395,18 @@ impl ResultLog {
 }
 
 impl Inner {
+    fn begin(&mut self, agreed: Option<Agreed>, calls: Calls, contents: Vec<u8>) -> Result<Draft, LogError> {
+        let latest = self.latest.iter().copied().collect();
+        let is_durable = agreed.is_some_and(|agreed| agreed.is_durable);
+        let is_agreed = agreed.is_some();
+        let header = Header { calls, contents, latest, is_adopted: false, is_agreed, is_durable };
+        let header = codec::encode(&header)?;
+        Ok(match agreed {
+            Some(Agreed { generation, .. }) => self.vault.begin_as(generation, &header)?,
+            None => self.vault.begin(&header)?,
+        })
+    }
+
     /// Remembers that a call has been noted.
     fn remember(&mut self, reduction: ReductionId) {
         while self.latest.len() >= LATEST && !self.known.contains_key(&self.latest[0]) {

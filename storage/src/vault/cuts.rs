@@ -4,13 +4,15 @@
 //! in the middle of a call, what is there is exactly what was there before it; the last byte of a call makes
 //! the difference.
 
+mod drafts;
+mod random;
+
 use std::{fs::File, io::IoSlice, os::unix::fs::FileExt};
 
 use everfold_protocol::{JobId, Rank};
-use proptest::prelude::*;
 
 use super::{
-    Generation, Half, Options, Owner, Remembered, Vault, VaultError,
+    Draft, Generation, Half, Options, Owner, Remembered, Vault, VaultError,
     journal::{self, Step},
 };
 
@@ -33,6 +35,16 @@ enum Call {
         key: Vec<u8>,
         value: Vec<u8>,
     },
+    /// One that other calls come in the midst of. What is being written already is dropped.
+    Begin {
+        header: Vec<u8>,
+    },
+    /// The next part of that, if there is one.
+    Write {
+        part: Vec<u8>,
+    },
+    /// The end of that.
+    Seal,
 }
 
 /// What is to be there.
@@ -43,36 +55,61 @@ struct Expected {
     outcomes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Expected {
-    fn after(before: Option<&Self>, call: &Call) -> Option<Self> {
-        let mut now = before.cloned().unwrap_or_default();
+/// What the calls so far have come to.
+#[derive(Clone, Debug, Default)]
+struct Oracle {
+    there: Option<Expected>,
+    /// Of the checkpoint that is being written: header, parts, and how many outcomes were there before it.
+    draft: Option<(Vec<u8>, Vec<Vec<u8>>, usize)>,
+}
+
+impl Oracle {
+    fn hears(&mut self, call: &Call) {
+        let there = self.there.get_or_insert_default();
         match call.clone() {
-            Call::Create => now = Self::default(),
+            Call::Create => *self = Self { there: Some(Expected::default()), draft: None },
             Call::Checkpoint { header, parts } => {
-                let generation = now.generation + 1;
-                now = Self { generation, checkpoint: Some((header, parts)), outcomes: Vec::new() };
+                self.draft = Some((header, parts, there.outcomes.len()));
+                self.hears(&Call::Seal);
             }
-            Call::Abandon { .. } => {}
-            Call::Append { key, value } => now.outcomes.push((key, value)),
+            Call::Abandon { .. } => self.draft = None,
+            Call::Append { key, value } => there.outcomes.push((key, value)),
+            Call::Begin { header } => self.draft = Some((header, Vec::new(), there.outcomes.len())),
+            Call::Write { part } => self.draft.iter_mut().for_each(|(_, parts, _)| parts.push(part.clone())),
+            Call::Seal => {
+                let Some((header, parts, outcomes)) = self.draft.take() else { return };
+                there.generation += 1;
+                there.checkpoint = Some((header, parts));
+                there.outcomes.drain(..outcomes);
+            }
         }
-        Some(now)
     }
 }
 
 /// The bytes of both files.
 type Bytes = [Vec<u8>; 2];
 
-fn call(vault: &mut Vault, call: &Call) {
+fn call(vault: &mut Vault, written: &mut Option<Draft>, call: &Call) {
+    if matches!(call, Call::Checkpoint { .. } | Call::Abandon { .. } | Call::Begin { .. }) {
+        *written = None;
+    }
     match call {
         Call::Create => unreachable!("a vault is created first"),
+        Call::Begin { header } => *written = Some(vault.begin(header).unwrap()),
+        Call::Write { part } => written.iter_mut().for_each(|draft| draft.part(part).unwrap()),
+        Call::Seal => {
+            if let Some(draft) = written.take() {
+                vault.seal(draft).unwrap();
+            }
+        }
         Call::Checkpoint { header, parts } => {
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             vault.checkpoint(header, &parts).unwrap();
         }
         Call::Abandon { parts } => {
-            let mut writer = vault.begin(b"abandoned").unwrap();
+            let mut draft = vault.begin(b"abandoned").unwrap();
             for part in parts {
-                writer.part(part).unwrap();
+                draft.part(part).unwrap();
             }
         }
         Call::Append { key, value } => {
@@ -159,16 +196,17 @@ struct Recording {
 fn record(base: Bytes, before: Option<Expected>, calls: &[Call]) -> Recording {
     journal::take();
     let mut vault = before.as_ref().map(|_| Vault::open(files(&base), OWNER, OPTIONS).unwrap().0);
-    let mut expected = before;
-    let mut recorded = vec![(Vec::new(), expected.clone())];
+    let mut draft = None;
+    let mut oracle = Oracle { there: before, draft: None };
+    let mut recorded = vec![(Vec::new(), oracle.there.clone())];
     for call in calls {
         match (&mut vault, call) {
             (_, Call::Create) => vault = Some(Vault::create(files(&base), OWNER, OPTIONS).unwrap()),
-            (Some(vault), call) => self::call(vault, call),
+            (Some(vault), call) => self::call(vault, &mut draft, call),
             (None, _) => unreachable!("a vault is created first"),
         }
-        expected = Expected::after(expected.as_ref(), call);
-        recorded.push((journal::take(), expected.clone()));
+        oracle.hears(call);
+        recorded.push((journal::take(), oracle.there.clone()));
     }
     Recording { base, calls: recorded }
 }
@@ -329,13 +367,15 @@ fn long_values_and_parts_are_torn_like_short_ones() {
     journal::take();
     let mut bytes = Bytes::default();
     let mut vault = Vault::create(files(&bytes), OWNER, options).unwrap();
-    let mut before = Expected::after(None, &calls[0]);
+    let mut oracle = Oracle::default();
+    oracle.hears(&calls[0]);
     for step in journal::take() {
         apply(&mut bytes, &step, length(&step));
     }
     for call in &calls[1..] {
-        self::call(&mut vault, call);
-        let after = Expected::after(before.as_ref(), call);
+        self::call(&mut vault, &mut None, call);
+        let before = oracle.there.clone();
+        oracle.hears(call);
         let steps = journal::take();
         for (index, step) in steps.iter().enumerate() {
             let some = [0, 1, length(step) / 2, length(step) - 1];
@@ -347,8 +387,7 @@ fn long_values_and_parts_are_torn_like_short_ones() {
             }
             apply(&mut bytes, step, length(step));
         }
-        assert!(open(&bytes).map(|(_, found)| found) == after, "a call that is done");
-        before = after;
+        assert!(open(&bytes).map(|(_, found)| found) == oracle.there, "a call that is done");
     }
 }
 
@@ -359,7 +398,7 @@ fn a_write_that_was_noted_is_what_is_in_the_file() {
     let kept = files.each_ref().map(|file| file.try_clone().unwrap());
     let mut vault = Vault::create(files, OWNER, OPTIONS).unwrap();
     for call in ordinary() {
-        self::call(&mut vault, &call);
+        self::call(&mut vault, &mut None, &call);
     }
     let mut bytes = Bytes::default();
     for step in journal::take() {
@@ -372,59 +411,4 @@ fn a_write_that_was_noted_is_what_is_in_the_file() {
     }
     assert_eq!(vault.generation(), Generation(2));
     assert_eq!(vault.in_force, Half::First);
-}
-
-fn any_call() -> impl Strategy<Value = Call> {
-    let bytes = || prop::collection::vec(any::<u8>(), 0..60);
-    let parts = || prop::collection::vec(bytes(), 0..4);
-    prop_oneof![
-        4 => (bytes(), bytes()).prop_map(|(key, value)| Call::Append { key, value }),
-        2 => (bytes(), parts()).prop_map(|(header, parts)| Call::Checkpoint { header, parts }),
-        1 => parts().prop_map(|parts| Call::Abandon { parts }),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn whatever_was_called_a_cut_leaves_what_was_complete(
-        calls in prop::collection::vec(any_call(), 0..12),
-        cut: prop::sample::Index,
-    ) {
-        let mut all = vec![Call::Create];
-        all.extend(calls);
-        let recording = record(Bytes::default(), None, &all);
-        let cut = cut.index(recording.cut_everywhere(|_, _| {}));
-        let mut index = 0;
-        recording.cut_everywhere(|bytes, expected| {
-            if index == cut {
-                look(bytes, expected);
-            }
-            index += 1;
-        });
-    }
-
-    #[test]
-    fn garbage_over_a_vault_never_gives_what_was_not_written(
-        calls in prop::collection::vec(any_call(), 0..8),
-        garbage in prop::collection::vec(any::<u8>(), 1..200),
-        (half, at) in any::<(bool, prop::sample::Index)>(),
-    ) {
-        let mut all = vec![Call::Create];
-        all.extend(calls);
-        let recording = record(Bytes::default(), None, &all);
-        let mut bytes = recording.finished();
-        let file = &mut bytes[usize::from(half)];
-        let at = at.index(file.len() + 1);
-        file.resize(file.len().max(at + garbage.len()), 0);
-        file[at..at + garbage.len()].copy_from_slice(&garbage);
-        if let Ok((vault, remembered)) = Vault::open(files(&bytes), OWNER, OPTIONS)
-            && let Ok(found) = read(&vault, &remembered)
-        {
-            prop_assert!(recording.calls.iter().any(|(_, then)| then.as_ref() == Some(&found)), "{:?}", found);
-        }
-        if let Ok((vault, remembered, _)) = Vault::salvage(files(&bytes), OWNER, OPTIONS) {
-            let found = read(&vault, &remembered).unwrap();
-            prop_assert!(recording.calls.iter().any(|(_, then)| then.as_ref() == Some(&found)), "{:?}", found);
-        }
-    }
 }

@@ -48,7 +48,7 @@ impl Vault {
     pub fn state(&self) -> Result<StateSource, VaultError> {
         let half = self.file();
         let mark = find_mark(half)?.filter(|mark| self.log.is_behind(mark)).ok_or(VaultError::Absent)?;
-        let file = half.again()?;
+        let file = half.clone();
         let bytes = mark.state_end().ok_or(VaultError::Absent)?;
         Ok(StateSource { file, mark, bytes })
     }
@@ -60,11 +60,11 @@ impl Vault {
     /// [`VaultError::Damaged`] if what is read is not what was written; [`VaultError::Io`]. The generation before
     /// stays in force.
     pub fn adopt(&mut self, header: &[u8], state: &StateFile) -> Result<Checkpoint, VaultError> {
-        let mut writer = self.begin_as(state.generation(), header)?;
+        let mut draft = self.begin_as(state.generation(), header)?;
         for part in state.checkpoint.parts() {
-            writer.part_of(&state.file, part)?;
+            draft.part_of(&state.file, part)?;
         }
-        writer.commit()?;
+        self.seal(draft)?;
         let mark = find_mark(self.file())?.ok_or(VaultError::Absent)?;
         Ok(read_state(self.file(), &mark)?.0)
     }

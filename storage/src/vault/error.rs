@@ -83,6 +83,12 @@ pub enum VaultError {
         /// The one that is in force.
         in_force: Generation,
     },
+    /// A checkpoint is being written already, perhaps on another thread. Seal or drop it first.
+    #[error("the checkpoint after {in_force} is being written already")]
+    Drafted {
+        /// The generation in force.
+        in_force: Generation,
+    },
     /// An earlier part of this checkpoint could not be written. Nothing is lost: begin the checkpoint anew.
     #[error("an earlier part of this checkpoint could not be written")]
     Unfinished,

@@ -1,6 +1,14 @@
 //! One of the two files of a vault, and all that is done to it.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
 
 use nix::sys::resource::{Resource, getrlimit};
 use xxhash_rust::xxh3::Xxh3;
@@ -13,25 +21,25 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Slices up to this length are gathered, so that a short record is one write.
 const GATHER_BYTES: usize = 16 << 10;
 
-/// One of the two files of a vault.
-#[derive(Debug)]
+/// One of the two files of a vault. Clones are the same file; one of them at a time is written to.
+#[derive(Clone, Debug)]
 pub(super) struct HalfFile {
     half: Half,
-    file: File,
-    bytes: u64,
+    file: Arc<File>,
+    bytes: Arc<AtomicU64>,
     /// Whether all that it holds has to be removed before anything is written to either file.
-    is_to_be_emptied: bool,
+    is_to_be_emptied: Arc<AtomicBool>,
 }
 
 impl HalfFile {
     pub fn new(half: Half, file: File) -> Result<Self, VaultError> {
         let metadata = file.metadata().map_err(failed("look at", half))?;
-        Ok(Self { half, file, bytes: metadata.len(), is_to_be_emptied: false })
-    }
-
-    /// The same file once more, to be read beside this one.
-    pub fn again(&self) -> Result<Self, VaultError> {
-        Self::new(self.half, self.file.try_clone().map_err(failed("open", self.half))?)
+        Ok(Self {
+            half,
+            file: Arc::new(file),
+            bytes: Arc::new(metadata.len().into()),
+            is_to_be_emptied: Arc::default(),
+        })
     }
 
     pub fn half(&self) -> Half {
@@ -40,7 +48,7 @@ impl HalfFile {
 
     /// Length of the file.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// Fills `buffer` from `offset` on.
@@ -81,28 +89,28 @@ impl HalfFile {
         #[cfg(test)]
         super::journal::write(self.half, offset, bytes);
         let end = offset + bytes.len() as u64;
-        if end > self.bytes {
+        if end > self.bytes() {
             check_limit(end).map_err(failed("write", self.half))?;
             // A write that fails may have written something.
-            self.bytes = end;
+            self.bytes.store(end, Ordering::Release);
         }
         self.file.write_all_at(bytes, offset).map_err(failed("write", self.half))
     }
 
     /// Gives the file this length if it is longer.
     pub fn cut(&mut self, bytes: u64) -> Result<(), VaultError> {
-        if bytes < self.bytes {
+        if bytes < self.bytes() {
             #[cfg(test)]
             super::journal::cut(self.half, bytes);
             self.file.set_len(bytes).map_err(failed("cut", self.half))?;
-            self.bytes = bytes;
+            self.bytes.store(bytes, Ordering::Release);
         }
         Ok(())
     }
 
     /// Removes all that it holds, or sees to it that this is done before anything else is.
     pub fn discard(&mut self) {
-        self.is_to_be_emptied = true;
+        self.is_to_be_emptied.store(true, Ordering::Release);
         if let Err(error) = self.settle() {
             tracing::debug!(%error, "what there is of a checkpoint is removed later");
         }
@@ -110,9 +118,9 @@ impl HalfFile {
 
     /// Does what [`discard`](Self::discard) could not do.
     pub fn settle(&mut self) -> Result<(), VaultError> {
-        if self.is_to_be_emptied {
+        if self.is_to_be_emptied.load(Ordering::Acquire) {
             self.cut(0)?;
-            self.is_to_be_emptied = false;
+            self.is_to_be_emptied.store(false, Ordering::Release);
         }
         Ok(())
     }

@@ -192,6 +192,14 @@ impl Log {
         Ok(Some((outcome, self.end + record_bytes)))
     }
 
+    /// What was appended since the log was this `earlier` one, and, with an error, what is damaged of it.
+    pub fn since(&self, earlier: &Self, file: &HalfFile) -> (Vec<Outcome>, Result<(), VaultError>) {
+        match earlier.end == self.end {
+            true => (Vec::new(), Ok(())),
+            false => Self { start: earlier.end, ..*self }.read(file),
+        }
+    }
+
     /// Ends the log before `outcome`.
     pub fn end_before(&mut self, outcome: &Outcome) {
         self.end = outcome.at;

@@ -9,7 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `opening` | which generation is in force; what of a damaged vault is whole |
-//! | `writer` | a checkpoint while it is being written |
+//! | `draft` | a checkpoint while it is being written |
 //! | `state`, `log` | checkpoints and outcomes as they are read; appending |
 //! | `stream` | outcomes out of the bytes of a log, as they come from elsewhere |
 //! | `detached` | the state of a generation in a file of its own |
@@ -20,6 +20,9 @@
 //! # Invariants
 //! - A generation is complete or absent (I10). The last byte of its mark, the seal, is written last. Until
 //!   then the generation before is in force, and its half is untouched.
+//! - A checkpoint is written as a [`Draft`], for as long as it takes. Outcomes that are appended meanwhile go to the log in
+//!   force, and are copied behind the draft's state before its seal is written: a process that goes on from either generation
+//!   finds all outcomes since then.
 //! - An outcome that [`Vault::append`] has acknowledged is there as long as the files are, until a checkpoint
 //!   replaces it. One that was not is there as a whole or not at all.
 //! - A record is complete or absent. Its first byte, its seal, is written last, and where the next one would
@@ -114,6 +117,7 @@
 #[cfg(test)]
 mod cuts;
 mod detached;
+mod draft;
 mod error;
 mod file;
 #[cfg(test)]
@@ -125,12 +129,12 @@ mod opening;
 mod options;
 mod state;
 mod stream;
-mod writer;
 
-use std::{fs::File, io::IoSlice};
+use std::{fs::File, io::IoSlice, sync::Arc};
 
 pub use self::{
     detached::{Fingerprint, StateFile, StateSource},
+    draft::Draft,
     error::{Damage, Piece, VaultError},
     layout::{MARK_BYTES, SEAL_AT},
     log::Outcome,
@@ -138,7 +142,6 @@ pub use self::{
     options::Options,
     state::{Checkpoint, Part},
     stream::{KeyAndValue, LogStream, MarkBytes, log_start},
-    writer::CheckpointWriter,
 };
 use self::{file::HalfFile, layout::LACKING, log::Log};
 
@@ -152,6 +155,10 @@ pub struct Vault {
     in_force: Half,
     /// The log of that generation.
     log: Log,
+    /// Shared with the checkpoint that is being written.
+    draft: Arc<()>,
+    /// How often an outcome could not be written.
+    lacks: u64,
 }
 
 /// What an earlier incarnation has left.
@@ -179,10 +186,15 @@ impl Vault {
                 file.sync()?;
             }
         }
-        let log = Log::NONE;
-        let mut vault = Self { halves, owner, options, in_force: Half::Second, log };
-        CheckpointWriter::begin(&mut vault, Half::First, Generation::BEGINNING, b"")?.commit()?;
+        let mut vault = Self::of(halves, owner, options, Half::Second, Log::NONE);
+        let beginning = Draft::begin(&mut vault, Half::First, Generation::BEGINNING, b"")?;
+        vault.seal(beginning)?;
         Ok(vault)
+    }
+
+    /// The vault in these files, in which that half is in force.
+    fn of(halves: [HalfFile; 2], owner: Owner, options: Options, in_force: Half, log: Log) -> Self {
+        Self { halves, owner, options, in_force, log, draft: Arc::default(), lacks: 0 }
     }
 
     /// Saves a checkpoint: a small `header` that the caller encodes, and `parts`, written straight from where
@@ -193,18 +205,19 @@ impl Vault {
     /// # Errors
     /// [`VaultError::Io`]. The generation before stays in force, with its log.
     pub fn checkpoint(&mut self, header: &[u8], parts: &[&[u8]]) -> Result<Generation, VaultError> {
-        let mut writer = self.begin(header)?;
+        let mut draft = self.begin(header)?;
         for part in parts {
-            writer.part(part)?;
+            draft.part(part)?;
         }
-        writer.commit()
+        self.seal(draft)
     }
 
-    /// Begins a checkpoint whose parts come one by one.
+    /// Begins a checkpoint whose parts come one by one, one checkpoint at a time. [`seal`](Self::seal) ends it.
     ///
     /// # Errors
-    /// [`VaultError::Io`]. The generation in force stays so.
-    pub fn begin(&mut self, header: &[u8]) -> Result<CheckpointWriter<'_>, VaultError> {
+    /// [`VaultError::Io`]; [`VaultError::Drafted`] while another one is being written. The generation in force stays
+    /// so.
+    pub fn begin(&mut self, header: &[u8]) -> Result<Draft, VaultError> {
         self.begin_as(self.generation().next(), header)
     }
 
@@ -214,13 +227,9 @@ impl Vault {
     /// As there.
     /// # Panics
     /// If the number is not above that of the generation in force.
-    pub fn begin_as(
-        &mut self,
-        generation: Generation,
-        header: &[u8],
-    ) -> Result<CheckpointWriter<'_>, VaultError> {
+    pub fn begin_as(&mut self, generation: Generation, header: &[u8]) -> Result<Draft, VaultError> {
         assert!(generation > self.generation(), "generations are counted upwards");
-        CheckpointWriter::begin(self, self.in_force.other(), generation, header)
+        Draft::begin(self, self.in_force.other(), generation, header)
     }
 
     /// Writes an outcome into the result log: a small `key` that the caller encodes, and the bytes of its
@@ -251,7 +260,7 @@ impl Vault {
     }
 
     /// Lets nobody go on from the generation in force: an outcome that belongs in its log is not there.
-    /// [`Vault::open`] says so until the next checkpoint is in force.
+    /// [`Vault::open`] says so until the next checkpoint is in force that was begun later.
     ///
     /// It writes over one byte, which takes no memory.
     ///
@@ -259,6 +268,7 @@ impl Vault {
     /// [`VaultError::Io`].
     pub fn forbid(&mut self) -> Result<(), VaultError> {
         self.settle()?;
+        self.lacks += 1;
         let file = &mut self.halves[self.in_force as usize];
         file.write(SEAL_AT, &[LACKING])?;
         if self.options.is_on_disk { file.sync() } else { Ok(()) }
@@ -325,10 +335,6 @@ impl Vault {
     /// Bytes that both files take, with the generation before, and with what is kept for the next outcomes.
     pub fn bytes(&self) -> u64 {
         self.halves.iter().map(HalfFile::bytes).sum()
-    }
-
-    fn put_in_force(&mut self, half: Half, log: Log) {
-        (self.in_force, self.log) = (half, log);
     }
 
     /// The file that is in force.

@@ -33,7 +33,7 @@ impl Vault {
         let (outcomes, is_whole) = log.read(file);
         is_whole?;
         let remembered = Remembered::new(mark.generation, checkpoint, outcomes);
-        Ok((Self { halves, owner, options, in_force: half, log }, remembered))
+        Ok((Self::of(halves, owner, options, half, log), remembered))
     }
 
     /// Opens what is whole of a damaged vault: the newest generation of which every byte of state is, and the
@@ -64,7 +64,7 @@ impl Vault {
                 break;
             }
         }
-        let mut vault = Self { halves, owner, options, in_force: half, log };
+        let mut vault = Self::of(halves, owner, options, half, log);
         vault.give_up(&lost)?;
         Ok((vault, Remembered::new(log.generation(), checkpoint, outcomes), lost))
     }

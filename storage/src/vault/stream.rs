@@ -54,6 +54,11 @@ impl LogStream {
         })
     }
 
+    /// The generation whose log it is.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
     /// Whether bytes at this place of the generation with this mark are the next ones.
     pub fn goes_on_with(&self, mark: &MarkBytes, at: u64) -> bool {
         self.mark == *mark && self.end == at

@@ -46,10 +46,10 @@ fn appends_under_a_limit_on_files() {
     let refused = vault.append(b"long", &[IoSlice::new(&too_long)]).unwrap_err();
     assert!(refused.to_string().contains("ulimit -f"), "{refused}");
     append(&mut vault, "b", "2");
-    let mut writer = vault.begin(b"too long").unwrap();
-    assert!(matches!(writer.part(&too_long), Err(VaultError::Io { .. })));
-    assert!(matches!(writer.part(b"short"), Err(VaultError::Unfinished)));
-    assert!(matches!(writer.commit(), Err(VaultError::Unfinished)));
+    let mut draft = vault.begin(b"too long").unwrap();
+    assert!(matches!(draft.part(&too_long), Err(VaultError::Io { .. })));
+    assert!(matches!(draft.part(b"short"), Err(VaultError::Unfinished)));
+    assert!(matches!(vault.seal(draft), Err(VaultError::Unfinished)));
     append(&mut vault, "c", "3");
     vault.verify().unwrap();
     assert_eq!(open(&files).unwrap().1.outcomes, outcomes(&[("a", "1"), ("b", "2"), ("c", "3")]));

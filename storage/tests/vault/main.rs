@@ -200,9 +200,9 @@ fn the_same_code_keeps_files_on_disk() {
 fn a_checkpoint_that_is_not_committed_leaves_everything_as_it_was() {
     let (files, _, now) = small();
     let (mut vault, _) = open(&files).unwrap();
-    let mut writer = vault.begin(b"three").unwrap();
-    writer.part(&[1; 100_000]).unwrap();
-    drop(writer);
+    let mut draft = vault.begin(b"three").unwrap();
+    draft.part(&[1; 100_000]).unwrap();
+    drop(draft);
     assert_eq!(open(&files).unwrap().1, now);
     assert_eq!(vault.generation(), Generation(2));
     assert_eq!(vault.bytes(), files.iter().map(|file| bytes(file).len() as u64).sum::<u64>());

@@ -27,11 +27,13 @@ use everfold_storage::{
     directory::{Directory, Place},
     vault::{Fingerprint, Generation},
 };
+use futures::executor::block_on;
 
 use super::{
     background::Background,
     error::CheckpointError,
-    save::{Checkpointed, Prepared},
+    prepared::Prepared,
+    save::Checkpointed,
     vote::{PartState, Settled, Tally, Verdict, Vote},
 };
 use crate::{error::ReduceError, operations::Min, pieces::Pieces, session::Session};
@@ -147,7 +149,8 @@ impl Together {
             Verdict::Save(generation) => generation,
             Verdict::Wait => unreachable!("it was waited for"),
         };
-        self.count_anew(generation);
+        self.count_anew();
+        self.lock().generation = generation;
         let saved = match prepared {
             Ok(prepared) => {
                 let agreed = Agreed { generation: Generation(generation), is_durable: tally.durable };
@@ -155,15 +158,24 @@ impl Together {
             }
             Err(error) => Err(error),
         };
-        let failure = match &saved {
-            Ok(Checkpointed::Saved { .. }) => Ok(()),
+        let written = match &saved {
+            Ok(Checkpointed::Saved { .. }) => Ok(None),
+            Ok(Checkpointed::Started { .. }) => Ok(session.keeping().behind()),
             Ok(other) => Err(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
         };
-        self.begin(session, generation, failure);
+        self.begin(session, generation, written);
         // Also who could not save: the others wait for its vote.
         let is_complete = if tally.durable { self.outlast(session, generation).await } else { Ok(()) };
         saved.and_then(|saved| is_complete.map(|()| saved))
+    }
+
+    /// Saves for this rank alone what goes into no directory. All ranks come to it at the same call, but agree on
+    /// nothing.
+    pub(super) async fn save_alone(&self, prepared: Prepared<'_>) -> Result<Checkpointed, CheckpointError> {
+        // The vault's state is copied before the second checkpoint after it begins.
+        self.written().await;
+        prepared.save(None).await
     }
 
     /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be saved
@@ -184,7 +196,8 @@ impl Together {
             Vote {
                 call: progress.calls,
                 history: progress.history,
-                generation: progress.generation,
+                // Some may have been saved for this rank alone.
+                generation: progress.generation.max(session.handle().generation().0),
                 open: progress.open.as_ref().map_or(0, |open| open.generation),
                 part: progress.part_state(session.rank().0),
                 calls_until_due: if is_half_full { 0 } else { until_due() },
@@ -205,35 +218,41 @@ impl Together {
         Ok(goes_on.then_some(tally))
     }
 
-    /// Copies this rank's part into the directory in the background, if it was saved.
-    fn begin(&self, session: &Session, generation: u64, saved: Result<(), String>) {
-        let source = saved.and_then(|()| session.handle().state().map_err(|error| error.to_string()));
-        let (place, rank, listener) = (self.place(generation), session.rank(), session.clone());
-        let tell = move |reason: String| {
-            let news = News::CheckpointIncomplete { generation, rank, reason };
+    /// Copies this rank's part into the directory in the background, as soon as it is written to the vault, if it is
+    /// not yet.
+    fn begin(&self, session: &Session, generation: u64, saved: Result<Option<Background>, String>) {
+        let (place, rank) = (self.place(generation), session.rank());
+        let teller = session.clone();
+        let tell = move |reason: &String| {
+            let news = News::CheckpointIncomplete { generation, rank, reason: reason.clone() };
             tracing::warn!(%news);
             say(&news);
-            listener.handle().publish(news);
+            teller.handle().publish(news);
         };
-        let part = match source {
-            Ok(source) => Background::start(move || {
-                let written = place.write_part(rank, &source);
-                written.as_ref().err().into_iter().for_each(|error| tell(error.to_string()));
-                written
-            }),
-            Err(reason) => {
-                tell(reason.clone());
-                Background::failed(reason)
+        let (writer, tell_of_part) = (session.clone(), tell.clone());
+        let write = |written: Option<Background>| {
+            move || {
+                let part = written.map_or(Ok(()), |written| block_on(written.wait()));
+                let part = part.and_then(|()| write_part(&writer, &place));
+                part.as_ref().err().into_iter().for_each(tell_of_part);
+                part
             }
         };
+        let begun =
+            saved.and_then(|written| Background::start(write(written)).map_err(|error| error.to_string()));
+        let part = begun.unwrap_or_else(|reason| {
+            tell(&reason);
+            Background::failed(reason)
+        });
         self.lock().open = Some(Open { generation, part });
     }
 
     /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that cannot
     /// be, as a rank is lost.
     async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
-        let state = session.handle().state().ok().filter(|state| state.generation().0 == generation);
-        let print = state.map_or((0, 0), |state| (state.fingerprint().bytes, state.fingerprint().checksum));
+        // The vault may hold a later state by now, which went into no directory.
+        let part = self.place(generation).open_part(session.rank()).map(|part| part.fingerprint());
+        let print = part.map_or((0, 0), |print| (print.bytes, print.checksum));
         let piece = Pieces::at(u64::from(session.rank().0), vec![print]);
         let Some(pieces) = self.agree(session, PARTS, piece).await? else { return Ok(false) };
         let parts = pieces.into_vec(u64::from(session.size())).expect("each rank gives its own");
@@ -249,7 +268,7 @@ impl Together {
         let (place, directory, program) =
             (self.place(generation), self.directory.clone(), self.program.clone());
         let (rank, listener) = (session.rank(), session.clone());
-        Background::start(move || {
+        let write = move || {
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let written = place.complete(&program, now_s, parts);
             let news = match &written {
@@ -265,7 +284,8 @@ impl Together {
                 tracing::warn!(%error, "checkpoints that are not needed any more stay");
             }
             written
-        })
+        };
+        Background::start(write).unwrap_or_else(|error| Background::failed(error.to_string()))
     }
 
     /// A rank could not write its part.
@@ -315,12 +335,12 @@ impl Together {
         }
     }
 
-    fn count_anew(&self, generation: u64) {
+    /// A checkpoint is saved at this call by all ranks: what they compare begins anew.
+    pub(super) fn count_anew(&self) {
         let mut progress = self.lock();
         progress.calls = 0;
         progress.next_vote = 1;
         progress.history = 0;
-        progress.generation = generation;
     }
 
     fn place(&self, generation: u64) -> Place {
@@ -368,6 +388,16 @@ impl Progress {
             Some(Some(Err(_))) => PartState::Failed(rank),
         }
     }
+}
+
+/// Copies what is in force of this rank into the directory.
+fn write_part(session: &Session, place: &Place) -> Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let state = session.handle().state().map_err(|error| told(&error))?;
+    if state.generation() != place.generation {
+        return Err(format!("{} is in force by now", state.generation()));
+    }
+    place.write_part(session.rank(), &state).map_err(|error| told(&error))
 }
 
 /// Tells people that the job goes on without what they count on.

@@ -26,7 +26,7 @@ impl Together {
         match handle.saved().filter(|saved| !saved.is_adopted) {
             // An earlier process of this rank has waited here with the others, or was about to.
             Some(saved) if saved.is_durable => {
-                self.begin(session, generation.0, Ok(()));
+                self.begin(session, generation.0, Ok(None));
                 match self.outlast(session, generation.0).await {
                     // That one has heard it.
                     Err(CheckpointError::NotDurable { .. }) => Ok(()),
@@ -34,8 +34,8 @@ impl Together {
                 }
             }
             // It may not have come to its end with it.
-            Some(_) if self.place(generation.0).manifest()?.is_none() => {
-                self.begin(session, generation.0, Ok(()));
+            Some(saved) if saved.is_agreed && self.place(generation.0).manifest()?.is_none() => {
+                self.begin(session, generation.0, Ok(None));
                 Ok(())
             }
             _ => Ok(()),

@@ -26,8 +26,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// use everfold::recovery::{Recovery, RecoveryFile};
 ///
 /// let file = RecoveryFile::parse(r#"
-///     process = "restart"       # a process has ended, and its host is well: "restart", "migrate", "promote", "ignore",
-///                               # or a list such as ["promote", "restart"]; "rollback" alone
+///     process = "restart"       # a process has ended: "migrate", "promote", "ignore", a list of them, or "rollback"
 ///     physical = "ignore"       # a host is lost: "migrate", "promote", "ignore", or a list of them
 ///
 ///     [repeated]                # processes of one host die again and again

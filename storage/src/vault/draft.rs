@@ -1,5 +1,7 @@
 //! A checkpoint while it is being written.
 
+use std::{io::IoSlice, sync::Arc};
+
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{
@@ -12,18 +14,25 @@ use super::{
     state::Part,
 };
 
-/// A checkpoint while it is being written. Dropping it without [`commit`](Self::commit) leaves the generation
-/// before it in force.
+/// A checkpoint while it is being written. Dropping it without [`Vault::seal`] leaves the generation before it in
+/// force.
 ///
-/// It borrows the vault: no outcome is appended meanwhile, to a log that the commit would trim.
+/// It borrows nothing: another thread may write it while outcomes go on being appended to the log of the generation
+/// in force. They are behind the checkpoint, too, once it is sealed.
 #[derive(Debug)]
-pub struct CheckpointWriter<'a> {
-    vault: &'a mut Vault,
-    half: Half,
+pub struct Draft {
+    file: HalfFile,
     mark: Mark,
     outlet: Outlet,
     table: Vec<u8>,
     stage: Stage,
+    /// Outcomes that were appended behind here came after the checkpoint was begun.
+    since: Log,
+    /// How often the vault had lacked an outcome by then.
+    lacks: u64,
+    is_on_disk: bool,
+    /// As long as this is there, the vault begins no other checkpoint.
+    token: Arc<()>,
 }
 
 /// How far a checkpoint is.
@@ -36,23 +45,27 @@ enum Stage {
     /// Its mark may be whole in the file.
     Sealing,
     /// It is in force.
-    Committed,
+    Sealed,
 }
 
-impl<'a> CheckpointWriter<'a> {
+impl Draft {
     /// Begins `generation` in `half`, whose generation is no more from now on.
     pub(super) fn begin(
-        vault: &'a mut Vault,
+        vault: &mut Vault,
         half: Half,
         generation: Generation,
         header: &[u8],
     ) -> Result<Self, VaultError> {
+        // Both would write to one file.
+        if Arc::get_mut(&mut vault.draft).is_none() {
+            return Err(VaultError::Drafted { in_force: vault.generation() });
+        }
         vault.settle()?;
-        let file = &mut vault.halves[half as usize];
+        let mut file = vault.halves[half as usize].clone();
         // A single byte, so that a death leaves the mark as it was or without its seal.
         file.write(SEAL_AT, &[UNSEALED])?;
         let mut outlet = Outlet::new(MARK_BYTES as u64);
-        outlet.write(file, header)?;
+        outlet.write(&mut file, header)?;
         let mark = Mark {
             owner: vault.owner,
             generation,
@@ -63,7 +76,22 @@ impl<'a> CheckpointWriter<'a> {
             table_checksum: 0,
             lacks_outcomes: false,
         };
-        Ok(Self { vault, half, mark, outlet, table: Vec::new(), stage: Stage::Open })
+        Ok(Self {
+            file,
+            mark,
+            outlet,
+            table: Vec::new(),
+            stage: Stage::Open,
+            since: vault.log,
+            lacks: vault.lacks,
+            is_on_disk: vault.options.is_on_disk,
+            token: vault.draft.clone(),
+        })
+    }
+
+    /// The number that the checkpoint will have.
+    pub fn generation(&self) -> Generation {
+        self.mark.generation
     }
 
     /// Writes the next part, straight from `bytes`.
@@ -75,8 +103,7 @@ impl<'a> CheckpointWriter<'a> {
             return Err(VaultError::Unfinished);
         }
         let mut checksum = Xxh3::new();
-        let file = &mut self.vault.halves[self.half as usize];
-        let written = self.outlet.write_checked(file, bytes, &mut checksum);
+        let written = self.outlet.write_checked(&mut self.file, bytes, &mut checksum);
         if written.is_err() {
             self.stage = Stage::Broken;
         }
@@ -102,7 +129,7 @@ impl<'a> CheckpointWriter<'a> {
         }
         // Until all of it is there.
         self.stage = Stage::Broken;
-        let (file, outlet) = (&mut self.vault.halves[self.half as usize], &mut self.outlet);
+        let (file, outlet) = (&mut self.file, &mut self.outlet);
         let mut checksum = Xxh3::new();
         part.read_through(from, |bytes| outlet.write_checked(file, bytes, &mut checksum))?;
         self.stage = Stage::Open;
@@ -110,60 +137,80 @@ impl<'a> CheckpointWriter<'a> {
         Ok(())
     }
 
-    /// Puts the generation in force: the one before it can go, and its log is over.
-    ///
-    /// # Errors
-    /// [`VaultError::Io`], or [`VaultError::Unfinished`] if a part is missing. The generation before stays in
-    /// force.
-    pub fn commit(mut self) -> Result<Generation, VaultError> {
-        if self.stage == Stage::Broken {
-            return Err(VaultError::Unfinished);
-        }
-        let end = self.write_table()?;
-        self.seal(end)?;
-        self.stage = Stage::Committed;
-        self.vault.put_in_force(self.half, Log::new(&self.mark, end));
-        Ok(self.mark.generation)
-    }
-
     /// Writes the table, and behind it that the log ends there. Says where that is.
     fn write_table(&mut self) -> Result<u64, VaultError> {
         self.mark.table_checksum = xxh3_64(&self.table);
-        let file = &mut self.vault.halves[self.half as usize];
-        self.outlet.write(file, &self.table)?;
-        self.outlet.write(file, &[UNSEALED])?;
-        Ok(self.outlet.flush(file)? - 1)
+        self.outlet.write(&mut self.file, &self.table)?;
+        self.outlet.write(&mut self.file, &[UNSEALED])?;
+        Ok(self.outlet.flush(&mut self.file)? - 1)
     }
 
-    /// Of what an earlier generation left behind `end`, as much stays as the last log took: to take memory
-    /// anew costs more than to write to it.
-    fn seal(&mut self, end: u64) -> Result<(), VaultError> {
-        let (mark, is_on_disk) = (self.mark.encode(), self.vault.options.is_on_disk);
-        let last_log_bytes = self.vault.log.bytes();
-        let file = &mut self.vault.halves[self.half as usize];
-        file.cut(end + 1 + last_log_bytes)?;
+    /// Writes the outcomes behind the state that `log`, in the file `from`, has got since the checkpoint was begun.
+    /// Their checksums cover place and generation, so that each becomes another record.
+    fn carry(&mut self, from: &HalfFile, log: &Log, end: u64) -> Result<Log, VaultError> {
+        let mut carried = Log::new(&self.mark, end);
+        let (outcomes, is_whole) = log.since(&self.since, from);
+        is_whole?;
+        for outcome in outcomes {
+            let mut value = vec![0; outcome.value_bytes() as usize];
+            outcome.read(from, &mut value)?;
+            carried.append(&mut self.file, outcome.key(), &[IoSlice::new(&value)])?;
+        }
+        Ok(carried)
+    }
+
+    /// Writes the mark. Of what an earlier generation left behind its `log`, as much stays as the last log took: to
+    /// take memory anew costs more than to write to it.
+    fn write_mark(&mut self, log: &Log, last_log_bytes: u64) -> Result<(), VaultError> {
+        self.file.cut(log.end() + 1 + last_log_bytes)?;
         // The disk may not hold the mark before it holds what the mark vouches for.
-        if is_on_disk {
-            file.sync()?;
+        if self.is_on_disk {
+            self.file.sync()?;
         }
         self.stage = Stage::Sealing;
-        file.write(0, &mark)?;
-        if is_on_disk {
-            file.sync()?;
+        self.file.write(0, &self.mark.encode())?;
+        if self.is_on_disk {
+            self.file.sync()?;
         }
         Ok(())
     }
 }
 
-impl Drop for CheckpointWriter<'_> {
+impl Vault {
+    /// Puts a checkpoint in force: the generation before it can go, and its log is over. What was appended to that
+    /// since the checkpoint was begun is in the log behind the checkpoint.
+    ///
+    /// # Errors
+    /// [`VaultError::Io`]; [`VaultError::Unfinished`] if a part is missing; [`VaultError::Lacking`] if an outcome could
+    /// not be written since the checkpoint was begun; [`VaultError::Damaged`] if such an outcome is not what was
+    /// written. The generation before stays in force.
+    /// # Panics
+    /// If it was begun in another vault.
+    pub fn seal(&mut self, mut draft: Draft) -> Result<Generation, VaultError> {
+        assert!(Arc::ptr_eq(&draft.token, &self.draft), "a draft is sealed in its own vault");
+        if draft.stage == Stage::Broken {
+            return Err(VaultError::Unfinished);
+        }
+        if draft.lacks != self.lacks {
+            return Err(VaultError::Lacking { generation: self.generation() });
+        }
+        let end = draft.write_table()?;
+        let log = draft.carry(self.file(), &self.log, end)?;
+        draft.write_mark(&log, self.log.bytes())?;
+        draft.stage = Stage::Sealed;
+        (self.in_force, self.log) = (draft.file.half(), log);
+        Ok(draft.generation())
+    }
+}
+
+impl Drop for Draft {
     /// Gives back what was written. A mark that may be whole has to go before anything else is written: a later
     /// incarnation would find it in force, without the outcomes that come now.
     fn drop(&mut self) {
-        let file = &mut self.vault.halves[self.half as usize];
         match self.stage {
-            Stage::Committed => {}
-            Stage::Open | Stage::Broken => drop(file.cut(0)),
-            Stage::Sealing => file.discard(),
+            Stage::Sealed => {}
+            Stage::Open | Stage::Broken => drop(self.file.cut(0)),
+            Stage::Sealing => self.file.discard(),
         }
     }
 }
@@ -197,11 +244,11 @@ mod tests {
     #[test]
     fn a_mark_that_was_written_in_vain_is_not_found() {
         let (mut vault, files) = new();
-        let mut writer = vault.begin(b"header").unwrap();
-        let end = writer.write_table().unwrap();
+        let mut draft = vault.begin(b"header").unwrap();
+        let end = draft.write_table().unwrap();
         // As if the disk refused to sync after it.
-        writer.seal(end).unwrap();
-        drop(writer);
+        draft.write_mark(&Log::new(&draft.mark, end), 0).unwrap();
+        drop(draft);
         vault.append(b"key", &[]).unwrap();
         let (_, remembered) = Vault::open(files, OWNER, OPTIONS).unwrap();
         assert_eq!((remembered.generation, remembered.outcomes.len()), (Generation::BEGINNING, 1));
@@ -210,12 +257,12 @@ mod tests {
     #[test]
     fn nothing_is_written_as_long_as_a_mark_in_vain_is_there() {
         let (mut vault, files) = new();
-        let mut writer = vault.begin(b"header").unwrap();
-        let end = writer.write_table().unwrap();
-        writer.seal(end).unwrap();
+        let mut draft = vault.begin(b"header").unwrap();
+        let end = draft.write_table().unwrap();
+        draft.write_mark(&Log::new(&draft.mark, end), 0).unwrap();
         // The file cannot be cut any more.
         fcntl(&files[1], FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-        drop(writer);
+        drop(draft);
         assert!(matches!(
             vault.append(b"key", &[]),
             Err(VaultError::Io { action: "cut", half: Half::Second, .. })
