@@ -134,13 +134,14 @@ impl Master {
         agents.is_lost(agent) || (sign == Sign::Domain && agents.domain(agent) == agents.domain(from))
     }
 
-    /// Where a rank of the host of `from` is started: where the fewest ranks are, in another domain if its
-    /// domain is lost.
+    /// Where a rank of the host of `from` is started: where processes do not fail again and again and the fewest ranks
+    /// are, in another domain if its domain is lost.
     fn find_host(&self, from: AgentId, sign: Sign) -> Option<AgentId> {
         let agents = self.desk.members.agents();
         let fits = |agent: &AgentId| *agent != from && !self.is_lost_with(*agent, from, sign);
         let load = |agent: AgentId| self.desk.members.count_at(agent) + self.starts.at(agent).len();
-        agents.lodgings().filter(fits).min_by_key(|agent| (load(*agent), *agent))
+        let hosts = agents.lodgings().filter(fits).map(|agent| (agent, load(agent)));
+        self.detectors.choose_host(self.desk.now, &self.desk.policy.recoveries, hosts)
     }
 
     /// Has a rank started on another host than that of `from`, in place of `dead`.

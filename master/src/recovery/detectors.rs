@@ -71,6 +71,8 @@ pub struct Detectors {
     starts: BTreeMap<Rank, Starts>,
     /// When the latest process faults of each host were, the earliest first.
     faults: BTreeMap<AgentId, VecDeque<Timestamp>>,
+    /// When the latest repeated fault of each host was that had one.
+    repeated: BTreeMap<AgentId, Timestamp>,
 }
 
 /// How often a rank was started again.
@@ -152,9 +154,28 @@ impl Detectors {
         let is_repeated = times.len() >= repeated.faults as usize;
         if is_repeated {
             times.pop_front();
+            self.repeated.insert(agent, now);
         }
         times.push_back(now);
         is_repeated
+    }
+
+    /// Of these hosts, with the number of ranks of each, the one that takes another rank: one with repeated faults only
+    /// if there is no other one, until none of the faults counts that have led to the latest of them; else the one with
+    /// the fewest ranks.
+    pub fn choose_host(
+        &self,
+        now: Timestamp,
+        choice: &Recoveries,
+        hosts: impl Iterator<Item = (AgentId, usize)>,
+    ) -> Option<AgentId> {
+        let order = |&(agent, ranks): &(AgentId, usize)| (self.is_bad(now, agent, choice), ranks, agent);
+        hosts.min_by_key(order).map(|(agent, _)| agent)
+    }
+
+    fn is_bad(&self, now: Timestamp, agent: AgentId, choice: &Recoveries) -> bool {
+        let latest = self.repeated.get(&agent);
+        choice.repeated.zip(latest).is_some_and(|(repeated, latest)| now.since(*latest) <= repeated.within)
     }
 
     fn restart(&mut self, rank: Rank, choice: &Recoveries) -> Result<Duration, NoReturn> {
@@ -231,6 +252,33 @@ mod tests {
         assert!(is_repeated(100, HOST), "the first was as long ago as counts");
         assert!(is_repeated(110, HOST), "each one counts");
         assert!(!is_repeated(250, HOST));
+    }
+
+    #[test]
+    fn a_host_with_repeated_faults_takes_a_rank_only_if_no_other_one_can_and_is_forgiven_in_time() {
+        let mut detectors = Detectors::default();
+        let within = Duration::from_millis(100);
+        let repeated = Some(Repeated { faults: 1, within, recovery: Recovery::Migrate.into() });
+        let choice = Recoveries { repeated, ..Recoveries::MIGRATE };
+        let mut fail = |ms, host| {
+            drop(detectors.judge(at(ms), Rank(1), Sign::Process(host), &choice, ANYWHERE));
+            detectors.clone()
+        };
+        let hosts = [(HOST, 0), (AgentId(8), 3), (AgentId(9), 2)];
+        let find = |detectors: &Detectors, ms, hosts: &[_]| {
+            detectors.choose_host(at(ms), &choice, hosts.iter().copied())
+        };
+        assert_eq!(find(&fail(0, HOST), 0, &hosts), Some(HOST), "one fault is none too many");
+        let bad = fail(50, HOST);
+        assert_eq!(find(&bad, 50, &hosts), Some(AgentId(9)));
+        assert_eq!(find(&bad, 50, &hosts[..1]), Some(HOST), "no other one can");
+        assert_eq!(find(&bad, 50, &[]), None);
+        assert_eq!(find(&bad, 150, &hosts), Some(AgentId(9)));
+        assert_eq!(find(&bad, 151, &hosts), Some(HOST), "no fault of it counts any more");
+        fail(200, AgentId(9));
+        fail(210, AgentId(9));
+        fail(220, AgentId(8));
+        assert_eq!(find(&fail(230, AgentId(8)), 230, &hosts[1..]), Some(AgentId(9)), "both are bad");
     }
 
     #[test]

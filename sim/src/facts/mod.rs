@@ -140,6 +140,11 @@ impl Facts {
         self.agents.insert(host);
     }
 
+    /// Whether the agent of a host has joined, as the master heard.
+    pub fn has_agent(&self, host: u64) -> bool {
+        self.agents.contains(&host)
+    }
+
     /// Takes in that the agent of a host has ended.
     pub fn end_host(&mut self, at: Timestamp, host: u64) {
         self.hosts_ended.entry(host).or_insert(at);

@@ -29,6 +29,7 @@ impl World {
             Notice::News(News::Unprotected { rank, name, .. }) => {
                 self.facts.unprotect(*rank, name);
             }
+            Notice::News(News::Migrates { to, .. }) => self.check_target(to),
             _ => {}
         }
         self.notices.push(notice);

@@ -46,9 +46,40 @@ impl World {
     /// What a host offers to ranks of others.
     pub(super) fn lodging(&self, host: u64) -> Lodging {
         match self.migrates() {
-            true => Lodging { address: Some(format!("host {host}")), domain: self.settings.domain(host) },
+            true => Lodging { address: Some(address(host)), domain: self.settings.domain(host) },
             false => Lodging::default(),
         }
+    }
+
+    /// A rank is started on a host where processes have failed again and again only if there is no host without faults.
+    pub(super) fn check_target(&mut self, to: &str) {
+        let target = self.agents.keys().copied().find(|host| address(*host) == to);
+        if target.is_none_or(|host| !self.has_repeated_faults(host)) {
+            return;
+        }
+        *self.seen.entry("migrations to hosts with repeated faults").or_default() += 1;
+        let good = self.agents.keys().find(|host| self.is_spotless(**host));
+        assert!(good.is_none(), "processes fail again and again on {to}, and there is host {good:?}");
+    }
+
+    /// Whether processes of a host have failed again and again, the latest of them so lately that this counts.
+    fn has_repeated_faults(&self, host: u64) -> bool {
+        let Some(repeated) = self.settings.policy.recoveries.repeated else { return false };
+        let of_host = self.facts.failures.iter().filter(|(process, _)| self.host_of(**process) == host);
+        let ended = of_host.filter(|(_, (_, evidence))| evidence.leaves_memory());
+        let counts = ended.filter(|(_, (at, _))| self.now().since(*at) <= repeated.within);
+        counts.count() > repeated.faults as usize
+    }
+
+    /// Whether a host can take a rank, and nothing ever failed there or in its domain.
+    fn is_spotless(&self, host: u64) -> bool {
+        let domain = self.settings.domain(host);
+        let is_near =
+            |other: &u64| *other == host || (domain.is_some() && self.settings.domain(*other) == domain);
+        let lost = self.facts.hosts_ended.keys().chain(self.facts.hosts_lost.keys());
+        let failed = self.facts.failures.keys().map(|process| self.host_of(*process));
+        let has_failed = failed.chain(lost.copied()).any(|other| is_near(&other));
+        self.facts.has_agent(host) && !has_failed && !self.comebacks.starters.contains(&host)
     }
 
     /// Lets a process begin to bring its replica up to date.
@@ -109,3 +140,7 @@ impl World {
 
 /// How often a process was started on another host.
 pub(crate) const MIGRATIONS: &str = "processes started from replicas";
+
+fn address(host: u64) -> String {
+    format!("host {host}")
+}

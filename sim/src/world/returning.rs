@@ -5,7 +5,10 @@
 //! it hears from its log how they have ended that are in there; the others go to the master. Only in worlds
 //! where [`Returns`](crate::settings::Returns) says so.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use everfold_agent::Event as AgentEvent;
 use everfold_protocol::{
@@ -47,6 +50,8 @@ pub(super) struct Comebacks {
     pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
     /// Where the vaults of processes come from that are about to be started: whose, and at which host.
     pub(super) origins: BTreeMap<ProcessId, Option<(ProcessId, u64)>>,
+    /// Hosts that were to start a process.
+    pub(super) starters: BTreeSet<u64>,
     /// How futures have ended, whichever process of a rank it was.
     ended: BTreeMap<(Rank, ReductionId), Ended>,
     /// Processes that stand by, and those that have ended so.
@@ -110,6 +115,7 @@ impl World {
     /// Lets an agent be about to start a process, which takes a while and may fail.
     pub(super) fn order_start(&mut self, host: u64, process: ProcessId, origin: Option<Origin>) {
         self.comebacks.origins.insert(process, origin.map(|origin| (origin.process, origin.agent.id.0)));
+        self.comebacks.starters.insert(host);
         let returns = self.settings.returns.expect("only where ranks come back are they started");
         let at = self.now() + self.some_time(returns.start_time);
         let fails = self.courier.random().random_ratio(returns.start_failures, 100);
