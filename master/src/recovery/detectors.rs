@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use everfold_protocol::{AgentId, Rank, Timestamp, message::NoReturn};
 
-use super::choice::{Chain, Recoveries, Recovery, Repeated};
+use super::choice::{Chain, Recoveries, Recovery, Repeated, Restart};
 
 /// What becomes of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +79,10 @@ pub struct Detectors {
 #[derive(Clone, Copy, Debug, Default)]
 struct Starts {
     all: u32,
-    /// Since it has made progress.
+    /// Since it has made progress, but for those after which hosts were lost.
     fruitless: u32,
+    /// Of these, on the host where it is.
+    here: u32,
 }
 
 impl Detectors {
@@ -103,10 +105,10 @@ impl Detectors {
                 Recovery::Restart if !matches!(sign, Sign::Process(_)) => Err(NoReturn::HostLost),
                 Recovery::Restart => self.restart(rank, choice).map(Verdict::Restart),
                 Recovery::Migrate => {
-                    elsewhere.migrate.and_then(|()| self.migrate(rank, choice)).map(|()| Verdict::Migrate)
+                    elsewhere.migrate.and_then(|()| self.leave(rank, sign, choice)).map(|()| Verdict::Migrate)
                 }
                 Recovery::Promote => {
-                    elsewhere.promote.and_then(|()| self.migrate(rank, choice)).map(|()| Verdict::Promote)
+                    elsewhere.promote.and_then(|()| self.leave(rank, sign, choice)).map(|()| Verdict::Promote)
                 }
             };
             match done {
@@ -141,7 +143,7 @@ impl Detectors {
     /// Takes in that a rank has contributed to a reduction to which none of its processes has before.
     pub fn see_progress(&mut self, rank: Rank) {
         if let Some(starts) = self.starts.get_mut(&rank) {
-            starts.fruitless = 0;
+            (starts.fruitless, starts.here) = (0, 0);
         }
     }
 
@@ -184,21 +186,28 @@ impl Detectors {
         if starts.all >= restart.starts_max {
             return Err(NoReturn::Starts(starts.all));
         }
-        if starts.fruitless >= restart.fruitless_max {
+        if starts.here >= restart.fruitless_max {
             return Err(NoReturn::Fruitless(starts.fruitless));
         }
-        let pause = restart.pause_after(starts.fruitless);
-        *starts = Starts { all: starts.all + 1, fruitless: starts.fruitless + 1 };
+        let pause = restart.pause_after(starts.here);
+        *starts = Starts { all: starts.all + 1, fruitless: starts.fruitless + 1, here: starts.here + 1 };
         Ok(pause)
     }
 
-    /// On another host a rank that made no progress has another chance.
-    fn migrate(&mut self, rank: Rank, choice: &Recoveries) -> Result<(), NoReturn> {
+    /// On another host a rank that has made no progress has as many chances again. Which of them that is does not
+    /// matter then: it would fail on all of them. If its host was lost, the rank is not to blame.
+    fn leave(&mut self, rank: Rank, sign: Sign, choice: &Recoveries) -> Result<(), NoReturn> {
         let starts = self.starts.entry(rank).or_default();
-        if starts.all >= choice.restart.starts_max {
+        let Restart { starts_max, fruitless_max, .. } = choice.restart;
+        if starts.all >= starts_max {
             return Err(NoReturn::Starts(starts.all));
         }
-        *starts = Starts { all: starts.all + 1, fruitless: 1 };
+        let is_its_own = matches!(sign, Sign::Process(_));
+        if is_its_own && starts.fruitless >= fruitless_max.saturating_mul(2).max(1) {
+            return Err(NoReturn::Fruitless(starts.fruitless));
+        }
+        let fruitless = starts.fruitless + u32::from(is_its_own);
+        *starts = Starts { all: starts.all + 1, fruitless, here: 1 };
         Ok(())
     }
 }
@@ -206,7 +215,7 @@ impl Detectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::{Network, Restart};
+    use crate::recovery::Network;
 
     const HOST: AgentId = AgentId(7);
     const NOWHERE: Elsewhere =
@@ -235,6 +244,28 @@ mod tests {
         assert_eq!(judge(true), Verdict::Ignore(NoReturn::Starts(6)));
         let other = detectors.judge(at(0), Rank(2), Sign::Process(HOST), &choice, NOWHERE);
         assert_eq!(other.verdict, pause(0), "that is another rank");
+    }
+
+    /// A survivor of a rank that is lost for good fails wherever it is started.
+    #[test]
+    fn a_rank_that_makes_no_progress_on_two_hosts_is_started_no_more_unless_they_were_lost() {
+        let process = Chain::then(Recovery::Restart, Recovery::Migrate);
+        let restart = Restart { fruitless_max: 3, ..Restart::USUAL };
+        let choice = Recoveries { process, restart, ..Recoveries::MIGRATE };
+        let mut detectors = Detectors::default();
+        let starts = |sign, detectors: &mut Detectors| -> Vec<Verdict> {
+            let judge = || detectors.judge(at(0), Rank(1), sign, &choice, ANYWHERE).verdict;
+            core::iter::repeat_with(judge).take(7).collect()
+        };
+        let pause = |ms| Verdict::Restart(Duration::from_millis(ms));
+        let on_one = [pause(0), pause(100), pause(200)];
+        let on_two = [&on_one[..], &[Verdict::Migrate], &on_one[1..]].concat();
+        let given_up = Verdict::Ignore(NoReturn::Fruitless(6));
+        let process = Sign::Process(HOST);
+        assert_eq!(starts(process, &mut detectors), [&on_two[..], &[given_up]].concat());
+        detectors.see_progress(Rank(1));
+        assert_eq!(starts(process, &mut detectors), [&on_two[..], &[given_up]].concat());
+        assert_eq!(starts(Sign::Host, &mut detectors), [Verdict::Migrate; 7], "it is not the rank");
     }
 
     #[test]

@@ -62,6 +62,16 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let told = |part: &str| ends[0].said.iter().filter(|line| line.contains(part)).count();
         assert_eq!((told("is where it was"), told("without a transfer")), (2, 1), "{ends:#?}");
     });
+    suite.program_with(config(), "migrate::fails_everywhere", fails_everywhere);
+    suite.test("migrate::a_rank_that_fails_on_two_hosts_is_given_up", || {
+        let file = "process = [\"restart\", \"migrate\"]\n[restart]\nfruitless_max = 2\npause = \"1 ms\"";
+        let case = Case { hosts: 2, spares: 1, file, ..Case::default() };
+        let ends = Job::start("migrate::fails_everywhere", &case).end();
+        let fails = |end: &End| end.said.iter().filter(|line| line.contains("rank 3 fails")).count();
+        let failures: Vec<usize> = ends.iter().map(fails).collect();
+        assert_eq!(failures, [0, 3, 2], "it is started twice on each host: {ends:#?}");
+        assert!(ends[0].said.iter().any(|line| line.contains("4 times in a row")), "{ends:#?}");
+    });
     suite.program_with(config(), "migrate::is_told", is_told);
     suite.test("migrate::without_room_for_a_replica_a_rank_does_not_come_back", || {
         let file = "physical = \"migrate\"\n[migrate]\nreplica_bytes = \"1 KiB\"";
@@ -235,6 +245,30 @@ async fn computes_on(session: Session) -> everfold::Result<()> {
     let digest = all.value.map(|Sum(all)| all.iter().fold(0, |digest: u64, it| digest.rotate_left(5) ^ it));
     println!("digest {digest:?}");
     Ok(())
+}
+
+/// Rank 3 fails at the same place whenever it is started.
+async fn fails_everywhere(session: Session) -> everfold::Result<()> {
+    let mut news = session.events();
+    session.resume::<u64>().await?;
+    for _ in 0..STEPS {
+        session.allreduce("step", Sum(vec![1u64])).await?;
+        // Meanwhile its replica becomes whole.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if session.rank().0 == 3 {
+        println!("rank 3 fails");
+        raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+    }
+    loop {
+        match news.next().await {
+            Some(News::NotReturned { rank, reason }) => {
+                println!("{rank}: {reason}");
+                return Ok(());
+            }
+            other => assert!(other.is_some(), "it is told"),
+        }
+    }
 }
 
 /// Ranks 2 and 3 have no replica, and are lost with their host.
