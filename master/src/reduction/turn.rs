@@ -180,8 +180,7 @@ impl Reduction {
     /// nobody needs to hear what comes of it: nothing is left to be folded after it, all of it travels
     /// inlined, and folding cannot fail.
     pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
-        let holds_all =
-            || partials.iter().map(|ready| ready.path.len()).sum::<usize>() == self.group.len();
+        let holds_all = || partials.iter().map(|ready| ready.path.len()).sum::<usize>() == self.group.len();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
             // A deputy's team goes on with what it yields.
