@@ -180,7 +180,7 @@ impl Reduction {
     /// nobody needs to hear what comes of it: nothing is left to be folded after it, all of it travels
     /// inlined, and folding cannot fail.
     pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
-        let contributions: usize = partials.iter().map(|ready| ready.path.len()).sum();
+        let holds_all = || partials.iter().map(|ready| ready.path.len()).sum::<usize>() == self.group.len();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
             // A deputy's team goes on with what it yields.
@@ -199,7 +199,7 @@ impl Reduction {
             && self.segments.count() == 1
             && !policy.limits.ranks_return
             && reads_nobody()
-            && contributions == self.group.len()
+            && holds_all()
             && self.spec.kind.folds_surely()
             && !self.account.tells_trace()
             && reaches_all()

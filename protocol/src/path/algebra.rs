@@ -76,22 +76,30 @@ impl Path {
     }
 
     /// The ranks that are in any of the sets, where each set counts without the rank beside it. Takes as long
-    /// as the sets have ranks, however scattered these are, and as the highest rank is high.
+    /// as the sets have intervals, and as the highest rank is high.
     pub fn any_of_others<'a>(sets: impl Iterator<Item = (&'a Self, Rank)>) -> Self {
-        let mut marks = Vec::new();
+        // By how many sets more hold a rank than the one below it.
+        let mut more: Vec<u32> = Vec::new();
         for (set, beside) in sets {
             let end = set.intervals.last().map_or(0, |last| last.end as usize);
-            marks.resize(marks.len().max(end), false);
-            let before = marks.get(beside.index()).copied();
-            for interval in &set.intervals {
-                marks[interval.start as usize..interval.end as usize].fill(true);
-            }
-            if let Some(before) = before {
-                marks[beside.index()] = before;
+            more.resize(more.len().max(end + 1), 0);
+            let mut count = |Interval { start, end }| {
+                more[start as usize] = more[start as usize].wrapping_add(1);
+                more[end as usize] = more[end as usize].wrapping_sub(1);
+            };
+            set.intervals.iter().copied().for_each(&mut count);
+            if set.contains(beside) {
+                // The other way round: it counts once less.
+                count(Interval { start: beside.0 + 1, end: beside.0 });
             }
         }
-        let mut any = Self::default();
-        (0..).zip(marks).filter(|(_, is_marked)| *is_marked).for_each(|(rank, _)| any.push(rank));
+        let (mut any, mut holding) = (Self::default(), 0u32);
+        for (rank, more) in (0..).zip(more) {
+            holding = holding.wrapping_add(more);
+            if holding > 0 {
+                any.push(rank);
+            }
+        }
         any
     }
 

@@ -33,10 +33,17 @@ struct Interval {
 /// assert_eq!(left.union(&right), Ok(Path::range(0, 4)));
 /// assert!(left.union(&left).is_err(), "nothing is counted twice");
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
 pub struct Path {
     intervals: SmallVec<[Interval; 2]>,
+}
+
+impl Clone for Path {
+    /// Copies all intervals at once, where a derived clone would copy one after the other.
+    fn clone(&self) -> Self {
+        Self { intervals: SmallVec::from_slice(&self.intervals) }
+    }
 }
 
 /// Two paths share ranks; their union would count those twice.
@@ -62,7 +69,9 @@ impl Path {
 
     /// Number of ranks.
     pub fn len(&self) -> usize {
-        self.intervals.iter().map(|i| (i.end - i.start) as usize).sum()
+        // They are disjoint intervals of `u32`, so that nothing wraps. Without checks this takes several at a time.
+        let lengths = self.intervals.iter().map(|i| i.end.wrapping_sub(i.start));
+        lengths.fold(0, u32::wrapping_add) as usize
     }
 
     /// Whether no rank is in it.
