@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 /// Times of each of the two rungs that a trial compares, at most.
 const TIMES: usize = 5;
-/// Times of each that are enough if all of one rung are shorter than all of the other.
+/// Times of each that are enough to give the other up, if all of the best are shorter.
 const FEW: usize = 3;
 /// A rung is better if it takes less than this part of the time, in sixteenths.
 const BETTER: u128 = 15;
@@ -118,8 +118,7 @@ impl Trial {
     /// Whether the other rung is better, once that is known.
     fn is_won(&self) -> Option<bool> {
         let [of_best, of_other] = &self.times;
-        let is_clear = is_shorter(of_other, of_best) || is_shorter(of_best, of_other);
-        let enough = if is_clear { FEW } else { TIMES };
+        let enough = if is_shorter(of_best, of_other) { FEW } else { TIMES };
         let has_enough = of_best.len().min(of_other.len()) >= enough;
         has_enough.then(|| u128::from(median(of_other)) * 16 < u128::from(median(of_best)) * BETTER)
     }

@@ -6,12 +6,14 @@
 //! the master's hands, than to have it read. Which links there are, nobody tells. So reductions of about the
 //! same size are cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
 //! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
-//! task folds, and on the last it comes inlined. A class begins with the longest segments that are still four
-//! for each rank: on slow links these take at most a quarter longer than shorter ones, and on fast links short
-//! ones take several times as long.
+//! task folds, and on the last it comes inlined. A class begins with the longest segments of up to 64 KiB
+//! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take several
+//! times as long.
 //!
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
-//! quicker. A few turns are enough where there is no doubt. So it never tries what is far from the best. Once all
+//! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link that
+//! lets more pass after a pause makes long segments look quick for a while. So it never tries what is far from the
+//! best. Once all
 //! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
 //! matter: both see the same load, and a link that lets more pass after a pause does so for both.
 //!

@@ -7,9 +7,12 @@ use crate::policy::Policy;
 /// How much longer the segments of a rung are than those of the one before.
 const STEP: u64 = 4;
 
-/// Segments for each rank that a class begins with, if there are shorter ones: each rank folds its share while
-/// the root's link has something to carry.
+/// Segments for each rank that a class begins with at least, if there are shorter ones: each rank folds its
+/// share while the root's link has something to carry.
 const SEGMENTS_PER_RANK: u64 = 4;
+/// Greatest length in bytes of those segments, if there are shorter ones. Longer ones would keep slow links waiting
+/// for the first of them.
+const FIRST_BYTES_MAX: u64 = 64 << 10;
 
 /// The rungs that there are for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +38,9 @@ impl Rungs {
         }
         let longest = policy.segment_bytes.min(body.saturating_sub(1));
         let longer = (1..).take_while(|rung| length(first, *rung) <= longest).count();
-        let suits_slow_links = |rung: &usize| {
-            length(first, *rung).saturating_mul(SEGMENTS_PER_RANK * spec.group.len() as u64) <= body
-        };
-        let first_rung = (1..=longer).take_while(suits_slow_links).last().unwrap_or(0);
+        let least = (SEGMENTS_PER_RANK * spec.group.len() as u64).max(1);
+        let fits = |rung: &usize| length(first, *rung) <= FIRST_BYTES_MAX.min(body / least);
+        let first_rung = (1..=longer).take_while(fits).last().unwrap_or(0);
         let piece = body > first && is_piece(body, spec.group.len(), policy);
         Self { first: first_rung, cut: 1 + longer, piece, inlined: may_come_inlined(body, spec, policy) }
     }
