@@ -221,6 +221,12 @@ impl Handout {
         })
     }
 
+    /// Whether those who have missed something were not told anew when their pause was over: a piece was not to be had
+    /// then, and others still copied the result.
+    pub fn is_put_off(&self) -> bool {
+        !self.pauses && !self.returned.is_empty()
+    }
+
     /// Takes those who have missed something, to be told anew where the result lies.
     pub fn take_returned(&mut self) -> Path {
         self.overwrite();

@@ -261,12 +261,14 @@ impl Master {
         }
     }
 
-    /// Ends the handing out of a result if all have it; takes the reduction up again if they cannot.
+    /// Ends the handing out of a result if all have it, and takes the reduction up again if they cannot. Ranks that had
+    /// to wait for a piece are told where it is now.
     pub(super) fn go_on_collecting(&mut self, id: ReductionId) {
         let course = self.reductions.get(&id).map(|reduction| reduction.course(&self.desk.members));
         match course {
             Some(Course::IsDone) => self.release(id),
             Some(Course::IsLost) => self.reopen(id),
+            Some(Course::CanGoOn) => self.collect_again(id),
             Some(Course::Waits) | None => {}
         }
     }

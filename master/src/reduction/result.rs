@@ -51,6 +51,8 @@ use crate::{desk::Desk, membership::Membership, queue::Ready};
 pub(crate) enum Course {
     /// Some ranks have yet to copy it.
     Waits,
+    /// Ranks that have missed a piece can have it by now.
+    CanGoOn,
     /// All have it.
     IsDone,
     /// It is lost, or who was to have it is.
@@ -387,7 +389,9 @@ impl Reduction {
         match waiting.is_empty() {
             true if nobody_has_it => Course::IsLost,
             true => Course::IsDone,
-            false if self.handout.is_stuck() && !self.is_result_readable(members) => Course::IsLost,
+            false if !self.handout.is_stuck() => Course::Waits,
+            false if !self.is_result_readable(members) => Course::IsLost,
+            false if self.handout.is_put_off() => Course::CanGoOn,
             false => Course::Waits,
         }
     }

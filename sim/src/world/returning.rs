@@ -264,10 +264,11 @@ impl World {
         }
     }
 
-    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended.
+    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended, and the log
+    /// that its process has, which may be that of an earlier replica, says how.
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
-            Deed::Call(id, _) => self.ended_before(rank, *id).is_some_and(|ended| is_noted(&ended.end)),
+            Deed::Call(id, _) => self.noted(rank, *id).is_some() && self.has_ended_before(rank, *id),
             Deed::Close => false,
         };
         let ended = deeds.iter().take_while(has_ended).count();
@@ -359,6 +360,11 @@ impl World {
     /// How `rank`'s call ended, whichever of its processes has heard it first.
     pub(super) fn ended_before(&self, rank: Rank, reduction: ReductionId) -> Option<&Ended> {
         self.comebacks.ended.get(&(rank, reduction))
+    }
+
+    /// Whether a program of `rank` has heard how its call ended.
+    fn has_ended_before(&self, rank: Rank, reduction: ReductionId) -> bool {
+        self.ended_before(rank, reduction).is_some_and(|ended| is_noted(&ended.end))
     }
 
     /// Calls that have ended, and those of ranks that do not come back.
