@@ -41,7 +41,7 @@ pub struct Policy {
     /// Limits that hold for all processes of the job.
     pub limits: Limits,
     /// Greatest length of a segment in bytes, and that where processes share memory. Shorter segments balance
-    /// better, longer ones cost fewer messages. Between hosts the length is learnt, from the shortest on.
+    /// better, longer ones cost fewer messages. Between hosts the length is learnt.
     pub segment_bytes: u64,
     /// Least length of a segment in bytes between hosts: about what a link carries while a message is on its
     /// way.

@@ -116,8 +116,8 @@ fn bodies_come_inlined_where_that_is_quicker_and_a_mixture_teaches_nothing() {
         inlined += u32::from(inlines);
         ranks.reduce(|_| inlines, time);
     }
-    assert!(ranks.learning.inlines && inlined > 20, "{inlined} of 60");
-    while !ranks.learning.asks {
+    assert!(inlined > 20, "{inlined} of 60");
+    while !(ranks.learning.inlines && ranks.learning.asks) {
         let inlines = ranks.learning.inlines;
         ranks.reduce(|_| inlines, time);
     }

@@ -215,7 +215,8 @@ fn an_idle_root_takes_ahead_what_waits_for_somebody_slow() {
     let link = Link { latency_ns: 5e4, overhead_ns: 5_000.0, gap_ns: 0.0, ns_per_byte: 16.0 };
     let taken_ahead = |slow| {
         let cluster = Cluster { slow, ..Cluster::new(link) };
-        let experiment = Experiment { follow: true, ..Experiment::new(4, 16 << 20, cluster) };
+        let mut experiment = Experiment { follow: true, ..Experiment::new(4, 16 << 20, cluster) };
+        experiment.policy.segment_bytes = 64 << 10;
         let mut world = experiment.begin();
         experiment.finish(&mut world);
         let is_ahead = |step: &&Step| match step {

@@ -2,11 +2,13 @@
 
 use smallvec::SmallVec;
 
-/// Times of each of the two rungs that a trial compares.
+/// Times of each of the two rungs that a trial compares, at most.
 const TIMES: usize = 5;
+/// Times of each that are enough to give the other up, if all of the best are shorter.
+const FEW: usize = 3;
 /// A rung is better if it takes less than this part of the time, in sixteenths.
 const BETTER: u128 = 15;
-/// Reductions of a class between two trials: the first number once both neighbours have lost, and each time
+/// Reductions of a class between two trials: the first number once all neighbours have lost, and each time
 /// twice as many, up to the second number.
 const PAUSES: (u32, u32) = (32, 1024);
 
@@ -28,15 +30,24 @@ pub(super) struct Ladder {
 #[derive(Clone, Debug)]
 struct Trial {
     rung: usize,
+    /// How many neighbours the best has.
+    neighbours: u32,
     /// Of the best and of the other, in nanoseconds for 1024 bytes of a body.
     times: [SmallVec<[u64; TIMES]>; 2],
 }
 
 impl Ladder {
+    /// Begins on that rung, of `rungs` that there are.
+    pub(super) fn new(first: usize, rungs: usize) -> Self {
+        let mut ladder = Self { best: first, ..Self::default() };
+        ladder.go_on(rungs);
+        ladder
+    }
+
     /// The rung for the next reduction, of `rungs` that there are.
     pub(super) fn rung(&self, rungs: usize) -> usize {
         match &self.trial {
-            Some(Trial { rung, times: [of_best, of_other] })
+            Some(Trial { rung, times: [of_best, of_other], .. })
                 if *rung < rungs && of_other.len() < of_best.len() =>
             {
                 *rung
@@ -54,19 +65,18 @@ impl Ladder {
     /// Takes in that the next reduction is about to come.
     pub(super) fn go_on(&mut self, rungs: usize) {
         if self.trial.is_none() && self.rest == 0 {
-            self.trial = self.neighbour(rungs).map(|rung| Trial { rung, times: Default::default() });
+            self.trial = self.next_trial(rungs);
         }
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// The rung that is tried next: the other neighbour if there is none there.
-    fn neighbour(&mut self, rungs: usize) -> Option<usize> {
+    /// Against the neighbour whose turn it is, or the only one.
+    fn next_trial(&self, rungs: usize) -> Option<Trial> {
         let above = Some(self.best + 1).filter(|above| *above < rungs);
         let below = self.best.checked_sub(1);
-        match self.below {
-            false => above.or(below),
-            true => below.or(above),
-        }
+        let rung = if self.below { below.or(above) } else { above.or(below) }?;
+        let neighbours = [above, below].iter().flatten().count() as u32;
+        Some(Trial { rung, neighbours, times: Default::default() })
     }
 
     /// Takes in how long a reduction on that rung took, in nanoseconds for 1024 bytes.
@@ -79,23 +89,22 @@ impl Ladder {
             _ => {}
         }
         if let Some(is_won) = trial.is_won() {
-            let rung = trial.rung;
-            self.end_trial(is_won.then_some(rung));
+            self.end_trial(is_won);
         }
     }
 
     /// Goes on in the same direction as long as that pays, then in the other, then rests.
-    fn end_trial(&mut self, won: Option<usize>) {
-        self.trial = None;
-        match won {
-            Some(rung) => (self.best, self.lost) = (rung, 0),
-            None => {
-                (self.below, self.lost) = (!self.below, self.lost.saturating_add(1));
-                let (pause, pause_max) = PAUSES;
-                let longer = (self.lost / 2).saturating_sub(1).min(10);
-                self.rest = if self.lost < 2 { 0 } else { (pause << longer).min(pause_max) };
-            }
+    fn end_trial(&mut self, is_won: bool) {
+        let Some(Trial { rung, neighbours, .. }) = self.trial.take() else { return };
+        if is_won {
+            (self.best, self.lost) = (rung, 0);
+            return;
         }
+        (self.below, self.lost) = (!self.below, self.lost.saturating_add(1));
+        let (pause, pause_max) = PAUSES;
+        let all_have_lost = self.lost / neighbours;
+        let longer = all_have_lost.saturating_sub(1).min(10);
+        self.rest = if all_have_lost == 0 { 0 } else { (pause << longer).min(pause_max) };
     }
 }
 
@@ -108,14 +117,21 @@ impl Trial {
 
     /// Whether the other rung is better, once that is known.
     fn is_won(&self) -> Option<bool> {
-        let [best, other] = self.times.each_ref().map(median);
-        Some(u128::from(other?) * 16 < u128::from(best?) * BETTER)
+        let [of_best, of_other] = &self.times;
+        let enough = if is_shorter(of_best, of_other) { FEW } else { TIMES };
+        let has_enough = of_best.len().min(of_other.len()) >= enough;
+        has_enough.then(|| u128::from(median(of_other)) * 16 < u128::from(median(of_best)) * BETTER)
     }
 }
 
-/// The one in the middle, once all are there.
-fn median(times: &SmallVec<[u64; TIMES]>) -> Option<u64> {
+/// Whether all of `these` are shorter than all of `those`.
+fn is_shorter(these: &[u64], those: &[u64]) -> bool {
+    these.iter().max() < those.iter().min()
+}
+
+/// The one in the middle; of an even number the longer one.
+fn median(times: &SmallVec<[u64; TIMES]>) -> u64 {
     let mut times = times.clone();
     times.sort_unstable();
-    times.get(TIMES / 2).copied().filter(|_| times.len() == TIMES)
+    times.get(times.len() / 2).copied().unwrap_or(u64::MAX)
 }

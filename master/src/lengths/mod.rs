@@ -4,10 +4,16 @@
 //! Short segments keep slow links busy and balance well; long ones cost fewer messages, which is what counts
 //! on fast links. There it is quicker still to send a body of some ten kilobytes with the message, through
 //! the master's hands, than to have it read. Which links there are, nobody tells. So reductions of about the
-//! same size are cut in different ways, *rungs* of a ladder: the first has the length that suits slow links
+//! same size are cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
 //! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
-//! task folds, and on the last it comes inlined. A class climbs: its rung and a neighbour take turns, and it
-//! goes to the neighbour if that is quicker. So it never tries what is far from the best. Once both
+//! task folds, and on the last it comes inlined. A class begins with the longest segments of up to 64 KiB
+//! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take several
+//! times as long.
+//!
+//! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
+//! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link that
+//! lets more pass after a pause makes long segments look quick for a while. So it never tries what is far from the
+//! best. Once all
 //! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
 //! matter: both see the same load, and a link that lets more pass after a pause does so for both.
 //!
@@ -82,11 +88,7 @@ impl Lengths {
         let first = policy.segment_len(&spec.kind, ranks, share_memory);
         let rungs = if share_memory { Rungs::ONE } else { Rungs::of(spec, first, policy) };
         let Some(class) = Class::of(spec).filter(|_| rungs.count() > 1) else { return Cut::fixed(first) };
-        let ladder = self.ladders.entry(class).or_insert_with(|| {
-            let mut ladder = Ladder::default();
-            ladder.go_on(rungs.count());
-            ladder
-        });
+        let ladder = self.ladders.entry(class).or_insert_with(|| Ladder::new(rungs.first(), rungs.count()));
         let rung = ladder.rung(rungs.count());
         let (inlined, in_one_go) = (rungs.is_inlined(rung), rungs.is_in_one_go(rung));
         let body = spec.kind.array_bytes().map_or(0, |(bytes, _)| bytes);

@@ -7,9 +7,18 @@ use crate::policy::Policy;
 /// How much longer the segments of a rung are than those of the one before.
 const STEP: u64 = 4;
 
+/// Segments for each rank that a class begins with at least, if there are shorter ones: each rank folds its
+/// share while the root's link has something to carry.
+const SEGMENTS_PER_RANK: u64 = 4;
+/// Greatest length in bytes of those segments, if there are shorter ones. Longer ones would keep slow links waiting
+/// for the first of them.
+const FIRST_BYTES_MAX: u64 = 64 << 10;
+
 /// The rungs that there are for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rungs {
+    /// Where a class begins.
+    first: usize,
     /// On which it is cut into segments; at least one.
     cut: usize,
     /// On which it is one piece that one task folds.
@@ -19,7 +28,7 @@ pub(super) struct Rungs {
 }
 
 impl Rungs {
-    pub(super) const ONE: Self = Self { cut: 1, piece: false, inlined: false };
+    pub(super) const ONE: Self = Self { first: 0, cut: 1, piece: false, inlined: false };
 
     /// Those for a body whose first one has segments of that length.
     pub(super) fn of(spec: &ReductionSpec, first: u64, policy: &Policy) -> Self {
@@ -29,8 +38,16 @@ impl Rungs {
         }
         let longest = policy.segment_bytes.min(body.saturating_sub(1));
         let longer = (1..).take_while(|rung| length(first, *rung) <= longest).count();
+        let least = (SEGMENTS_PER_RANK * spec.group.len() as u64).max(1);
+        let fits = |rung: &usize| length(first, *rung) <= FIRST_BYTES_MAX.min(body / least);
+        let first_rung = (1..=longer).take_while(fits).last().unwrap_or(0);
         let piece = body > first && is_piece(body, spec.group.len(), policy);
-        Self { cut: 1 + longer, piece, inlined: may_come_inlined(body, spec, policy) }
+        Self { first: first_rung, cut: 1 + longer, piece, inlined: may_come_inlined(body, spec, policy) }
+    }
+
+    /// The one with which a class begins.
+    pub(super) fn first(self) -> usize {
+        self.first
     }
 
     /// How many there are.
