@@ -25,7 +25,8 @@ const REDUCTIONS_COMPARED: usize = 8;
 const CROWD_COMPARED: usize = 2;
 
 /// Of those, segments that a worker looks at of which it owns a part, if none of the lists that it has room
-/// for has one for it. One that has nothing to do finds the first of them.
+/// for has one for it. One that has nothing to do looks at all, mostly no further than the first: of an earlier
+/// process of its rank it owns nothing.
 const CROWD_LOOKS_MAX: usize = 64;
 
 /// Who is to read partials, and what that depends on.
@@ -182,7 +183,8 @@ impl<'a> Choice<'a> {
         };
         let to_root = listings.firsts(Turn::Root(rank), into_own).take(REDUCTIONS_COMPARED);
         let first = to_root.min_by_key(|(_, access)| *access).or_else(of_owners);
-        let first = first.or_else(|| listings.firsts_of(rank, true, CROWD_LOOKS_MAX, into_own).next());
+        let looks = if self.lanes[rank].is_idle() { usize::MAX } else { CROWD_LOOKS_MAX };
+        let first = first.or_else(|| listings.firsts_of(rank, true, looks, into_own).next());
         let of_anyone = || listings.firsts(Turn::Anyone, afresh).next().map(|(id, ())| id);
         first.map(|(id, _)| id).or_else(of_anyone)
     }
