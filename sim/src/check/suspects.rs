@@ -148,8 +148,11 @@ impl Suspects<'_> {
             tally.judge(DESERTED);
             // Whoever comes back too late is turned away.
             let is_given_up = by(facts.failed.get(&rank).map(|(since, _)| since), at);
-            let is_fenced =
-                is_given_up || facts.failures.get(&process).is_some_and(|(since, _)| *since <= at);
+            let is_back = |notice: &Notice| matches!(notice, Notice::Returned(other) if *other == process);
+            let comes_late = process != ProcessId::first(rank) && !self.world.notices().iter().any(is_back);
+            let is_fenced = is_given_up
+                || comes_late
+                || facts.failures.get(&process).is_some_and(|(since, _)| *since <= at);
             if !is_fenced
                 && !by(facts.broken.get(&process), at)
                 && !facts.master_had_died(at)

@@ -83,7 +83,8 @@ impl World {
         let spec = &share.spec;
         // Nobody else has the contribution of a root.
         let tells = spec.delivery.root() != Some(rank);
-        let listens = |rank| !self.is_gone(rank) && !self.facts.deserters.contains_key(&self.process(rank).id);
+        let listens =
+            |rank| !self.is_gone(rank) && !self.facts.deserters.contains_key(&self.process(rank).id);
         let is_for_somebody = spec.group.iter().any(listens);
         assert!(
             !(tells && is_for_somebody && self.has_placed(rank, reduction)),
