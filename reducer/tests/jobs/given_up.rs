@@ -128,6 +128,8 @@ async fn diverges_from_open(session: Session, meets_open: bool) -> everfold::Res
     let with = |other: u32| Group::of([rank, other]);
     let meets = async |other| session.allreduce("meet", Sum(vec![1u32])).group(with(other)).await.map(drop);
     assert_eq!(session.resume::<u32>().await?, None);
+    // Before rank 1 dies rank 2 listens.
+    session.allreduce("begin", Sum(vec![1u32])).await?;
     if !is_first {
         if !meets_open {
             meets(2).await?;
