@@ -162,7 +162,7 @@ fn messages(criterion: &mut Criterion) {
 
 /// What a message of a reduction of all ranks costs, to one of them and to all: at every level of protection,
 /// with arrivals in random order over time, by ranks, by small reductions that wait for late ranks meanwhile,
-/// and with and without deaths. docs/simulation.md has the figures.
+/// and with and without deaths.
 fn costs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("master/messages of spread arrivals");
     // A sample is one run, or as many as take a millisecond.
@@ -189,7 +189,7 @@ fn costs(criterion: &mut Criterion) {
     }
 }
 
-/// The time that so many messages take.
+/// How long `messages` messages take, in the mean of whole runs.
 fn take(costs: &Costs, messages: u64) -> Duration {
     let (mut handled, mut total) = (0, Duration::ZERO);
     while handled < messages {

@@ -221,8 +221,8 @@ impl Handout {
         })
     }
 
-    /// Whether those who have missed something were not told anew when their pause was over: a piece was not to be had
-    /// then, and others still copied the result.
+    /// Whether ranks that have missed a piece were not told anew when their pause was over: the piece was not
+    /// to be had then, and other ranks still copied the result.
     pub fn is_put_off(&self) -> bool {
         !self.pauses && !self.returned.is_empty()
     }

@@ -194,14 +194,15 @@ impl<'a> Run<'a> {
     fn place(&mut self, rank: usize, node: usize, kind: Kind) -> Option<f64> {
         let sign = self.sign(node, kind);
         let now = Timestamp::default() + Duration::from_secs_f64(self.course.time_s);
-        let migrate = self.find_host(now, node, sign).map(drop).ok_or(NoReturn::NoHost);
+        let target = self.find_host(now, node, sign);
+        let migrate = target.map(drop).ok_or(NoReturn::NoHost);
         // In this model nobody stands by.
         let elsewhere = Elsewhere { migrate, promote: Err(NoReturn::NoStandby) };
         let id = Rank(rank as u32);
         let judged = self.detectors.judge(now, id, sign, self.choice, elsewhere);
         // It will get on: no fault comes before it does.
         self.detectors.see_progress(id);
-        match (judged.verdict, self.find_host(now, node, sign)) {
+        match (judged.verdict, target) {
             (Verdict::Restart(pause), _) => {
                 self.course.restarts += 1;
                 self.expect_faults(node);

@@ -7,15 +7,14 @@
 //! same size are cut in different ways, *rungs* of a ladder: the lowest has the length that suits slow links
 //! ([`Policy::segment_len`]), each of the next is four times as long, then the body is one piece that one
 //! task folds, and on the last it comes inlined. A class begins with the longest segments of up to 64 KiB
-//! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take several
-//! times as long.
+//! that are still four for each rank: slow links hardly notice them, and on fast links shorter ones take
+//! several times as long.
 //!
 //! Then it climbs, or goes down: its rung and a neighbour take turns, and it goes to the neighbour if that is
-//! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link that
-//! lets more pass after a pause makes long segments look quick for a while. So it never tries what is far from the
-//! best. Once all
-//! neighbours have lost it rests, for longer each time, and then tries them again, as links may change. Turns
-//! matter: both see the same load, and a link that lets more pass after a pause does so for both.
+//! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link
+//! that lets more pass after a pause makes long segments look quick for a while. So it never tries what is
+//! far from the best. Once all neighbours have lost it rests, for longer each time, and then tries them
+//! again, as links may change. Turns matter: both see the same load, and a link that lets more pass after a pause does so for both.
 //!
 //! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
 //! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What

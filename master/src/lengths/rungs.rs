@@ -10,8 +10,8 @@ const STEP: u64 = 4;
 /// Segments for each rank that a class begins with at least, if there are shorter ones: each rank folds its
 /// share while the root's link has something to carry.
 const SEGMENTS_PER_RANK: u64 = 4;
-/// Greatest length in bytes of those segments, if there are shorter ones. Longer ones would keep slow links waiting
-/// for the first of them.
+/// Greatest length in bytes of those segments, if there are shorter ones. Longer ones would keep slow links
+/// waiting for the first of them.
 const FIRST_BYTES_MAX: u64 = 64 << 10;
 
 /// The rungs that there are for a body.
