@@ -332,6 +332,7 @@ impl Teller {
             ToWorker::AgentLost { agent } => format!("agent {} is gone", agent.0),
             ToWorker::Farewell => "farewell".to_owned(),
             ToWorker::Replicate { to } => format!("keep a replica with {}", to.id),
+            ToWorker::Unreplicated { agent } => format!("there is no replica with {agent}, as is known"),
         }
     }
 

@@ -88,7 +88,10 @@ impl Master {
 
     /// Takes in that a process keeps no replica with an agent, and lets it try another one.
     pub(super) fn hear_not_replicated(&mut self, sender: ProcessId, agent: AgentId, reason: String) {
-        let Some(useless) = self.replicas.lack(sender, agent) else { return };
+        let is_news = self.replicas.lack(sender, agent);
+        // From now on no process is started from what it has noted so far.
+        self.desk.outbox.send(sender, ToWorker::Unreplicated { agent });
+        let Some(useless) = is_news else { return };
         self.stand_down(sender.rank);
         useless.into_iter().for_each(|replica| self.drop_replica(replica));
         self.tell_unreplicated(sender.rank, reason);

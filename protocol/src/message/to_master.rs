@@ -94,8 +94,8 @@ pub enum ToMaster {
         /// Which.
         agent: AgentId,
     },
-    /// This agent has no replica of the sender's vault, or has none any more. What the sender says from now on
-    /// that it has noted is in no replica.
+    /// This agent has no replica of the sender's vault, or has none any more. Once the master has said that it knows,
+    /// the sender says also of what is in no replica that it has noted it.
     NotReplicated {
         /// Which.
         agent: AgentId,

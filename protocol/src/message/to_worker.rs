@@ -108,4 +108,9 @@ pub enum ToWorker {
         /// Which.
         to: AgentRef,
     },
+    /// The sender knows that this agent has no replica of your vault: what you note counts without one.
+    Unreplicated {
+        /// Which.
+        agent: AgentId,
+    },
 }

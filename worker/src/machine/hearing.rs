@@ -68,13 +68,20 @@ impl Worker {
             ToWorker::Returned { peer } => self.take_back(peer),
             ToWorker::AgentLost { agent } => {
                 self.actions.push_back(Action::AgentLost(agent));
-                let followed = self.mirror.lose(agent);
-                self.follow(followed);
+                let notes = self.mirror.lose(agent);
+                self.count_all(notes);
             }
             ToWorker::Replicate { to } => {
-                let copy = self.mirror.order(to.id);
+                let ordered = self.mirror.order(to.id);
                 self.actions.push_back(Action::Replicate(to));
-                self.copy(copy);
+                match ordered {
+                    Ok(copy) => self.copy(copy),
+                    Err(said) => self.send(said),
+                }
+            }
+            ToWorker::Unreplicated { agent } => {
+                let notes = self.mirror.go_without(agent);
+                self.count_all(notes);
             }
             ToWorker::Farewell => {
                 self.phase = Phase::Closed(Gone::Left);

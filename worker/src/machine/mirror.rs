@@ -2,6 +2,8 @@
 //!
 //! As long as there is a replica, or one is being made, the master hears that something is noted when the
 //! replica has it, too. So the replica has all that the master counts as noted, whenever this host is lost.
+//! If there is one no longer, it waits until the master knows that: a process that the master starts from a replica
+//! with less would ask for results that this process has given away.
 
 use alloc::{collections::VecDeque, string::String, vec::Vec};
 
@@ -31,6 +33,8 @@ enum State {
     Begun,
     /// It has all that the master counts as noted.
     Whole,
+    /// It is given up, and the master has yet to say that it knows.
+    GivenUp,
 }
 
 /// Something that is in the vault.
@@ -58,10 +62,16 @@ pub(super) struct Followed {
 
 impl Mirror {
     /// Takes in who is to have the replica from now on.
-    pub fn order(&mut self, agent: AgentId) -> Option<Copy> {
+    ///
+    /// # Errors
+    /// None is made until the next checkpoint. The master is to hear that.
+    pub fn order(&mut self, agent: AgentId) -> Result<Option<Copy>, ToMaster> {
         self.agent = Some(agent);
-        self.state = if self.is_vault_lacking { State::Lacking } else { State::Begun };
-        self.ask()
+        self.state = State::Begun;
+        if self.is_vault_lacking {
+            return Err(self.give_up("its vault lacks an outcome".into()));
+        }
+        Ok(self.ask())
     }
 
     /// Takes in that something is in the vault. Gives it back if nothing has to be waited for.
@@ -91,41 +101,62 @@ impl Mirror {
 
     /// Takes in what has become of a copy.
     pub fn copied(&mut self, copy: Copy, result: Result<(), String>) -> Followed {
-        if self.agent != Some(copy.agent) || self.state == State::Lacking {
+        if self.agent != Some(copy.agent) || !self.is_kept() {
             return Followed::default();
         }
-        let Err(reason) = result else {
-            let is_new = core::mem::replace(&mut self.state, State::Whole) != State::Whole;
-            let said = is_new.then_some(ToMaster::Replicated { agent: copy.agent });
-            let done = self.waiting.partition_point(|(number, _)| *number <= copy.number);
-            let notes = self.waiting.drain(..done).map(|(_, note)| note).collect();
-            return Followed { said, notes };
-        };
-        self.give_up(reason)
-    }
-
-    /// Keeps no replica until the next checkpoint: the vault lacks an outcome.
-    pub fn lack_outcome(&mut self, reason: String) -> Followed {
-        self.is_vault_lacking = true;
-        self.give_up(reason)
-    }
-
-    /// Takes in that an agent is lost, with what it has.
-    pub fn lose(&mut self, agent: AgentId) -> Followed {
-        match self.agent == Some(agent) {
-            true => self.give_up("its host is lost".into()),
-            false => Followed::default(),
+        match result {
+            Ok(()) => {
+                let is_new = core::mem::replace(&mut self.state, State::Whole) != State::Whole;
+                let said = is_new.then_some(ToMaster::Replicated { agent: copy.agent });
+                let done = self.waiting.partition_point(|(number, _)| *number <= copy.number);
+                Followed { said, notes: self.let_go(done) }
+            }
+            Err(reason) => Followed { said: Some(self.give_up(reason)), notes: Vec::new() },
         }
+    }
+
+    /// Keeps no replica until the next checkpoint: the vault lacks an outcome. Returns what the master is to hear.
+    pub fn lack_outcome(&mut self, reason: String) -> Option<ToMaster> {
+        self.is_vault_lacking = true;
+        self.is_kept().then(|| self.give_up(reason))
+    }
+
+    /// Takes in that the master knows that this agent has no replica. Returns what need not wait any longer.
+    pub fn go_without(&mut self, agent: AgentId) -> Vec<Note> {
+        if self.agent != Some(agent) || self.is_kept() {
+            return Vec::new();
+        }
+        self.let_go_all()
+    }
+
+    /// Takes in that an agent is lost, with what it has, as the master has said. Returns what need not wait any longer.
+    pub fn lose(&mut self, agent: AgentId) -> Vec<Note> {
+        if self.agent != Some(agent) {
+            return Vec::new();
+        }
+        self.agent = None;
+        self.let_go_all()
     }
 
     /// Keeps no replica until the next checkpoint, or until another agent is to have it.
-    fn give_up(&mut self, reason: String) -> Followed {
-        let Some(agent) = self.agent.filter(|_| self.state != State::Lacking) else {
-            return Followed::default();
-        };
+    fn give_up(&mut self, reason: String) -> ToMaster {
+        self.state = State::GivenUp;
+        let agent = self.agent.expect("one was to have it");
+        ToMaster::NotReplicated { agent, reason }
+    }
+
+    /// Whether there is a replica, or one is being made.
+    fn is_kept(&self) -> bool {
+        matches!(self.state, State::Begun | State::Whole)
+    }
+
+    fn let_go_all(&mut self) -> Vec<Note> {
         self.state = State::Lacking;
-        let notes = self.waiting.drain(..).map(|(_, note)| note).collect();
-        Followed { said: Some(ToMaster::NotReplicated { agent, reason }), notes }
+        self.let_go(self.waiting.len())
+    }
+
+    fn let_go(&mut self, count: usize) -> Vec<Note> {
+        self.waiting.drain(..count).map(|(_, note)| note).collect()
     }
 
     /// Whether the master has yet to hear of calls of that name that an earlier process had made.
@@ -135,7 +166,7 @@ impl Mirror {
     }
 
     fn ask(&mut self) -> Option<Copy> {
-        let agent = self.agent.filter(|_| self.state != State::Lacking)?;
+        let agent = self.agent.filter(|_| self.is_kept())?;
         self.copy += 1;
         Some(Copy { agent, number: self.copy })
     }
@@ -156,11 +187,15 @@ mod tests {
         Copy { agent, number }
     }
 
+    fn lacks(agent: AgentId, reason: &str) -> ToMaster {
+        ToMaster::NotReplicated { agent, reason: reason.into() }
+    }
+
     #[test]
     fn what_is_noted_counts_when_the_replica_has_it() {
         let mut mirror = Mirror::default();
         assert_eq!(mirror.note(note(0)), Err(note(0)), "there is no replica");
-        assert_eq!((mirror.save(), mirror.order(A)), (None, Some(copy(A, 1))));
+        assert_eq!((mirror.save(), mirror.order(A)), (None, Ok(Some(copy(A, 1)))));
         assert_eq!(mirror.note(note(1)), Ok(Some(copy(A, 2))));
         assert_eq!(mirror.note(note(2)), Ok(Some(copy(A, 3))));
         let said = Some(ToMaster::Replicated { agent: A });
@@ -170,36 +205,51 @@ mod tests {
     }
 
     #[test]
-    fn without_a_replica_nothing_waits_until_the_next_checkpoint() {
+    fn what_is_noted_counts_without_a_replica_once_the_master_knows_that() {
         let mut mirror = Mirror::default();
-        mirror.order(A);
+        mirror.order(A).unwrap();
         mirror.note(note(1)).unwrap();
-        let (reason, agent) = (String::from("full"), A);
-        let said = Some(ToMaster::NotReplicated { agent, reason: reason.clone() });
-        let failed = mirror.copied(copy(A, 2), Err(reason.clone()));
-        assert_eq!(failed, Followed { said, notes: vec![note(1)] });
-        assert_eq!(mirror.copied(copy(A, 2), Err(reason)), Followed::default(), "that is known");
-        assert_eq!(mirror.note(note(2)), Err(note(2)));
-        assert_eq!(mirror.save(), Some(copy(A, 3)));
-        assert_eq!(mirror.note(note(3)), Ok(Some(copy(A, 4))));
+        let failed = mirror.copied(copy(A, 2), Err("full".into()));
+        assert_eq!(failed, Followed { said: Some(lacks(A, "full")), notes: vec![] });
+        assert_eq!(mirror.copied(copy(A, 2), Err("full".into())), Followed::default(), "that is known");
+        assert_eq!((mirror.note(note(2)), mirror.holds_some()), (Ok(None), true));
+        assert_eq!(mirror.go_without(B), [], "that was another one");
+        assert_eq!(mirror.go_without(A), [note(1), note(2)]);
+        assert_eq!(mirror.note(note(3)), Err(note(3)));
+    }
+
+    #[test]
+    fn a_replica_is_begun_anew_with_the_next_checkpoint() {
+        let mut mirror = Mirror::default();
+        mirror.order(A).unwrap();
+        mirror.copied(copy(A, 1), Err("full".into()));
+        assert_eq!(mirror.save(), None, "the master would take what it hears of the last one for this one");
+        mirror.go_without(A);
+        assert_eq!(mirror.save(), Some(copy(A, 2)));
+        assert_eq!(mirror.note(note(1)), Ok(Some(copy(A, 3))));
+        assert_eq!(mirror.go_without(A), [], "that was the last one");
+        assert_eq!(mirror.lose(A), [note(1)]);
+        assert_eq!(mirror.save(), None, "nobody is to have one");
     }
 
     #[test]
     fn a_vault_that_lacks_an_outcome_is_not_copied_until_the_next_checkpoint() {
         let mut mirror = Mirror::default();
-        mirror.order(A);
-        let said = Some(ToMaster::NotReplicated { agent: A, reason: "full".into() });
-        assert_eq!(mirror.lack_outcome("full".into()), Followed { said, notes: vec![] });
-        assert_eq!((mirror.order(B), mirror.note(note(1))), (None, Err(note(1))));
+        mirror.order(A).unwrap();
+        assert_eq!(mirror.lack_outcome("full".into()), Some(lacks(A, "full")));
+        assert_eq!(mirror.lack_outcome("full".into()), None, "that is known");
+        mirror.go_without(A);
+        assert!(mirror.order(B).is_err_and(|said| matches!(said, ToMaster::NotReplicated { agent: B, .. })));
+        mirror.go_without(B);
         assert_eq!(mirror.save(), Some(copy(B, 2)));
     }
 
     #[test]
     fn another_agent_gets_all_that_the_first_one_has_not() {
         let mut mirror = Mirror::default();
-        mirror.order(A);
+        mirror.order(A).unwrap();
         mirror.note(note(1)).unwrap();
-        assert_eq!(mirror.order(B), Some(copy(B, 3)));
+        assert_eq!(mirror.order(B), Ok(Some(copy(B, 3))));
         assert_eq!(mirror.copied(copy(A, 2), Err("gone".into())), Followed::default());
         let said = Some(ToMaster::Replicated { agent: B });
         assert_eq!(mirror.copied(copy(B, 3), Ok(())), Followed { said, notes: vec![note(1)] });

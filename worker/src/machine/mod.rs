@@ -164,8 +164,8 @@ impl Worker {
                 self.copy(copy);
             }
             Event::Unnoted { reason } => {
-                let followed = self.mirror.lack_outcome(reason);
-                self.follow(followed);
+                let said = self.mirror.lack_outcome(reason);
+                said.into_iter().for_each(|message| self.send(message));
             }
             Event::Copied { agent, number, result } => {
                 let followed = self.mirror.copied(Copy { agent, number }, result);

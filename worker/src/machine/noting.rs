@@ -52,6 +52,11 @@ impl Worker {
 
     pub(super) fn follow(&mut self, Followed { said, notes }: Followed) {
         said.into_iter().for_each(|message| self.send(message));
+        self.count_all(notes);
+    }
+
+    /// Takes in that all of this counts.
+    pub(super) fn count_all(&mut self, notes: Vec<Note>) {
         let recalled = notes.iter().filter_map(|note| match note {
             Note::Recalled(reduction) => Some(*reduction),
             Note::Noted(_) => None,
