@@ -254,6 +254,9 @@ impl Master {
         } else if !reduction.arrived().contains(sender.rank) && !reduction.missing().contains(sender.rank) {
             // What is to be contributed again does not come.
             self.refuse(id, Refusal::ResultLost { ranks: Path::single(sender.rank) });
+        } else {
+            // It was waited for: it might have kept copies.
+            self.order_copies(id);
         }
     }
 

@@ -85,9 +85,12 @@ impl Reduction {
     ) {
         let Desk { now, policy, members, timers, outbox } = desk;
         let (how, can_copy) = (self.keep_as(), self.can_copy(owner, members));
-        // Whoever has come back knows the reduction once it has called it, too.
+        // A rank that has come back knows the reduction once it has called it, too. One that has noted the outcome
+        // does not call.
         let unheard: Path = self.unheard().iter().filter(|rank| members.takes_part(*rank)).collect();
         let able = (!unheard.is_empty()).then(|| self.arrived.difference(&unheard));
+        let silent = unheard.intersection(&self.handout.have_it());
+        let callers = (!silent.is_empty()).then(|| self.group.difference(&silent));
         let Self { segments, originals, copying, group, arrived, .. } = self;
         let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
         let Some(original) = originals.get(&owner).filter(is_readable) else { return };
@@ -102,7 +105,8 @@ impl Reduction {
             return;
         }
         let patience = policy.copy_patience();
-        let candidates = Candidates { group, arrived: able.as_ref().unwrap_or(arrived), members };
+        let (group, arrived) = (callers.as_ref().unwrap_or(group), able.as_ref().unwrap_or(arrived));
+        let candidates = Candidates { group, arrived, members };
         let keeper = match copying.keepers.find(*now, owner, &candidates, &patience) {
             Found::Keeper(keeper) => keeper,
             found => return without.extend(self.without_keeper(id, owner, found, timers)),
