@@ -35,6 +35,8 @@ pub(crate) struct Handout {
     pauses: bool,
     /// Ranks that have the result. They fold nothing any more.
     have_it: Path,
+    /// Ranks whose processes have died when they had been told the result, and may have noted it.
+    doubtful: Path,
     /// What ranks that wait could not reach of it.
     misses: BTreeMap<Rank, Misses>,
     /// What was told with the result.
@@ -141,7 +143,7 @@ impl Handout {
     pub fn stop(&mut self, rank: Rank) -> bool {
         let waited = self.waiting.as_mut().is_some_and(|waiting| waiting.remove(rank));
         if waited {
-            self.come_back(rank);
+            self.away.remove(rank);
             self.returned.remove(rank);
             self.misses.remove(&rank);
         }
@@ -151,15 +153,19 @@ impl Handout {
     /// Takes in that the process of `rank` has died, and that the rank comes back.
     pub fn leave(&mut self, rank: Rank) {
         if self.awaits(rank) {
-            self.returned.remove(rank);
+            let was_told = !self.returned.remove(rank) && !self.is_away(rank);
+            if was_told {
+                self.doubtful.insert(rank).ok();
+            }
             self.misses.remove(&rank);
             self.away.insert(rank).ok();
         }
     }
 
-    /// Takes in that `rank` is there again.
+    /// Takes in that `rank` is there again, and lacks the result.
     pub fn come_back(&mut self, rank: Rank) {
         self.away.remove(rank);
+        self.doubtful.remove(rank);
     }
 
     /// Takes in that `rank`, if it is waited for, has yet to hear where the result lies.
@@ -182,6 +188,7 @@ impl Handout {
     /// Takes in that `rank` has the result, if that is news.
     pub fn know(&mut self, rank: Rank) {
         self.have_it.insert(rank).ok();
+        self.doubtful.remove(rank);
     }
 
     /// Whether a part of the result lies where a contribution has lain, of a rank that lacks the rest.
@@ -252,9 +259,9 @@ impl Handout {
         Report { survived, protected, failures, ..report }
     }
 
-    /// Whether a rank has heard a report.
-    pub fn was_told(&self) -> bool {
-        self.told.is_some()
+    /// Ranks that may have noted the result before their processes died, and have not said so.
+    pub fn doubtful(&self) -> &Path {
+        &self.doubtful
     }
 
     /// The only rank that is to receive the result, if it was told.
@@ -276,6 +283,7 @@ impl Handout {
         self.bodies.clear();
         self.told = None;
         self.receiver = None;
+        self.doubtful = Path::empty();
     }
 
     /// Keeps what the body of `process` holds.

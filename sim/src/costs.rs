@@ -4,7 +4,12 @@
 //! reductions fit into a run than into a [`World`](crate::World), and only the master is timed. Ranks call in
 //! random order over time, and what they answer comes in between.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
 
 use everfold_master::{Action, Event, Master, Policy};
 use everfold_protocol::{
@@ -113,11 +118,25 @@ impl Costs {
     }
 }
 
+/// A reduction that ranks are to call.
+struct Planned {
+    name: String,
+    delivery: Delivery,
+    group: Path,
+}
+
+/// A call that is to come. What it says is made when it comes: what is decoded just then is in the caches.
+struct Call {
+    at: Timestamp,
+    rank: Rank,
+    reduction: Rc<Planned>,
+}
+
 /// Something that the master is about to hear.
 struct Coming {
     at: Timestamp,
     number: u64,
-    event: Event,
+    event: Box<Event>,
 }
 
 impl PartialEq for Coming {
@@ -149,6 +168,8 @@ struct Run<'a> {
     master: Master,
     random: ChaCha8Rng,
     now: Timestamp,
+    /// In the order of their times.
+    calls: VecDeque<Call>,
     coming: BinaryHeap<Reverse<Coming>>,
     number: u64,
     living: Vec<Rank>,
@@ -165,6 +186,7 @@ impl<'a> Run<'a> {
             master: Master::new(now, JOB, costs.ranks, costs.policy),
             random: ChaCha8Rng::seed_from_u64(costs.seed),
             now,
+            calls: VecDeque::new(),
             coming: BinaryHeap::new(),
             number: 0,
             living: (0..costs.ranks - costs.dead).map(Rank).collect(),
@@ -198,7 +220,7 @@ impl<'a> Run<'a> {
     fn come(&mut self, event: Event, after_ns: u64) {
         let at = self.now + Duration::from_nanos(after_ns);
         self.number += 1;
-        self.coming.push(Reverse(Coming { at, number: self.number, event }));
+        self.coming.push(Reverse(Coming { at, number: self.number, event: Box::new(event) }));
     }
 
     fn tell(&mut self, rank: Rank, message: ToMaster) {
@@ -214,22 +236,20 @@ impl<'a> Run<'a> {
 
     /// Lets ranks call in random order.
     fn plan(&mut self, part: Part) {
-        let mut calls: Vec<(Rank, String, Delivery, Path)> = Vec::new();
-        let small = std::mem::take(&mut self.small);
-        let of_small = |number: usize, group: &[Rank], which: &[Rank]| -> Vec<_> {
+        let mut calls: Vec<(Rank, Rc<Planned>)> = Vec::new();
+        let of_small = |number: usize, group: &[Rank]| {
             let path: Path = group.iter().copied().collect();
             let delivery = if number.is_multiple_of(2) { Delivery::All } else { Delivery::Root(group[0]) };
-            let call = |rank: &Rank| (*rank, format!("small {number}"), delivery.clone(), path.clone());
-            which.iter().map(call).collect()
+            Rc::new(Planned { name: format!("small {number}"), delivery, group: path })
         };
         match part {
-            Part::Opening => {
-                let groups = small.iter().enumerate();
-                calls.extend(groups.flat_map(|(at, group)| of_small(at, group, &group[..group.len() - 1])));
-            }
-            Part::Closing => {
-                let groups = small.iter().enumerate();
-                calls.extend(groups.flat_map(|(at, group)| of_small(at, group, &group[group.len() - 1..])));
+            Part::Opening | Part::Closing => {
+                for (number, group) in self.small.iter().enumerate() {
+                    let (early, late) = group.split_at(group.len() - 1);
+                    let which = if part == Part::Opening { early } else { late };
+                    let reduction = of_small(number, group);
+                    calls.extend(which.iter().map(|rank| (*rank, reduction.clone())));
+                }
             }
             Part::ToOne | Part::ToAll => {
                 let group: Path = self.living.iter().copied().collect();
@@ -238,20 +258,18 @@ impl<'a> Run<'a> {
                 } else {
                     Delivery::Root(self.living[self.living.len() / 2])
                 };
-                let call = |rank: &Rank| (*rank, format!("{part:?}"), delivery.clone(), group.clone());
-                calls.extend(self.living.iter().map(call));
+                let reduction = Rc::new(Planned { name: format!("{part:?}"), delivery, group });
+                calls.extend(self.living.iter().map(|rank| (*rank, reduction.clone())));
             }
         }
-        self.small = small;
         calls.shuffle(&mut self.random);
-        for (at, (rank, name, delivery, group)) in (0..).zip(calls) {
-            let message = self.contribution(rank, name, delivery, group);
-            let header = Header { job: JOB, epoch: Epoch(0), sender: ProcessId::first(rank) };
-            self.come(Event::Message { header, message }, at * CALL_NS);
-        }
+        let at = |number: u64| self.now + Duration::from_nanos(number * CALL_NS);
+        self.calls =
+            (0..).map(at).zip(calls).map(|(at, (rank, reduction))| Call { at, rank, reduction }).collect();
     }
 
-    fn contribution(&self, rank: Rank, name: String, delivery: Delivery, group: Path) -> ToMaster {
+    fn contribution(&self, rank: Rank, planned: &Planned) -> ToMaster {
+        let (name, delivery, group) = (planned.name.clone(), planned.delivery.clone(), planned.group.clone());
         let length = self.costs.bytes.div_ceil(4);
         let is_root = delivery.root() == Some(rank);
         let spec = ReductionSpec {
@@ -290,7 +308,8 @@ impl<'a> Run<'a> {
     fn go(&mut self) -> Cost {
         self.cost = Cost::default();
         let mut quiet_at = self.now;
-        while !self.coming.is_empty() || self.master.poll_timeout().is_some_and(|due| due < quiet_at) {
+        let comes = |run: &Self| !run.coming.is_empty() || !run.calls.is_empty();
+        while comes(self) || self.master.poll_timeout().is_some_and(|due| due < quiet_at) {
             let event = self.next();
             let is_pong = event.as_ref().is_some_and(is_pong);
             let is_counted = event.is_some() && !is_pong;
@@ -325,14 +344,24 @@ impl<'a> Run<'a> {
 
     /// What comes next; nothing if that is a timeout.
     fn next(&mut self) -> Option<Event> {
-        let comes = self.coming.peek().map(|Reverse(coming)| coming.at);
-        if let Some(due) = self.master.poll_timeout().filter(|due| comes.is_none_or(|at| *due < at)) {
+        let called = self.calls.front().map(|call| call.at);
+        let answered = self.coming.peek().map(|Reverse(coming)| coming.at);
+        let is_before = |one: Option<Timestamp>, at| one.is_some_and(|one| one <= at);
+        if let Some(due) =
+            self.master.poll_timeout().filter(|due| !is_before(called, *due) && !is_before(answered, *due))
+        {
             self.now = self.now.max(due);
             return None;
         }
+        if called.is_some_and(|call| answered.is_none_or(|answer| call <= answer)) {
+            let Call { at, rank, reduction } = self.calls.pop_front()?;
+            self.now = at;
+            let header = Header { job: JOB, epoch: Epoch(0), sender: ProcessId::first(rank) };
+            return Some(Event::Message { header, message: self.contribution(rank, &reduction) });
+        }
         let Reverse(Coming { at, event, .. }) = self.coming.pop()?;
         self.now = at;
-        Some(event)
+        Some(*event)
     }
 
     /// Answers in place of a worker.

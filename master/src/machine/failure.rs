@@ -212,7 +212,9 @@ impl Master {
             };
             let candidates = reduction.spec().delivery.candidates();
             let receives = candidates.is_empty() || candidates.iter().any(receives);
-            let done = match refusal.absent().filter(|_| receives) {
+            // A rank that comes back may have noted the result with those contributions.
+            let may_change = !reduction.may_be_noted(members);
+            let done = match refusal.absent().filter(|_| receives && may_change) {
                 Some(ranks) => reduction.do_without(self.desk.now, ranks, &self.desk.members),
                 None => Ok(false),
             };

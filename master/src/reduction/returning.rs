@@ -65,7 +65,7 @@ impl Reduction {
 
     /// Whether a rank that comes back may have noted the result before its process died.
     pub(crate) fn may_be_noted(&self, members: &Membership) -> bool {
-        self.handout.was_told() && !self.group.is_disjoint(members.away())
+        self.handout.doubtful().iter().any(|rank| members.takes_part(rank))
     }
 
     /// Takes in that the process that has come in place of one that had contributed calls, too, and with which

@@ -107,6 +107,16 @@ impl Suspects<'_> {
         Ok(())
     }
 
+    /// Whether the agent of a host had missed pings when one of its ranks was silent: where ranks migrate, it is not
+    /// waited for longer.
+    fn is_late_beside_a_silent_rank(&self, host: u64, at: Timestamp) -> bool {
+        let (facts, settings) = (self.world.facts(), self.world.settings());
+        let is_silent = |process: ProcessId| facts.was_silent(settings, Place::Rank(process.rank), at);
+        self.world.migrates()
+            && facts.missed_pings(settings, Place::Agent(host), at)
+            && self.world.processes_on(host).any(is_silent)
+    }
+
     /// Whether every failure that was declared has its reason.
     pub fn check(&self, tally: &mut Tally) -> Result<(), Violation> {
         let (facts, settings) = (self.world.facts(), self.world.settings());
@@ -124,7 +134,9 @@ impl Suspects<'_> {
                 }
                 Evidence::HostLost => {
                     let host = self.world.host_of(process);
-                    by(facts.hosts_ended.get(&host), at) || facts.was_silent(settings, Place::Agent(host), at)
+                    by(facts.hosts_ended.get(&host), at)
+                        || facts.was_silent(settings, Place::Agent(host), at)
+                        || self.is_late_beside_a_silent_rank(host, at)
                 }
             };
             if !has_reason {

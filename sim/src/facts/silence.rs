@@ -65,6 +65,16 @@ impl Facts {
     /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the
     /// other. While the master did not run it heard nothing either, and forgives most of that.
     pub fn was_silent(&self, settings: &Settings, place: Place, at: Timestamp) -> bool {
+        self.was_hindered(settings, place, at, HINDERED)
+    }
+
+    /// Whether a process was hindered for long enough before `at` to miss pings, as the master sees it.
+    pub fn missed_pings(&self, settings: &Settings, place: Place, at: Timestamp) -> bool {
+        self.was_hindered(settings, place, at, HINDERED - 1)
+    }
+
+    /// Whether a process was hindered for so many intervals before `at`.
+    fn was_hindered(&self, settings: &Settings, place: Place, at: Timestamp, intervals: u32) -> bool {
         let asleep = self.asleep(settings, master(settings), at);
         let grace = self.grace(settings, place);
         let hosts = (host(settings, place), settings.master_host());
@@ -72,7 +82,7 @@ impl Facts {
         let stops = self.stops(place, at).map(hindrance(true));
         let cuts = self.cuts(hosts, at).map(hindrance(false));
         let silence = longest(stops.chain(cuts), before(at, grace + asleep), grace);
-        silence + grace >= hindered(settings, asleep)
+        silence + grace >= hindered(settings, asleep, intervals)
     }
 
     /// Whether the master was hindered for long enough before `at` to be given up by `rank` for its silence.
@@ -84,7 +94,8 @@ impl Facts {
         let hosts = (settings.host(rank), settings.master_host());
         let spans = self.stops(master(settings), at).chain(self.cuts(hosts, at));
         let window = settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace(settings, place);
-        covered(spans, before(at, window)) + self.grace(settings, place) >= hindered(settings, asleep)
+        covered(spans, before(at, window)) + self.grace(settings, place)
+            >= hindered(settings, asleep, HINDERED)
     }
 
     /// How long messages are under way between the master and a process, there and back, with those that hold
@@ -124,11 +135,11 @@ fn host(settings: &Settings, place: Place) -> u64 {
     }
 }
 
-/// For how long a silent process is hindered at least.
-fn hindered(settings: &Settings, asleep: Duration) -> Duration {
+/// For how long a process is hindered at least that is silent for one interval more than these.
+fn hindered(settings: &Settings, asleep: Duration, intervals: u32) -> Duration {
     // Of each time in which the observer did not run, it does not forgive what passed before its alarm was
     // due.
-    let least = if asleep.is_zero() { HINDERED } else { HINDERED - 1 };
+    let least = if asleep.is_zero() { intervals } else { intervals - 1 };
     settings.policy.limits.ping_interval * least
 }
 
