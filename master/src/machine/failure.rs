@@ -202,7 +202,7 @@ impl Master {
                     let ranks = ranks.clone();
                     return self.refuse(id, Refusal::ResultLost { ranks });
                 } else if is_overwritten {
-                    return self.refuse(id, refusal);
+                    return self.refuse_finally(id, refusal);
                 }
             }
             let callers = reduction.callers();
