@@ -147,7 +147,10 @@ fn a_host_that_dies_late_is_survived_and_short_reductions_make_no_copies() {
     };
     // It cannot be over when the host dies.
     long.arrivals.after = [Duration::ZERO; 5].into_iter().chain([late]).collect();
-    assert!(long.run().time().is_some_and(|time| time > late), "others had copied or folded its contribution");
+    assert!(
+        long.run().time().is_some_and(|time| time > late),
+        "others had copied or folded its contribution"
+    );
     let early = Experiment { death: Some((Death::Host(Rank(1)), Duration::from_micros(10))), ..long.clone() };
     assert_eq!(early.run().time(), None, "nobody had read it");
 
