@@ -255,9 +255,12 @@ impl<'a> Judgement<'a> {
             End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal) => {
                 Err(case.broken(rule, format!("{refusal:?}")))
             }
-            End::Refused(Refusal::ContributionLost { .. } | Refusal::ResultLost { .. })
-                if goes_on && somebody_receives =>
-            {
+            End::Refused(
+                Refusal::ContributionLost { .. }
+                | Refusal::ResultLost { .. }
+                | Refusal::ProcessFailed { .. }
+                | Refusal::RanksLeft { .. },
+            ) if goes_on && somebody_receives && case.spec.group.iter().any(|rank| is_there(&rank)) => {
                 Err(case.broken(MISSING, format!("{:?}", ended.end)))
             }
             End::Finished(report) => self.judge_report(case, ended, report, tally).map(Some),
@@ -272,7 +275,9 @@ impl<'a> Judgement<'a> {
                     let has_left = facts.deserted.contains_key(&rank) && !facts.was_kept(rank, id);
                     has_left || facts.unprotected.contains(&(rank, name))
                 };
-                let safe = case.spec.protection == Protection::CommitFirst && !ranks.iter().any(unprotected);
+                let was_copied = |rank: Rank| self.world.was_copied(id, rank, &case.spec);
+                let counted = ranks.iter().all(|rank| was_copied(rank) && !unprotected(rank));
+                let safe = case.spec.protection == Protection::CommitFirst && counted;
                 if safe && hit == 1 && self.schedule.damage_percent == 0 {
                     return Err(case.broken(SAFE, format!("{:?}", ended.end)));
                 }

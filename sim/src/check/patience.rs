@@ -12,6 +12,7 @@ use everfold_protocol::board::PATIENCE as BOARD_PATIENCE;
 use everfold_protocol::{Rank, ReductionId, Timestamp, spec::Protection, watch::INTERVALS_MOST};
 
 use super::{
+    reach::HEALS_MAX,
     schedule::{Fault, Planned, Receiver, Schedule, Trouble},
     suspects::Suspects,
 };
@@ -121,11 +122,12 @@ impl Suspects<'_> {
         folding * again + read_again + crowd + board + teams + self.tries()
     }
 
-    /// How long those try that do not reach each other's memory, first to fold and then to copy the result:
-    /// until the next try after they do again, or until they give up.
+    /// How long those try that do not reach each other's memory, or to whom it arrives damaged, first to fold and
+    /// then to copy the result: until the next try after they do again, or until they give up.
     fn tries(&self) -> Duration {
         let lasts_us = |fault: &Fault| match fault.what {
             Trouble::Unreachable { .. } => Some(fault.lasts_us),
+            Trouble::Garble { reads, .. } if reads > HEALS_MAX => Some(0),
             _ => None,
         };
         let limits = &self.world.settings().policy.limits;

@@ -17,7 +17,7 @@ const REACHED: &str = "what somebody can relay is not out of reach";
 const HEALED: &str = "damage that heals costs no contribution and no result";
 
 /// Damaged reads of what lies at one process that heal: it is read again.
-const HEALS_MAX: u32 = 3;
+pub(super) const HEALS_MAX: u32 = 3;
 
 /// Judges by what could be read.
 pub(crate) struct Reaches<'a> {
@@ -87,7 +87,9 @@ impl<'a> Reaches<'a> {
     pub fn excuses(&self, planned: &Planned, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::FoldFailed { .. } => !self.is_connected(planned),
-            Refusal::ContributionLost { ranks } => ranks.is_subset(&join(&self.spoilt, self.gone)),
+            Refusal::ContributionLost { ranks } => {
+                !ranks.is_disjoint(&self.spoilt) && ranks.is_subset(&join(&self.spoilt, self.gone))
+            }
             Refusal::ResultLost { .. } => !self.gaps.is_empty() || !self.is_whole(planned),
             _ => false,
         }

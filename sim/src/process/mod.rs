@@ -65,6 +65,8 @@ pub(crate) struct Process {
     pub windows: WindowTable<(ReductionId, Shown)>,
     /// How many reads from other hosts of what it holds in its memory arrive damaged.
     pub garbled: u32,
+    /// Whether some of its bytes were damaged when they were read.
+    pub was_garbled: bool,
     /// Whether its disk takes no copies.
     pub disk_full: bool,
     /// What waits until it thaws, if it is frozen.
@@ -155,6 +157,7 @@ impl Process {
             outbox: Outbox::default(),
             windows: WindowTable::new(WINDOWS_MAX),
             garbled: 0,
+            was_garbled: false,
             disk_full: false,
             frozen: None,
             due: None,

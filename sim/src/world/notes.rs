@@ -78,16 +78,21 @@ impl World {
         self.copying.counted.push(Counted { reduction, ranks: new, early });
     }
 
+    /// Whether the master has heard of copies of all segments of a contribution.
+    pub(crate) fn was_copied(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
+        let is_copied = |index| self.copying.is_copied(rank, SegmentId { reduction, index });
+        self.settings.segments(reduction, spec).all(|(index, _)| is_copied(index))
+    }
+
     /// Whether a contribution may count where a replica is to be there first.
     fn may_count(&self, reduction: ReductionId, rank: Rank, spec: &ReductionSpec) -> bool {
         let lies_in_window = matches!(self.copying.contribution(rank, reduction), Some(Data::Window(_)));
         // What outlived its process is as safe as a replica.
         let is_its = self.copying.contributor(rank, reduction) == Some(self.process(rank).id);
         let is_alive = is_its && self.copying.failed(rank).is_none();
-        let is_copied = |index| self.copying.is_copied(rank, SegmentId { reduction, index });
         !(lies_in_window && is_alive)
             || self.facts.unprotected.contains(&(rank, reduction.name))
-            || self.settings.segments(reduction, spec).all(|(index, _)| is_copied(index))
+            || self.was_copied(reduction, rank, spec)
     }
 
     fn note_report(&mut self, finished: &Finished) {

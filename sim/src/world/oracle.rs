@@ -187,7 +187,7 @@ impl World {
                 assert!(
                     process.worker.is_none()
                         || overwritten
-                        || process.garbled > 0
+                        || process.was_garbled
                         || (handed_out && self.facts.has_come_back(lost)),
                     "rank {lost} lives and has its own contribution"
                 );
@@ -197,7 +197,7 @@ impl World {
             .processes
             .iter()
             .filter(|process| {
-                process.worker.is_some() && process.garbled == 0 && !self.is_fenced(process.id.rank)
+                process.worker.is_some() && !process.was_garbled && !self.is_fenced(process.id.rank)
             })
             .collect();
         let share = self.processes.iter().find_map(|process| process.shares.get(&reduction));

@@ -93,6 +93,7 @@ impl World {
         let owner = self.of_mut(owner);
         let is_damaged = is_far && !shows_copy(window) && owner.garbled > 0;
         owner.garbled -= u32::from(is_damaged);
+        owner.was_garbled |= is_damaged;
         self.failed_reads.1 += u64::from(is_damaged);
         is_damaged
     }
