@@ -4,7 +4,7 @@
 //! be reached is tried again, what is damaged is doubted, and what is lost is put together again, as after a
 //! death: see `recovery`.
 
-use alloc::{string::String, sync::Arc, vec::Vec};
+use alloc::{borrow::ToOwned, string::String, sync::Arc, vec::Vec};
 
 use everfold_protocol::{
     Path, ProcessId, SegmentId, SegmentIndex,
@@ -125,6 +125,10 @@ impl Reduction {
         // All of these are counted: none of them is above suspicion.
         let is_believed = |path: &&Path| !(may_pass && segment.reads_again(culprit.rank, path));
         let damaged: Vec<&Path> = suspects.into_iter().filter(is_believed).collect();
+        if segment.stays_damaged(culprit.rank) {
+            // It folds anew what nobody can read.
+            return Err(running.not_folded(culprit, "it stays damaged".to_owned()));
+        }
         // What came inlined was not read there.
         let is_damaged =
             |copy: &Arc<Ready>| copy.process == culprit && !copy.is_inline() && damaged.contains(&&copy.path);
@@ -191,7 +195,7 @@ mod tests {
         spec::{BodyKind, Delivery, Order, Protection},
     };
 
-    use super::*;
+    use super::{super::segment::DAMAGED_MOST, *};
     use crate::{lane::Load, lengths::Cut, policy::Policy};
 
     const SEGMENT: SegmentIndex = SegmentIndex(0);
@@ -278,5 +282,18 @@ mod tests {
             meets_damage(&mut reduction, &members, &[&[0], &[1, 2]]).unwrap();
             assert_eq!(reduction.segments[SEGMENT].held.contains_key(&Rank(0)), is_held);
         }
+    }
+
+    #[test]
+    fn a_process_does_not_fold_anew_for_ever_what_nobody_can_read() {
+        let (mut reduction, members) = reduction(window());
+        let mut fold_and_read = || {
+            reduction.segments[SEGMENT].hold(ready(&[0, 1]));
+            meets_damage(&mut reduction, &members, &[&[0, 1]])
+        };
+        let failed = (0..100)
+            .map(|_| fold_and_read())
+            .position(|read| matches!(read, Err(Refusal::FoldFailed { .. })));
+        assert_eq!(failed, Some(DAMAGED_MOST as usize));
     }
 }

@@ -16,6 +16,8 @@ use crate::{
 /// How often what lies at a living process is read again that was damaged when it was read, before that is
 /// believed of what lies there.
 const READ_AGAIN: u32 = 3;
+/// Reads of one process's bytes that may find them damaged before nothing of it is hoped for any more.
+pub(super) const DAMAGED_MOST: u32 = 32;
 
 /// All segments of a body, by their index.
 #[derive(Clone, Debug)]
@@ -329,6 +331,11 @@ impl Segment {
         };
         *times += 1;
         *times <= READ_AGAIN
+    }
+
+    /// Whether the bytes of `owner` have been damaged again and again, also when it had folded them anew.
+    pub(crate) fn stays_damaged(&self, owner: Rank) -> bool {
+        self.damaged.iter().any(|(rank, _, times)| *rank == owner && *times > DAMAGED_MOST)
     }
 
     /// Remembers what a process's own partial is now.

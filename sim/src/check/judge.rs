@@ -14,7 +14,7 @@ use everfold_worker::machine::End;
 use super::{
     protection,
     reach::Reaches,
-    schedule::{Planned, Schedule},
+    schedule::{Fault, Planned, Schedule, Trouble},
     suspects::{DESERTED, FENCED, Suspects, TOGETHER, TOLD, join},
     tally::Tally,
     violation::Violation,
@@ -278,7 +278,10 @@ impl<'a> Judgement<'a> {
                 let was_copied = |rank: Rank| self.world.was_copied(id, rank, &case.spec);
                 let counted = ranks.iter().all(|rank| was_copied(rank) && !unprotected(rank));
                 let safe = case.spec.protection == Protection::CommitFirst && counted;
-                if safe && hit == 1 && self.schedule.damage_percent == 0 {
+                let spoils = |fault: &Fault| matches!(fault.what, Trouble::SpoilCopies(_));
+                let Schedule { damage_percent, faults, .. } = self.schedule;
+                let is_sound = *damage_percent == 0 && !faults.iter().any(spoils);
+                if safe && hit == 1 && is_sound {
                     return Err(case.broken(SAFE, format!("{:?}", ended.end)));
                 }
                 reason(ranks.is_subset(&failed))

@@ -68,7 +68,7 @@ impl<'a> Reaches<'a> {
     /// costs nothing.
     pub fn forbids(&self, planned: &Planned, refusal: &Refusal) -> Option<&'static str> {
         match refusal {
-            Refusal::FoldFailed { .. } if self.fail && self.is_connected(planned) => Some(REACHED),
+            Refusal::FoldFailed { .. } if self.fail && self.is_whole(planned) => Some(REACHED),
             Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
                 self.is_whole(planned).then_some(HEALED)
             }
@@ -86,7 +86,7 @@ impl<'a> Reaches<'a> {
     /// Whether a reduction may end because something could not be reached, or not be read.
     pub fn excuses(&self, planned: &Planned, refusal: &Refusal) -> bool {
         match refusal {
-            Refusal::FoldFailed { .. } => !self.is_connected(planned),
+            Refusal::FoldFailed { .. } => !self.is_whole(planned),
             Refusal::ContributionLost { ranks } => {
                 !ranks.is_disjoint(&self.spoilt) && ranks.is_subset(&join(&self.spoilt, self.gone))
             }

@@ -217,7 +217,8 @@ impl World {
             };
             let counts = |process: &&&Process| !process.given_up.contains(&segment) && is_told(process);
             let survivors = || survivors.iter().filter(counts);
-            let left = self.processes.iter().filter(|process| self.is_left(process, segment));
+            let is_sound = |process: &&Process| !process.was_garbled && self.is_left(process, segment);
+            let left = self.processes.iter().filter(is_sound);
             let whole = survivors().copied().chain(left).filter(|process| process.is_whole(segment));
             let partials = whole.filter_map(|process| process.partials.get(&segment));
             // What was copied before the call ended can still be had.
@@ -225,7 +226,9 @@ impl World {
             let open = shares.filter(|share| share.is_lent() && !share.inline);
             let copied = open.filter_map(|share| share.collected.get(index.0 as usize));
             let held = partials.chain(copied).filter(is_of_use).flatten().copied();
-            let originals = ranks.iter().filter(|rank| self.outlives(*rank, reduction));
+            let is_damaged =
+                |rank: Rank| self.all().any(|process| process.id.rank == rank && process.was_garbled);
+            let originals = ranks.iter().filter(|rank| self.outlives(*rank, reduction) && !is_damaged(*rank));
             let held: BTreeSet<Rank> = held.chain(originals).collect();
             ranks.iter().all(|rank| !held.contains(&rank))
         };

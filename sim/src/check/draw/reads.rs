@@ -59,21 +59,6 @@ pub(super) fn fail_reads(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             }
         }
     }
-    if random.random_bool(0.3) {
-        spoil_arrays(schedule, random);
-    }
-}
-
-/// Lets damage last, if there are only arrays: what is folded of a damaged contribution may go missing, where what is
-/// copied is tried again and again.
-fn spoil_arrays(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
-    if schedule.reductions.iter().all(|planned| matches!(planned.body, Body::Array(_))) {
-        for fault in &mut schedule.faults {
-            if let Trouble::Garble { reads, .. } = &mut fault.what {
-                *reads = pick(random, [4, 7, 1_000_000]);
-            }
-        }
-    }
 }
 
 /// Lets pairs of hosts lose each other's memory.
