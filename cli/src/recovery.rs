@@ -43,7 +43,8 @@ Every key may be left out. All but [repeated] and [network] are shown with what 
 
   [restart]
   starts_max = 100          # most starts of a rank
-  fruitless_max = 8         # most starts in a row without progress
+  fruitless_max = 8         # most starts in a row without progress on one host;
+                            # over all hosts twice as many
   pause = \"100 ms\"          # before a start without progress; doubles each time
   pause_max = \"10 s\"
   join_timeout = \"60 s\"     # how long a started process has to join
@@ -58,6 +59,8 @@ Every key may be left out. All but [repeated] and [network] are shown with what 
   result_log = \"1 GiB\"      # most bytes of outcomes per rank between two checkpoints
 
 Without a default:
+  detectors = [\"cautious\"]  # of your own, in the program that starts the job: asked before
+                            # all of these, in this order
   directory = \"/scratch/me\" # under [checkpoint]: where checkpoints outlive the job
 
 The exit code is 2 if the file cannot be used.";
