@@ -174,6 +174,22 @@ impl Refusal {
             _ => None,
         }
     }
+
+    /// The same where a rank has the result already, or may have: it must not be said then that contributions are lost,
+    /// have not come, or cannot be folded.
+    #[must_use]
+    pub fn beside_a_result(self) -> Self {
+        match self {
+            Self::ProcessFailed { ranks } | Self::ContributionLost { ranks } | Self::RanksLeft { ranks } => {
+                Self::ResultLost { ranks }
+            }
+            Self::FoldFailed { path, .. } => Self::ResultLost { ranks: path },
+            Self::DeadlineExceeded { deadline, .. } => {
+                Self::DeadlineExceeded { deadline, missing: Path::empty() }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Why a reduction ended without a value. Nothing of it is counted anywhere, unless the result is lost, or

@@ -23,6 +23,18 @@ pub(crate) enum Place {
     Master,
 }
 
+/// Where something comes from or goes to over a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The host of this process.
+    Process(ProcessId),
+    /// The host of the latest process of this rank.
+    Rank(Rank),
+    Host(u64),
+    /// The host of the master.
+    Master,
+}
+
 /// A rank's call of a reduction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Call {
@@ -185,16 +197,17 @@ impl Happening {
     }
 
     /// Where it comes from and where it goes, if it travels over a network.
-    pub fn way(&self) -> Option<(Place, Place)> {
-        let at = Place::Rank;
+    pub fn way(&self) -> Option<(End, End)> {
         match self {
-            Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((at(from.rank), Place::Master)),
-            Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((Place::Master, at(to.rank))),
-            Self::FromAgent(host, _) | Self::AgentLost(host) => Some((Place::Agent(*host), Place::Master)),
+            Self::ToMaster(from, ..) | Self::Disconnected(from) => Some((End::Process(*from), End::Master)),
+            Self::ToWorker(to, ..) | Self::MasterLost(to) => Some((End::Master, End::Process(*to))),
+            Self::FromAgent(host, _) | Self::AgentLost(host) => Some((End::Host(*host), End::Master)),
             Self::AtAgent(host, AgentEvent::Master(_) | AgentEvent::MasterLost) => {
-                Some((Place::Master, Place::Agent(*host)))
+                Some((End::Master, End::Host(*host)))
             }
-            Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => Some((at(from.rank), at(*to))),
+            Self::ToDeputy(to, from, _) | Self::OfDeputy(to, from, _) => {
+                Some((End::Process(*from), End::Rank(*to)))
+            }
             _ => None,
         }
     }

@@ -93,6 +93,9 @@ impl Master {
 
     /// Ends a reduction in an error for everyone who has called it, and for those who will.
     pub(super) fn refuse(&mut self, id: ReductionId, refusal: Refusal) {
+        let reduction = self.reductions.get(&id);
+        let is_known = reduction.is_some_and(|reduction| reduction.may_be_known(&self.desk.members));
+        let refusal = if is_known { refusal.beside_a_result() } else { refusal };
         self.end_refused(id, refusal, None);
     }
 
@@ -166,11 +169,7 @@ impl Master {
     pub(super) fn pass_deadline(&mut self, id: ReductionId) {
         let Some(reduction) = self.reductions.get(&id) else { return };
         let deadline = reduction.spec().deadline.expect("only reductions with a deadline have such a timer");
-        let missing = match reduction.may_be_noted(&self.desk.members) {
-            // All had contributed.
-            true => Path::empty(),
-            false => reduction.group().difference(reduction.arrived()),
-        };
+        let missing = reduction.group().difference(reduction.arrived());
         self.refuse(id, Refusal::DeadlineExceeded { deadline, missing });
     }
 

@@ -190,21 +190,15 @@ impl Master {
                 }
                 Err(refusal) => refusal,
             };
-            if let Some(ranks) = refusal.absent() {
-                // Some ranks may have all of the result. Or parts of it with these contributions lie where
-                // others have lain.
-                let is_settled = reduction.is_settled(&self.desk.members);
-                let is_overwritten = reduction.is_overwritten();
+            // Some ranks may have the result, or have noted it before they come back. Or parts of it with these
+            // contributions lie where others have lain.
+            let is_overwritten = reduction.is_overwritten();
+            if is_overwritten || reduction.may_be_known(&self.desk.members) {
                 // A rank that lives has lost its contribution to a part of the result.
-                let is_lost = is_overwritten
-                    && matches!(refusal, Refusal::ContributionLost { .. })
-                    && ranks.iter().any(|rank| self.desk.members.takes_part(rank));
-                if is_settled || is_lost {
-                    let ranks = ranks.clone();
-                    return self.refuse(id, Refusal::ResultLost { ranks });
-                } else if is_overwritten {
-                    return self.refuse(id, refusal);
-                }
+                let takes_part = |ranks: &Path| ranks.iter().any(|rank| self.desk.members.takes_part(rank));
+                let is_lost = matches!(&refusal, Refusal::ContributionLost { ranks } if takes_part(ranks));
+                let refusal = if is_overwritten && is_lost { refusal.beside_a_result() } else { refusal };
+                return self.refuse(id, refusal);
             }
             let callers = reduction.callers();
             let members = &self.desk.members;
@@ -213,9 +207,7 @@ impl Master {
             };
             let candidates = reduction.spec().delivery.candidates();
             let receives = candidates.is_empty() || candidates.iter().any(receives);
-            // A rank that comes back may have noted the result with those contributions.
-            let may_change = !reduction.may_be_noted(members);
-            let done = match refusal.absent().filter(|_| receives && may_change) {
+            let done = match refusal.absent().filter(|_| receives) {
                 Some(ranks) => reduction.do_without(self.desk.now, ranks, &self.desk.members),
                 None => Ok(false),
             };
@@ -228,21 +220,10 @@ impl Master {
                         return self.order_copies(id);
                     }
                 },
-                Ok(false) => return self.refuse_finally(id, refusal),
+                Ok(false) => return self.refuse(id, refusal),
                 Err(more) => refusal = more,
             }
         }
-    }
-
-    /// Refuses what cannot go on. A rank that was told the result may come back, and may have noted it.
-    fn refuse_finally(&mut self, id: ReductionId, refusal: Refusal) {
-        let reduction = self.reductions.get(&id);
-        let may_be_known = reduction.is_some_and(|reduction| reduction.may_be_noted(&self.desk.members));
-        let refusal = match refusal {
-            Refusal::ContributionLost { ranks } if may_be_known => Refusal::ResultLost { ranks },
-            refusal => refusal,
-        };
-        self.refuse(id, refusal);
     }
 
     /// Goes on without those who will not come, or refuses every reduction that waits for them.

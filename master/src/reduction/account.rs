@@ -98,6 +98,11 @@ impl Account {
         self.failures.retain(|(_, failure)| !ranks.contains(failure.rank));
     }
 
+    /// Whether `rank` has called.
+    pub(super) fn has_called(&self, rank: Rank) -> bool {
+        self.arrivals.iter().any(|(caller, _)| *caller == rank)
+    }
+
     /// Ranks that have called.
     pub(super) fn callers(&self) -> Path {
         self.arrivals.iter().map(|(rank, _)| *rank).collect()

@@ -101,6 +101,9 @@ pub struct Reduction {
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
+    /// Ranks whose contributions are missing, and whose processes have died since they called. Later processes of
+    /// theirs only listen, too.
+    left_out: Path,
     /// The processes that have come in place of these and have called, too, and their bodies.
     again: BTreeMap<Rank, (ProcessId, Data)>,
     /// Ranks whose later processes call something else than these.
@@ -183,6 +186,7 @@ impl Reduction {
             held_bytes: 0,
             originals: BTreeMap::new(),
             survived: Path::empty(),
+            left_out: Path::empty(),
             again: BTreeMap::new(),
             diverged: Path::empty(),
             copying: Copying::default(),

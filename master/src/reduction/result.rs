@@ -356,6 +356,7 @@ impl Reduction {
         for process in dead {
             let rank = process.rank;
             self.forget_overwritten(rank);
+            self.lose_left_out(rank);
             self.again.remove(&rank);
             match members.away().contains(rank) {
                 true => self.handout.leave(rank),
@@ -399,9 +400,10 @@ impl Reduction {
     /// Whether a result that was lost is not missed any more: all who still live, or come back, have it.
     pub(crate) fn all_have_it(&self, members: &Membership) -> bool {
         let have_it = self.handout.have_it();
-        // A rank whose contribution is to come again has called.
-        let waiting = self.group.difference(have_it);
-        !have_it.is_empty() && waiting.iter().all(|rank| !members.takes_part(rank))
+        // A rank whose contribution is to come again has called. So may have one whose contribution is missing.
+        let left_out = self.missing.iter().filter(|rank| self.is_left_out(*rank));
+        let mut waiting = self.group.iter().chain(left_out).filter(|rank| !have_it.contains(*rank));
+        !have_it.is_empty() && waiting.all(|rank| !members.takes_part(rank))
     }
 
     /// Whether all of the result that lies at `culprit` is where it can be read after a death.

@@ -17,7 +17,19 @@ use crate::{membership::Membership, queue::Ready};
 impl Reduction {
     /// Whether an earlier process of `rank` has contributed, so that a later one only hears the outcome.
     pub(crate) fn only_listens(&self, rank: Rank) -> bool {
-        self.survived.contains(rank)
+        self.survived.contains(rank) || self.left_out.contains(rank)
+    }
+
+    /// Whether `rank` has called, and its contribution is missing all the same: it could not be read.
+    pub(super) fn is_left_out(&self, rank: Rank) -> bool {
+        self.missing.contains(rank) && self.account.has_called(rank)
+    }
+
+    /// Takes in that the process of `rank` has died, if its contribution is missing.
+    pub(super) fn lose_left_out(&mut self, rank: Rank) {
+        if self.is_left_out(rank) {
+            self.left_out.insert(rank).ok();
+        }
     }
 
     /// Takes in that `rank` has come back, maybe on another host.
@@ -43,9 +55,10 @@ impl Reduction {
         }
     }
 
-    /// Ranks whose earlier processes have contributed, and whose later ones have not called, if there are any.
+    /// Ranks whose earlier processes have called, and whose later ones have not, if there are any.
     pub(crate) fn unheard(&self) -> Path {
-        self.survived.iter().filter(|rank| !self.again.contains_key(rank)).collect()
+        let listeners = self.survived.iter().chain(self.left_out.iter());
+        listeners.filter(|rank| !self.again.contains_key(rank)).collect()
     }
 
     /// Ranks that have called in place of earlier processes.
@@ -66,6 +79,11 @@ impl Reduction {
     /// Whether a rank that comes back may have noted the result before its process died.
     pub(crate) fn may_be_noted(&self, members: &Membership) -> bool {
         self.handout.doubtful().iter().any(|rank| members.takes_part(rank))
+    }
+
+    /// Whether a rank has the result already, or may have noted it.
+    pub(crate) fn may_be_known(&self, members: &Membership) -> bool {
+        self.is_settled(members) || self.may_be_noted(members)
     }
 
     /// Takes in that the process that has come in place of one that had contributed calls, too, and with which
@@ -125,7 +143,7 @@ impl Reduction {
             let Some(ranks) = self.may_come_again(&refusal, members) else { return Err(refusal) };
             self.expect_again(&ranks);
         }
-        let is_expected = |rank: &Rank| !self.survived.contains(*rank);
+        let is_expected = |rank: &Rank| !self.only_listens(*rank);
         let come: Vec<Rank> = self.again.keys().copied().filter(is_expected).collect();
         for rank in come {
             let again = self.again.remove(&rank).filter(|(process, _)| members.lives(*process));

@@ -107,6 +107,8 @@ struct Inner {
     ready: Option<mpsc::Sender<Result<Joined, JoinError>>>,
     /// Until it takes part no more.
     news: Option<broadcast::Sender<News>>,
+    /// What the first listener hears, from the beginning on.
+    early_news: Option<broadcast::Receiver<News>>,
     /// When the I/O thread wakes up by itself.
     due: Option<Timestamp>,
     /// Whether it takes part no more.
@@ -149,6 +151,7 @@ impl Driver {
         me.bell = bell.as_ref().map(Bell::handle);
         let mut outlet = Outlet::new(socket.clone(), seals.outward);
         outlet.prepare()?;
+        let (news, early_news) = broadcast::channel(NEWS_KEPT);
         let inner = Inner {
             part: Part::new(Worker::new(me, config.size)),
             calls: BTreeMap::new(),
@@ -156,7 +159,8 @@ impl Driver {
             outlet,
             limits: Limits::default(),
             ready: Some(ready),
-            news: Some(broadcast::Sender::new(NEWS_KEPT)),
+            news: Some(news),
+            early_news: Some(early_news),
             due: None,
             over: false,
             standing: None,
@@ -223,9 +227,12 @@ impl Driver {
         self.failed.subscribe()
     }
 
-    /// What happens in the job from now on; nothing if this process takes part no more.
+    /// What happens in the job: the first listener hears it from the beginning on, later ones from now on, if this
+    /// process still takes part.
     pub(crate) fn news(&self) -> broadcast::Receiver<News> {
-        let news = self.lock().news.as_ref().map(broadcast::Sender::subscribe);
+        let mut inner = self.lock();
+        let early = inner.early_news.take();
+        let news = early.or_else(|| inner.news.as_ref().map(broadcast::Sender::subscribe));
         news.unwrap_or_else(|| broadcast::Sender::new(1).subscribe())
     }
 

@@ -111,9 +111,10 @@ impl Suspects<'_> {
     /// waited for longer.
     fn is_late_beside_a_silent_rank(&self, host: u64, at: Timestamp) -> bool {
         let (facts, settings) = (self.world.facts(), self.world.settings());
-        let is_silent = |process: ProcessId| facts.was_silent(settings, Place::Rank(process.rank), at);
+        let is_silent =
+            |process: ProcessId| facts.was_silent(settings, (Place::Rank(process.rank), host), at);
         self.world.migrates()
-            && facts.missed_pings(settings, Place::Agent(host), at)
+            && facts.missed_pings(settings, host, at)
             && self.world.processes_on(host).any(is_silent)
     }
 
@@ -130,12 +131,13 @@ impl Suspects<'_> {
                     .any(|gone| by(gone.get(&process), at)),
                 Evidence::Ended(_) => by(facts.ends.get(&process), at),
                 Evidence::Silent(_) => {
-                    by(facts.ends.get(&process), at) || facts.was_silent(settings, Place::Rank(rank), at)
+                    let place = (Place::Rank(rank), self.world.host_of(process));
+                    by(facts.ends.get(&process), at) || facts.was_silent(settings, place, at)
                 }
                 Evidence::HostLost => {
                     let host = self.world.host_of(process);
                     by(facts.hosts_ended.get(&host), at)
-                        || facts.was_silent(settings, Place::Agent(host), at)
+                        || facts.was_silent(settings, (Place::Agent(host), host), at)
                         || self.is_late_beside_a_silent_rank(host, at)
                 }
             };
@@ -168,7 +170,7 @@ impl Suspects<'_> {
             if !is_fenced
                 && !by(facts.broken.get(&process), at)
                 && !facts.master_had_died(at)
-                && !facts.was_left_alone(settings, rank, at)
+                && !facts.was_left_alone(settings, (rank, self.world.host_of(process)), at)
             {
                 return Err(Violation::new(DESERTED, format!("rank {rank}")));
             }

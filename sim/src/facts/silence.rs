@@ -59,25 +59,31 @@ const INTERVALS: u32 = 3;
 const HINDERED: u32 = 2;
 
 impl Facts {
-    /// Whether a process was hindered for long enough before `at` to be given up by the master for its
-    /// silence.
+    /// Whether a process of this host was hindered for long enough before `at` to be given up by the master for
+    /// its silence.
     ///
     /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the
     /// other. While the master did not run it heard nothing either, and forgives most of that.
-    pub fn was_silent(&self, settings: &Settings, place: Place, at: Timestamp) -> bool {
-        self.was_hindered(settings, place, at, HINDERED)
+    pub fn was_silent(&self, settings: &Settings, (place, host): (Place, u64), at: Timestamp) -> bool {
+        self.was_hindered(settings, (place, host), at, HINDERED)
     }
 
-    /// Whether a process was hindered for long enough before `at` to miss pings, as the master sees it.
-    pub fn missed_pings(&self, settings: &Settings, place: Place, at: Timestamp) -> bool {
-        self.was_hindered(settings, place, at, HINDERED - 1)
+    /// Whether the agent of a host was hindered for long enough before `at` to miss pings, as the master sees it.
+    pub fn missed_pings(&self, settings: &Settings, host: u64, at: Timestamp) -> bool {
+        self.was_hindered(settings, (Place::Agent(host), host), at, HINDERED - 1)
     }
 
     /// Whether a process was hindered for so many intervals before `at`.
-    fn was_hindered(&self, settings: &Settings, place: Place, at: Timestamp, intervals: u32) -> bool {
+    fn was_hindered(
+        &self,
+        settings: &Settings,
+        (place, host): (Place, u64),
+        at: Timestamp,
+        intervals: u32,
+    ) -> bool {
         let asleep = self.asleep(settings, master(settings), at);
         let grace = self.grace(settings, place);
-        let hosts = (host(settings, place), settings.master_host());
+        let hosts = (host, settings.master_host());
         let hindrance = |is_stop| move |(since, until)| Hindrance { since, until, is_stop };
         let stops = self.stops(place, at).map(hindrance(true));
         let cuts = self.cuts(hosts, at).map(hindrance(false));
@@ -85,13 +91,14 @@ impl Facts {
         silence + grace >= hindered(settings, asleep, intervals)
     }
 
-    /// Whether the master was hindered for long enough before `at` to be given up by `rank` for its silence.
+    /// Whether the master was hindered for long enough before `at` to be given up by `rank`, of this host, for its
+    /// silence.
     ///
     /// Its pings come late one by one if it is stopped again and again.
-    pub fn was_left_alone(&self, settings: &Settings, rank: Rank, at: Timestamp) -> bool {
+    pub fn was_left_alone(&self, settings: &Settings, (rank, host): (Rank, u64), at: Timestamp) -> bool {
         let place = Place::Rank(rank);
         let asleep = self.asleep(settings, place, at);
-        let hosts = (settings.host(rank), settings.master_host());
+        let hosts = (host, settings.master_host());
         let spans = self.stops(master(settings), at).chain(self.cuts(hosts, at));
         let window = settings.policy.limits.ping_interval * INTERVALS + asleep + self.grace(settings, place);
         covered(spans, before(at, window)) + self.grace(settings, place)
@@ -125,14 +132,6 @@ impl Facts {
 /// Where the master lives.
 fn master(settings: &Settings) -> Place {
     Place::Agent(settings.master_host())
-}
-
-fn host(settings: &Settings, place: Place) -> u64 {
-    match place {
-        Place::Rank(rank) => settings.host(rank),
-        Place::Agent(host) => host,
-        Place::Master => settings.master_host(),
-    }
 }
 
 /// For how long a process is hindered at least that is silent for one interval more than these.

@@ -23,7 +23,7 @@ impl World {
         let fails = full || self.courier.random().random_ratio(self.settings.keep_failures, 100);
         let reach = self.reaches(rank, owner, &keep.source.data, keep.reduction);
         let reach = self.with_patience(reach, &mut spent);
-        let gap = self.outages.gap(rank, owner.rank).filter(|_| reach == Reach::Never);
+        let gap = self.outages.gap(self.home(rank), self.host_of(owner)).filter(|_| reach == Reach::Never);
         if let Some(Gap { at_once, .. }) = gap {
             let met =
                 if at_once { "reads for copies that failed" } else { "reads for copies that got no answer" };

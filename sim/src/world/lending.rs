@@ -20,9 +20,9 @@ impl World {
         }
         let (purpose, reduction) = (work.purpose(), work.reduction().called());
         for (owner, window) in work.reads() {
-            let is_far = self.host_of(owner) != self.host_of(reader);
-            let cut = self.outages.separates(reader.rank, owner.rank)
-                || self.outages.gap(reader.rank, owner.rank).is_some();
+            let (here, there) = (self.host_of(reader), self.host_of(owner));
+            let is_far = here != there;
+            let cut = self.outages.separates(here, there) || self.outages.gap(here, there).is_some();
             let process = self.of_mut(owner);
             let is_there = process.worker.is_some() && process.frozen.is_none();
             let thing = match process.shown(window) {

@@ -20,7 +20,7 @@ impl World {
 
     /// The host on which a process runs or ran.
     pub(crate) fn host_of(&self, process: ProcessId) -> u64 {
-        self.of(process).host
+        self.standby_host(process).unwrap_or_else(|| self.of(process).host)
     }
 
     /// The host of a rank's latest process.

@@ -66,7 +66,7 @@ use crate::{
     copies::Notes,
     courier::Courier,
     driver::MasterDriver,
-    events::{Happening, Place},
+    events::{End, Happening, Place},
     facts::Facts,
     faults::Disk,
     inbox::Inbox,
@@ -160,7 +160,7 @@ impl World {
                 .collect(),
             agents: agents(&settings),
             frozen: 0,
-            outages: Outages::new(&settings),
+            outages: Outages::default(),
             inbox: Inbox::default(),
             copying: Notes::default(),
             failed_reads: (0, 0),
@@ -206,11 +206,22 @@ impl World {
             return false;
         }
         let Some(what) = self.agenda.next() else { return false };
-        match self.outages.stops(&what) {
+        self.carry(what);
+        true
+    }
+
+    /// Lets something get to where it goes, unless the network is cut there.
+    fn carry(&mut self, what: Happening) {
+        let host = |end| match end {
+            End::Process(process) => self.host_of(process),
+            End::Rank(rank) => self.home(rank),
+            End::Host(host) => host,
+            End::Master => self.settings.master_host(),
+        };
+        match what.way().is_some_and(|(from, to)| self.outages.severs(host(from), host(to))) {
             true => self.outages.hold_back(what),
             false => self.take(what),
         }
-        true
     }
 
     /// Lets something happen and everyone act upon it, or keeps it for a process that does not run.
@@ -337,7 +348,7 @@ impl World {
             }
             Happening::Heal(cut) => {
                 self.facts.heal(self.agenda.now(), &cut);
-                self.outages.heal(&cut).into_iter().for_each(|what| self.take(what));
+                self.outages.heal(&cut).into_iter().for_each(|what| self.carry(what));
             }
             Happening::Part(gap) => self.outages.part(gap),
             Happening::Meet(gap) => self.outages.meet(&gap),

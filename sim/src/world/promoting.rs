@@ -56,6 +56,11 @@ impl World {
         self.comebacks.standbys.contains_key(&process)
     }
 
+    /// Where a process stands by, or has.
+    pub(super) fn standby_host(&self, process: ProcessId) -> Option<u64> {
+        self.comebacks.standbys.get(&process).map(|standby| standby.host)
+    }
+
     /// Starts a process that is to stand by. It finds what the first one has noted so far.
     pub(super) fn start_standby(&mut self, host: u64, process: ProcessId) {
         let Some(standby) = self.comebacks.standbys.get(&process).filter(|it| !it.is_ended) else { return };

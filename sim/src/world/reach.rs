@@ -37,10 +37,10 @@ impl World {
 
     /// Whether `reader` gets at the memory of `owner` in which a window is, or was.
     fn reaches_memory(&self, reader: Rank, owner: ProcessId, window: &WindowRef) -> Reach {
-        let (process, host) = (self.of(owner), self.host_of(owner));
+        let (process, home, host) = (self.of(owner), self.home(reader), self.host_of(owner));
         let knows = self.process(reader);
         // A replica on disk is its keeper's alone.
-        let shares = self.home(reader) == host && (is_in_region(window) || !shows_copy(window));
+        let shares = home == host && (is_in_region(window) || !shows_copy(window));
         // Who ends takes its own memory along; its region stays mapped until nobody needs it.
         let is_there = process.worker.is_some()
             || process.lives_on
@@ -53,8 +53,8 @@ impl World {
             () if shares && is_there => Reach::Now,
             () if departed.is_some() && !of_agent => Reach::Never,
             () if of_agent && knows.hosts_lost.contains(&host) => Reach::Never,
-            () if self.outages.separates(reader, owner.rank) => Reach::Later,
-            () if let Some(gap) = self.outages.gap(reader, owner.rank) => {
+            () if self.outages.separates(home, host) => Reach::Later,
+            () if let Some(gap) = self.outages.gap(home, host) => {
                 if gap.at_once {
                     Reach::Never
                 } else {
