@@ -1,9 +1,12 @@
 //! `everfold recovery`: what is done about which fault.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
-use everfold::recovery::RecoveryFile;
+use everfold::{launch::Components, recovery::RecoveryFile};
 use everfold_lab::{Failure, say};
 
 /// The exit code if the file cannot be used.
@@ -66,11 +69,21 @@ Without a default:
 The exit code is 2 if the file cannot be used.";
 
 impl Recovery {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, components: &Components) -> Result<ExitCode, Failure> {
         let Self::Check(Check { file }) = self;
-        let read = file.map_or_else(|| RecoveryFile::parse(""), RecoveryFile::read);
-        let file = read.map_err(|error| Failure { message: error.to_string(), exit_code: UNUSABLE })?;
+        let empty = || RecoveryFile::parse("").map_err(|error| error.to_string());
+        let read = file.map_or_else(empty, |file| read(&file, components));
+        let file = read.map_err(|message| Failure { message, exit_code: UNUSABLE })?;
         say!("{}", file.to_string().trim_end())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The file, if it makes sense and this command has the detectors that it chooses.
+pub fn read(path: &Path, components: &Components) -> Result<RecoveryFile, String> {
+    let file = RecoveryFile::read(path).map_err(|error| error.to_string())?;
+    match components.choose(file.detectors()) {
+        Ok(_) => Ok(file),
+        Err(unknown) => Err(format!("{}, key `detectors`: {unknown}", path.display())),
     }
 }
