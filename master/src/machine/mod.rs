@@ -59,7 +59,9 @@ use crate::{
 };
 
 /// Queues reduction messages and makes tasks of them (DR §2).
-#[derive(Debug)]
+///
+/// A copy, from which its size can be told, asks no detectors of a programmer's own: these cannot be copied.
+#[derive(Clone, Debug)]
 pub struct Master {
     desk: Desk,
     reductions: Reductions,

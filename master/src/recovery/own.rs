@@ -161,6 +161,13 @@ pub(crate) struct Own {
     wanted: Option<Timestamp>,
 }
 
+impl Clone for Own {
+    /// None: a programmer's own cannot be copied.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 impl Own {
     /// These, in their order.
     pub fn new(detectors: Vec<Box<dyn Detector>>) -> Self {
