@@ -153,6 +153,7 @@ impl Driver {
                 });
                 self.peers.take_back(peer);
             }
+            Action::Counts(reduction) => self.answer_held(inner, reduction),
             Action::Note { reduction, end } => return self.note(inner, reduction, end),
             Action::Replicate(agent) => {
                 let (key, job, me) = (self.config.key, self.config.job, self.config.process);

@@ -7,7 +7,7 @@ use everfold_worker::machine::{End, Event, Gone};
 
 use super::{Driver, Inner, acting::Deed, answer};
 use crate::{
-    call::{Answer, Call},
+    call::{Answer, Call, CallError, Completed},
     executor::Share,
     result_log::ResultLog,
 };
@@ -30,6 +30,7 @@ impl Driver {
     #[allow(clippy::result_large_err)]
     pub(crate) fn answer_from_log(self: &Arc<Self>, call: Call, to: Answer) -> Result<(), (Call, Answer)> {
         let Some(log) = &self.log else { return Err((call, to)) };
+        let reduction = call.reduction;
         let printed = self.printed();
         let answered = log.answer(call);
         if let (Ok(_), Some(printed)) = (&answered, printed) {
@@ -41,11 +42,34 @@ impl Driver {
         }
         match answered {
             Ok(result) => {
-                answer(to, result);
+                self.answer_once_it_counts(reduction, to, result);
                 Ok(())
             }
             Err(call) => Err((call, to)),
         }
+    }
+
+    fn answer_once_it_counts(
+        &self,
+        reduction: ReductionId,
+        to: Answer,
+        result: Result<Completed, CallError>,
+    ) {
+        let mut inner = self.lock();
+        if inner.part.machine().recalls(reduction) && !inner.over {
+            inner.held_answers.push((reduction, to, result));
+            return;
+        }
+        drop(inner);
+        answer(to, result);
+    }
+
+    /// Takes in that what an earlier process has noted of a call counts.
+    pub(super) fn answer_held(&self, inner: &mut Inner, reduction: ReductionId) {
+        for (_, to, result) in inner.held_answers.extract_if(.., |(held, ..)| *held == reduction) {
+            answer(to, result);
+        }
+        self.ended.notify_waiters();
     }
 
     /// Tells the master what earlier processes of this rank have noted: they may have died before they could
@@ -85,7 +109,8 @@ impl Driver {
         if inner.over {
             return Err(inner.part.machine().gone().unwrap_or(Gone::Left));
         }
-        Ok(inner.calls.values().any(|call| call.answer.is_some()))
+        let is_open = inner.calls.values().any(|call| call.answer.is_some());
+        Ok(is_open || !inner.held_answers.is_empty())
     }
 
     /// Notes how a call has ended.

@@ -117,6 +117,8 @@ struct Inner {
     standing: Option<Standing>,
     /// Keeps a replica of the vault.
     mirror: Option<Mirror>,
+    /// Answers from the result log that wait until what earlier processes have noted counts.
+    held_answers: Vec<(ReductionId, Answer, Result<Completed, CallError>)>,
     /// Results on their way to the application, which get there when no reader has their memory any more.
     handing_back: JoinSet<()>,
 }
@@ -165,6 +167,7 @@ impl Driver {
             over: false,
             standing: None,
             mirror: None,
+            held_answers: Vec::new(),
             handing_back: JoinSet::new(),
         };
         Ok(Arc::new_cyclic(|driver: &Weak<Self>| {
@@ -314,11 +317,13 @@ impl Driver {
         let settled = self.settle(&mut inner);
         let placed: Vec<Placed> = inner.part.forget();
         let open = mem::take(&mut inner.calls);
+        let held = mem::take(&mut inner.held_answers);
         inner.outlet.close(Shutdown::Both);
         drop(inner);
         self.end(settled);
         let open = open.into_values().filter_map(|call| call.answer);
-        for to in open.chain(placed.into_iter().map(|placed| placed.with.1)) {
+        let held = held.into_iter().map(|(_, to, _)| to);
+        for to in open.chain(held).chain(placed.into_iter().map(|placed| placed.with.1)) {
             answer(to, Err(gone.into()));
         }
         self.ended.notify_waiters();

@@ -107,6 +107,8 @@ pub(crate) struct Process {
     pub keeper: Option<u64>,
     /// How calls end that it is noting.
     pub noting: BTreeMap<ReductionId, Outcome>,
+    /// Calls whose answers from the log wait until what is noted of them counts.
+    pub held_answers: BTreeSet<ReductionId>,
 }
 
 /// The master of a team.
@@ -173,6 +175,7 @@ impl Process {
             joins: id == ProcessId::first(rank),
             keeper: None,
             noting: BTreeMap::new(),
+            held_answers: BTreeSet::new(),
         }
     }
 

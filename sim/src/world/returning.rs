@@ -15,7 +15,7 @@ use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, Timestamp,
     message::{Ending, Header, Origin},
 };
-use everfold_worker::machine::{Action, End, Event};
+use everfold_worker::machine::{Action, End, Event, Gone};
 use rand::Rng;
 
 use super::{World, promoting::Standby};
@@ -293,9 +293,14 @@ impl World {
         self.comebacks.logs.get(&rank)?.get(&reduction)
     }
 
-    /// Answers a call from the result log, if it is in there. Returns whether it was.
+    /// Answers a call from the result log, if it is in there, once it counts. Returns whether it is.
     pub(super) fn answer_from_log(&mut self, rank: Rank, reduction: ReductionId) -> bool {
         let Some(outcome) = self.noted(rank, reduction).cloned() else { return false };
+        if self.process(rank).worker.as_ref().is_some_and(|worker| worker.machine().recalls(reduction)) {
+            self.process_mut(rank).held_answers.insert(reduction);
+            *self.seen.entry("answers from a log that wait for the replica").or_default() += 1;
+            return true;
+        }
         *self.seen.entry("calls answered from a log").or_default() += 1;
         let at = self.now();
         let Outcome { end, value } = outcome;
@@ -304,6 +309,22 @@ impl World {
         }
         self.keep_end(rank, reduction, &Ended { end, value, at, told: at });
         true
+    }
+
+    /// Takes in that what an earlier process of a rank has noted of a call counts.
+    pub(super) fn answer_held(&mut self, rank: Rank, reduction: ReductionId) {
+        if self.process_mut(rank).held_answers.remove(&reduction) {
+            self.answer_from_log(rank, reduction);
+        }
+    }
+
+    /// Ends the calls that wait for answers from the log of a process which takes part no more.
+    pub(super) fn end_held_answers(&mut self, rank: Rank, gone: Gone) {
+        let at = self.now();
+        for reduction in std::mem::take(&mut self.process_mut(rank).held_answers) {
+            let end = End::from(gone);
+            self.keep_end(rank, reduction, &Ended { end, value: None, at, told: at });
+        }
     }
 
     /// Lets a process begin to note how a call has ended.

@@ -153,6 +153,7 @@ impl World {
                 self.serve_nobody(rank);
                 self.note_gone(rank, gone);
                 self.forget_placed(rank, gone);
+                self.end_held_answers(rank, gone);
                 self.show_hang_up(id);
                 match gone {
                     // It has nothing more to do.
@@ -179,6 +180,7 @@ impl World {
             Action::Release(reduction) => process.release(reduction),
             Action::Forget(dead) => drop(process.forgotten.insert(dead)),
             Action::AgentLost(agent) => drop(process.hosts_lost.insert(agent.0)),
+            Action::Counts(reduction) => self.answer_held(rank, reduction),
             Action::Note { reduction, end } => self.begin_note(id, reduction, end),
             Action::Replicate(to) => process.keeper = Some(to.id.0),
             Action::Copy { agent, number } => self.begin_copy(id, agent, number),

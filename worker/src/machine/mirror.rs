@@ -159,6 +159,11 @@ impl Mirror {
         self.waiting.drain(..count).map(|(_, note)| note).collect()
     }
 
+    /// Whether what an earlier process has noted of this call waits for the replica.
+    pub fn recalls(&self, id: ReductionId) -> bool {
+        self.waiting.iter().any(|(_, note)| *note == Note::Recalled(id))
+    }
+
     /// Whether the master has yet to hear of calls of that name that an earlier process had made.
     pub fn recalls_name_of(&self, id: ReductionId) -> bool {
         let name = |id: ReductionId| ReductionId { sequence: 0, ..id };

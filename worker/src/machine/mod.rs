@@ -260,6 +260,12 @@ impl Worker {
         }
     }
 
+    /// Whether what an earlier process has noted of this call does not count yet, so that the application must not be
+    /// answered from the result log: this host may be lost, and a later process would begin without it.
+    pub fn recalls(&self, reduction: ReductionId) -> bool {
+        self.mirror.recalls(reduction)
+    }
+
     /// Whether a call may be put on the board instead: the master hears those of one name in order.
     pub fn may_place(&self, id: ReductionId) -> bool {
         let first = ReductionId { sequence: 0, ..id };

@@ -70,7 +70,10 @@ impl Worker {
     pub(super) fn count(&mut self, note: Note) {
         match note {
             Note::Noted(reduction) => self.noted(reduction),
-            Note::Recalled(reduction) => self.send(ToMaster::Noted { reduction }),
+            Note::Recalled(reduction) => {
+                self.send(ToMaster::Noted { reduction });
+                self.actions.push_back(Action::Counts(reduction));
+            }
         }
     }
 }
