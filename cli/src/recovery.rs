@@ -1,9 +1,12 @@
 //! `everfold recovery`: what is done about which fault.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
-use everfold::recovery::RecoveryFile;
+use everfold::{launch::Components, recovery::RecoveryFile};
 use everfold_lab::{Failure, say};
 
 /// The exit code if the file cannot be used.
@@ -43,7 +46,8 @@ Every key may be left out. All but [repeated] and [network] are shown with what 
 
   [restart]
   starts_max = 100          # most starts of a rank
-  fruitless_max = 8         # most starts in a row without progress
+  fruitless_max = 8         # most starts in a row without progress on one host;
+                            # over all hosts twice as many
   pause = \"100 ms\"          # before a start without progress; doubles each time
   pause_max = \"10 s\"
   join_timeout = \"60 s\"     # how long a started process has to join
@@ -58,16 +62,28 @@ Every key may be left out. All but [repeated] and [network] are shown with what 
   result_log = \"1 GiB\"      # most bytes of outcomes per rank between two checkpoints
 
 Without a default:
+  detectors = [\"cautious\"]  # of your own, in the program that starts the job: asked before
+                            # all of these, in this order
   directory = \"/scratch/me\" # under [checkpoint]: where checkpoints outlive the job
 
 The exit code is 2 if the file cannot be used.";
 
 impl Recovery {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, components: &Components) -> Result<ExitCode, Failure> {
         let Self::Check(Check { file }) = self;
-        let read = file.map_or_else(|| RecoveryFile::parse(""), RecoveryFile::read);
-        let file = read.map_err(|error| Failure { message: error.to_string(), exit_code: UNUSABLE })?;
+        let empty = || RecoveryFile::parse("").map_err(|error| error.to_string());
+        let read = file.map_or_else(empty, |file| read(&file, components));
+        let file = read.map_err(|message| Failure { message, exit_code: UNUSABLE })?;
         say!("{}", file.to_string().trim_end())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The file, if it makes sense and this command has the detectors that it chooses.
+pub fn read(path: &Path, components: &Components) -> Result<RecoveryFile, String> {
+    let file = RecoveryFile::read(path).map_err(|error| error.to_string())?;
+    match components.choose(file.detectors()) {
+        Ok(_) => Ok(file),
+        Err(unknown) => Err(format!("{}, key `detectors`: {unknown}", path.display())),
     }
 }

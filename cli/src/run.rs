@@ -8,13 +8,12 @@ use std::{
 
 use clap::Args;
 use everfold::{
-    launch::{Hosts, Local, hosts, hosts::HostCount, use_checkpoints},
+    launch::{Components, Hosts, Local, hosts, hosts::HostCount, use_checkpoints},
     plan::PlanFile,
-    recovery::RecoveryFile,
 };
 use everfold_lab::{Failure, Transport};
 
-use crate::events;
+use crate::{events, recovery};
 
 /// Start a program as a job of several processes, on this machine or on several hosts.
 ///
@@ -113,7 +112,7 @@ Examples:
       In each pod of an indexed job of Kubernetes, with a headless service of that name.";
 
 impl Run {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, components: &Components) -> Result<ExitCode, Failure> {
         let mut words = self.program.into_iter();
         let program = PathBuf::from(words.next().expect("clap requires the program"));
         let mut local = Local::new(self.ranks, program);
@@ -121,7 +120,9 @@ impl Run {
         local.transport = self.transport.into();
         local.survive_deaths = self.survive_deaths;
         local.prefix = !self.no_prefix;
-        local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY")).map(usable).transpose()?;
+        local.recovery = self.recovery.or_else(|| named("EVERFOLD_RECOVERY"));
+        local.recovery = local.recovery.map(|file| usable(file, components)).transpose()?;
+        local.components = components.clone();
         local.rules = self.rules;
         local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
         local.watcher = self.events.map(|file| events::write_to(&file)).transpose()?;
@@ -145,8 +146,8 @@ fn named(variable: &str) -> Option<PathBuf> {
 }
 
 /// The path from everywhere of a recovery file that makes sense.
-fn usable(file: PathBuf) -> Result<PathBuf, Failure> {
-    RecoveryFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
+fn usable(file: PathBuf, components: &Components) -> Result<PathBuf, Failure> {
+    recovery::read(&file, components).map_err(Failure::new)?;
     absolute(&file)
 }
 

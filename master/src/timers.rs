@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     StandBy(ProcessId),
     /// Pings are sent, silence and late tasks are looked for.
     Alarm,
+    /// Own detectors want to be woken.
+    Own,
 }
 
 /// All timers that are set, in the order in which they are due.

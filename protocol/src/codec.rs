@@ -12,7 +12,7 @@ mod decoder;
 pub use decoder::{DEPTH_MAX, DecodeError, EMPTY_ELEMENTS_MAX};
 
 /// Version of everything on the wire. Two versions never talk to each other.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// Why bytes are not the value they should be.
 #[derive(Debug, thiserror::Error)]

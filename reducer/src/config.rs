@@ -44,6 +44,7 @@ pub struct Config {
     join_timeout: Duration,
     limits: Limits,
     recoveries: Recoveries,
+    detectors: Vec<String>,
     storage: Option<PathBuf>,
     domain: Option<String>,
     checkpoint_interval: Interval,
@@ -58,6 +59,7 @@ impl Default for Config {
             join_timeout: Duration::from_secs(60),
             limits: Limits::default(),
             recoveries: Recoveries::IGNORE,
+            detectors: Vec::new(),
             storage: None,
             domain: std::env::var("EVERFOLD_DOMAIN").ok().filter(|label| !label.is_empty()),
             checkpoint_interval: Interval::default(),
@@ -170,6 +172,13 @@ impl Config {
     pub fn recover(mut self, recoveries: Recoveries) -> Self {
         self.rolls_back = false;
         self.recoveries = recoveries;
+        self
+    }
+
+    /// The names of [detectors of your own](crate::Launch::detector), which are asked about each death in this order, before
+    /// the built-in ones. They have a say where ranks come back. A [file](crate::recovery::RecoveryFile) takes precedence.
+    pub fn detectors<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.detectors = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -302,6 +311,11 @@ impl Config {
             },
             false => self.limits,
         }
+    }
+
+    /// The names of own detectors.
+    pub(crate) fn detector_names(&self) -> &[String] {
+        &self.detectors
     }
 
     pub(crate) fn storage_directory(&self) -> PathBuf {

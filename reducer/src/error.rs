@@ -5,7 +5,7 @@ use std::{fmt, io};
 use everfold_protocol::{report::Refusal, spec::Protection};
 use everfold_runtime::{
     executor::ShareError,
-    launch::{EnvironmentError, LocalError},
+    launch::{EnvironmentError, LocalError, UnknownDetector},
     rank::{CallError, JoinError},
     transport::control::AddressError,
 };
@@ -141,6 +141,9 @@ pub enum LaunchError {
     /// The file that chooses recoveries cannot be used.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// A detector of the program's own is chosen that the program has not [added](crate::Launch::detector).
+    #[error(transparent)]
+    UnknownDetector(#[from] UnknownDetector),
     /// The plan of checkpoints cannot be followed.
     #[error(transparent)]
     Plan(#[from] PlanError),

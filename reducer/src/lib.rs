@@ -123,6 +123,11 @@ struct Collectives;
 #[doc = include_str!("../../docs/segments.md")]
 struct Segments;
 
+/// Compiles the program in docs/recovery.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/recovery.md")]
+struct Recovering;
+
 /// Compiles the programs in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -43,6 +43,8 @@ pub struct RankConfig {
     pub environment: Environment,
     /// How the deputy schedules that this process hosts where a large group works in teams.
     pub policy: Policy,
+    /// The names of own detectors that are asked about deaths, in their order.
+    pub detectors: Vec<String>,
     /// Threads that fold.
     pub threads: usize,
     /// Directory below which copies of contributions are kept while they are needed.

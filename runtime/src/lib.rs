@@ -24,6 +24,7 @@
 //! | [`serving`] | answers those who read windows here |
 //! | [`master`] | the thread that drives the job's master |
 //! | `deputies` | the deputy that a rank hosts, and the way to other deputies |
+//! | `components` | what a program adds: detectors of its own |
 //! | [`ancestry`] | which process has started which |
 //! | [`descriptors`] | how many files may be open, and patience when there are none left |
 //! | [`locating`] | what of an agent locates faults |
@@ -42,6 +43,7 @@ pub mod agent;
 pub mod ancestry;
 pub mod body;
 mod call;
+mod components;
 pub mod copier;
 mod deputies;
 pub mod descriptors;

@@ -11,6 +11,7 @@ use everfold_protocol::{
 
 use crate::{
     board::Words,
+    detector,
     settings::{JOB, Settings},
 };
 
@@ -33,7 +34,8 @@ pub(crate) struct MasterDriver {
 impl MasterDriver {
     /// A master that waits for its ranks, and looks at a board if there is one.
     pub fn new(now: Timestamp, settings: &Settings, board: Option<Arc<Board<Words>>>) -> Self {
-        let master = Master::new(now, JOB, settings.ranks, settings.policy);
+        let own = if settings.has_own_detectors() { detector::drawn(settings.seed) } else { Vec::new() };
+        let master = Master::new(now, JOB, settings.ranks, settings.policy).with_detectors(own);
         Self {
             coordinator: Coordinator::new(JOB, master, board.map(Clerk::new)),
             due: None,

@@ -22,6 +22,7 @@
 //! | `timing` | how long things take: drawn delays, or those of a modelled cluster |
 //! | `outages` | where the network does not carry what it is to carry |
 //! | `driver` | the master in its process: when it is woken up, and how long it takes |
+//! | `detector` | detectors as a programmer may add them, whose choices are drawn |
 //! | `inbox` | what waits for a master that takes messages in batches |
 //! | `board` | what ranks of one host share |
 //! | `agent` | one host's agent, which holds the memory of its ranks |
@@ -49,6 +50,7 @@ pub mod collective;
 mod copies;
 pub mod costs;
 mod courier;
+mod detector;
 mod driver;
 mod events;
 pub mod evidence;

@@ -39,6 +39,8 @@ pub struct Returns {
     pub hang: u32,
     /// Longest time that a process takes to note something, and then to hear that it is noted.
     pub note_time: Duration,
+    /// Whether detectors of a programmer's own have a say, whose choices are drawn.
+    pub own_detectors: bool,
     /// How ranks come back on other hosts, if they do.
     pub migrates: Option<Migrates>,
 }
@@ -174,6 +176,11 @@ impl Settings {
             follow: true,
             stopwatch: None,
         }
+    }
+
+    /// Whether detectors of a programmer's own have a say in what is done about deaths.
+    pub(crate) fn has_own_detectors(&self) -> bool {
+        self.returns.is_some_and(|returns| returns.own_detectors)
     }
 
     pub(crate) fn host(&self, rank: Rank) -> u64 {

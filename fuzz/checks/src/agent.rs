@@ -32,6 +32,7 @@ struct Hail {
     size: u32,
     region: Option<RegionRef>,
     policy: Policy,
+    detectors: Vec<String>,
     board: bool,
 }
 
@@ -73,7 +74,8 @@ pub(crate) fn environment(name: &str, rank: u32, size: u32) -> Environment {
 
 pub(crate) fn about(rank: u32) -> About<'static> {
     let (size, policy) = (4, Policy::default());
-    About { key: &KEY, job: JOB, process: process(rank), size, policy, region: None, board: true }
+    let (process, detectors) = (process(rank), &[][..]);
+    About { key: &KEY, job: JOB, process, size, policy, detectors, region: None, board: true }
 }
 
 fn read(input: &mut Input<'_>) -> Said {
@@ -92,6 +94,7 @@ fn read(input: &mut Input<'_>) -> Said {
                 size: 2 + u32::from(kind / 8 % 4),
                 region: (kind & 32 != 0).then_some(region),
                 policy: Policy { limits, ..Policy::default() },
+                detectors: Vec::new(),
                 board: kind & 16 != 0,
             }))
         }
@@ -108,6 +111,7 @@ pub fn check(data: &[u8]) {
     let name = fresh_name();
     let config = AgentConfig {
         rules: Default::default(),
+        components: Default::default(),
         name: name.clone(),
         job: JOB,
         key: KEY,
@@ -156,7 +160,8 @@ async fn lie(name: &str, rank: u32, said: &[Said]) {
 }
 
 pub fn samples() -> Vec<Vec<u8>> {
-    let hail = Hail { size: 4, region: None, policy: Policy::default(), board: true };
+    let detectors = vec!["cautious".to_owned()];
+    let hail = Hail { size: 4, region: None, policy: Policy::default(), detectors, board: true };
     let hail = piece(&codec::encode(&hail).unwrap());
     // Where to serve, as it follows.
     let serve = piece(&codec::encode(&std::net::IpAddr::from([127, 0, 0, 1])).unwrap());

@@ -6,7 +6,7 @@ use everfold_protocol::{
 };
 
 use super::Master;
-use crate::liveness::Watched;
+use crate::{liveness::Watched, recovery::Seen};
 
 impl Master {
     /// Takes in what an agent says. One whose host was given up is not heard any more.
@@ -15,6 +15,7 @@ impl Master {
             return self.desk.outbox.disconnect_agent(agent);
         }
         self.liveness.hear(self.desk.now, Watched::Agent(agent));
+        self.own.see(self.desk.now, Seen::AgentSaid { agent, message: &said });
         match said {
             FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
@@ -28,6 +29,8 @@ impl Master {
             return;
         }
         self.liveness.watch(self.desk.now, Watched::Agent(agent));
+        let domain = self.desk.members.agents().domain(agent);
+        self.own.see(self.desk.now, Seen::HostCame { agent, domain });
         if !self.desk.members.is_joining() && self.desk.members.peers().next().is_none() {
             // The job was over before it came.
             self.desk.outbox.send_agent(agent, ToAgent::Farewell);
@@ -66,6 +69,8 @@ impl Master {
     pub(super) fn lose_agent(&mut self, agent: AgentId) {
         let Some((living, dead)) = self.desk.members.lose_agent(agent) else { return };
         self.liveness.forget(Watched::Agent(agent));
+        let domain = self.desk.members.agents().domain(agent);
+        self.own.see(self.desk.now, Seen::HostLost { agent, domain });
         self.desk.outbox.disconnect_agent(agent);
         self.desk.send_all(&ToWorker::AgentLost { agent });
         self.lose_standbys(agent);

@@ -13,7 +13,7 @@ use crate::{
     event::Notice,
     liveness::{Ring, Watched},
     membership::Prospect,
-    recovery::{Judgement, Verdict},
+    recovery::{Judgement, Seen, Verdict},
     remains,
     timers::Timer,
 };
@@ -83,6 +83,7 @@ impl Master {
                 self.outcomes.depart(process.rank);
                 self.drop_replicas(process.rank);
             }
+            self.own.see(self.desk.now, Seen::Died { process, evidence });
             self.desk.outbox.notice(Notice::Failed { process, evidence });
             if !evidence.leaves_memory() {
                 // If it lives, this is the last thing it hears.

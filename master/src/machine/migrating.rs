@@ -13,7 +13,7 @@ use everfold_protocol::{
 
 use super::Master;
 use crate::{
-    recovery::{Elsewhere, Judgement, Sign, Start, Verdict},
+    recovery::{Judgement, Sign, Start, Verdict},
     replicas::Replica,
     timers::Timer,
 };
@@ -114,43 +114,16 @@ impl Master {
         }
     }
 
-    /// What the loss of a host is a sign of.
-    pub(super) fn sign_of_loss(&self, agent: AgentId) -> Sign {
-        let (lost, all) = self.desk.members.agents().losses_around(agent);
-        Sign::of_loss(&self.desk.policy.recoveries, lost, all)
-    }
-
-    /// Lets the detectors judge that a rank has lost its process, which was on the host of `agent`.
-    pub(super) fn detect(&mut self, rank: Rank, sign: Sign, agent: AgentId) -> Judgement {
-        let migrate = match (self.replicas.whole(rank), self.find_host(agent, sign)) {
-            (None, _) => Err(NoReturn::NoReplica),
-            (Some(_), None) => Err(NoReturn::NoHost),
-            (Some(_), Some(_)) => Ok(()),
-        };
-        let elsewhere = Elsewhere { migrate, promote: self.can_promote(rank, agent, sign) };
-        self.detectors.judge(self.desk.now, rank, sign, &self.desk.policy.recoveries, elsewhere)
-    }
-
     /// Whether a host is lost, or takes nobody, as it is in the domain of `from`, which is lost.
     pub(super) fn is_lost_with(&self, agent: AgentId, from: AgentId, sign: Sign) -> bool {
         let agents = self.desk.members.agents();
         agents.is_lost(agent) || (sign == Sign::Domain && agents.domain(agent) == agents.domain(from))
     }
 
-    /// Where a rank of the host of `from` is started: where processes do not fail again and again and the fewest ranks
-    /// are, in another domain if its domain is lost.
-    fn find_host(&self, from: AgentId, sign: Sign) -> Option<AgentId> {
-        let agents = self.desk.members.agents();
-        let fits = |agent: &AgentId| *agent != from && !self.is_lost_with(*agent, from, sign);
-        let load = |agent: AgentId| self.desk.members.count_at(agent) + self.starts.at(agent).len();
-        let hosts = agents.lodgings().filter(fits).map(|agent| (agent, load(agent)));
-        self.detectors.choose_host(self.desk.now, &self.desk.policy.recoveries, hosts)
-    }
-
     /// Has a rank started on another host than that of `from`, in place of `dead`.
     pub(super) fn migrate(&mut self, dead: ProcessId, from: AgentId, sign: Sign) {
-        let (Some(replica), Some(agent)) = (self.replicas.whole(dead.rank), self.find_host(from, sign))
-        else {
+        let replica = self.replicas.whole(dead.rank);
+        let (Some(replica), Some(agent)) = (replica, self.find_host(dead, from, sign)) else {
             // It was looked for when it was judged; a host that was lost since is judged by itself.
             return self.give_up(dead.rank, NoReturn::NoHost);
         };
@@ -176,7 +149,7 @@ impl Master {
             Some(home) => (Sign::Process(home), home),
             None => (self.sign_of_loss(agent), agent),
         };
-        let judged = self.detect(process.rank, sign, at);
+        let judged = self.detect(process, sign, at, None);
         self.tell_passed(process.rank, &judged);
         match judged.verdict {
             Verdict::Migrate => self.migrate(process, at, sign),

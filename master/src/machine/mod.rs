@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `admission` | whether a contribution may take part |
 //! | `agents` | what agents say, and what follows when one is lost |
+//! | `detecting` | which detector is asked about a death: own ones first, then the built-in ones |
 //! | `ending` | how a reduction ends: well, or refused |
 //! | `failure` | who is dead, silent or slow, and what follows for the job |
 //! | `members` | who joins the job, and who leaves it in good order |
@@ -19,6 +20,7 @@
 
 mod admission;
 mod agents;
+mod detecting;
 mod ending;
 mod failure;
 mod members;
@@ -45,7 +47,7 @@ use crate::{
     membership::{Freshness, Membership},
     outcomes::Outcomes,
     policy::Policy,
-    recovery::{Detectors, Starts},
+    recovery::{Detectors, Own, Seen, Starts},
     reduction::{Called, Reduction, Reductions},
     refusals::Refusals,
     remains::Remains,
@@ -57,6 +59,8 @@ use crate::{
 };
 
 /// Queues reduction messages and makes tasks of them (DR §2).
+///
+/// A copy, from which its size can be told, asks no detectors of a programmer's own: these cannot be copied.
 #[derive(Clone, Debug)]
 pub struct Master {
     desk: Desk,
@@ -67,6 +71,8 @@ pub struct Master {
     remains: Remains,
     liveness: Liveness,
     detectors: Detectors,
+    /// Those that are asked first.
+    own: Own,
     replicas: Replicas,
     starts: Starts,
     standbys: Standbys,
@@ -90,6 +96,7 @@ impl Master {
             remains: Remains::default(),
             liveness: Liveness::default(),
             detectors: Detectors::default(),
+            own: Own::default(),
             replicas: Replicas::default(),
             starts: Starts::default(),
             standbys: Standbys::default(),
@@ -152,6 +159,7 @@ impl Master {
             Event::Message { header, message } => match self.desk.members.classify(&header) {
                 Freshness::Current => {
                     self.liveness.hear(now, Watched::Rank(header.sender.rank));
+                    self.own.see(now, Seen::Message { from: header.sender, message: &message });
                     self.handle_message(header.sender, message);
                 }
                 Freshness::Stale => {
@@ -172,6 +180,7 @@ impl Master {
             Event::Agent(agent, said) => self.hear_agent(agent, said),
             Event::AgentLost(agent) => self.lose_agent(agent),
         }
+        self.look_when_own_are_due();
     }
 
     /// Takes in that time has passed.
@@ -179,7 +188,7 @@ impl Master {
         self.desk.now = now;
         // Not more than are due now: if each sets another, the caller has a turn in between.
         for _ in 0..self.desk.timers.count_due(now) {
-            let Some(timer) = self.desk.timers.take_due(now) else { return };
+            let Some(timer) = self.desk.timers.take_due(now) else { break };
             match timer {
                 Timer::Join => self.stop_joining(),
                 Timer::Deadline(id) => self.pass_deadline(id),
@@ -214,8 +223,10 @@ impl Master {
                 Timer::Return(process) => self.miss_return(process),
                 Timer::StandBy(process) => self.start_standby(process),
                 Timer::Alarm => self.ring(),
+                Timer::Own => self.own.wake(now),
             }
         }
+        self.look_when_own_are_due();
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

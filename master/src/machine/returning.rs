@@ -20,7 +20,7 @@ use crate::{
     event::Notice,
     liveness::Watched,
     outcomes::Outcome,
-    recovery::{Judgement, Sign, Start, Verdict},
+    recovery::{Judgement, Seen, Sign, Start, Verdict},
     reduction::{Called, Reduction},
     replicas::Replica,
     timers::Timer,
@@ -36,11 +36,11 @@ impl Master {
             (Evidence::Silent(_), ..) => ignored(NoReturn::Silent),
             (Evidence::HostLost, None, _) => ignored(NoReturn::HostLost),
             (Evidence::HostLost, Some(agent), _) => {
-                self.detect(process.rank, self.sign_of_loss(agent), agent)
+                self.detect(process, self.sign_of_loss(agent), agent, Some(evidence))
             }
             (Evidence::Disconnected | Evidence::Ended(_), _, None) => ignored(NoReturn::NotHeld),
             (Evidence::Disconnected | Evidence::Ended(_), _, Some(agent)) => {
-                self.detect(process.rank, Sign::Process(agent), agent)
+                self.detect(process, Sign::Process(agent), agent, Some(evidence))
             }
         }
     }
@@ -57,7 +57,7 @@ impl Master {
             return self.give_up(missed.rank, NoReturn::NoReplica);
         }
         let sign = Sign::Process(agent);
-        let judged = self.detect(missed.rank, sign, agent);
+        let judged = self.detect(missed, sign, agent, None);
         self.tell_passed(missed.rank, &judged);
         match judged.verdict {
             Verdict::Restart(pause) => self.start_after(pause, missed, agent, origin),
@@ -194,6 +194,7 @@ impl Master {
     /// Takes in that a process that has come back is where the earlier one was.
     pub(super) fn hear_caught_up(&mut self, sender: ProcessId, comeback: Comeback) {
         if let Some(lost) = self.starts.catch_up(self.desk.now, sender.rank) {
+            self.own.see(self.desk.now, Seen::CameBack { process: sender, lost, comeback });
             self.desk.tell_all(News::CaughtUp { rank: sender.rank, lost, comeback });
         }
     }

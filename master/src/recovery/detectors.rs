@@ -96,7 +96,38 @@ impl Detectors {
         choice: &Recoveries,
         elsewhere: Elsewhere,
     ) -> Judgement {
-        let (chain, ignored) = self.detect(now, sign, choice);
+        let detected = self.detect(now, sign, choice);
+        self.choose(detected, rank, sign, choice, elsewhere)
+    }
+
+    /// The same, where a detector has chosen these recoveries that was asked first. The death counts here all the
+    /// same: the next one may be handed over.
+    pub(crate) fn judge_chosen(
+        &mut self,
+        chosen: Chain,
+        now: Timestamp,
+        rank: Rank,
+        sign: Sign,
+        choice: &Recoveries,
+        elsewhere: Elsewhere,
+    ) -> Judgement {
+        self.detect(now, sign, choice);
+        let ignored = match sign {
+            Sign::Process(_) => NoReturn::Ignored,
+            Sign::Host | Sign::Domain => NoReturn::HostLost,
+        };
+        self.choose((chosen, ignored), rank, sign, choice, elsewhere)
+    }
+
+    /// The first recovery that can be done.
+    fn choose(
+        &mut self,
+        (chain, ignored): (Chain, NoReturn),
+        rank: Rank,
+        sign: Sign,
+        choice: &Recoveries,
+        elsewhere: Elsewhere,
+    ) -> Judgement {
         let (mut passed, mut last) = (Vec::new(), ignored);
         for recovery in chain.iter() {
             let done = match recovery {

@@ -4,12 +4,16 @@
 //! |---|---|
 //! | [`choice`] | which recovery a user has chosen for which fault |
 //! | `starts` | processes that are on their way in place of others |
-//! | `detectors` | which fault a death is a sign of, and what follows from the choice |
+//! | `own` | detectors that a programmer adds, which are asked first |
+//! | `detectors` | the built-in ones: which fault a death is a sign of, and what follows from the choice |
 
 pub mod choice;
 mod detectors;
+mod own;
 mod starts;
 
 pub use choice::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
 pub use detectors::{Detectors, Elsewhere, Judgement, Sign, Verdict};
+pub(crate) use own::Own;
+pub use own::{Candidate, Death, Detector, Seen};
 pub(crate) use starts::{Start, Starts};

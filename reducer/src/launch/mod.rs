@@ -29,8 +29,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 pub use everfold_runtime::agent::start as agent;
 pub use everfold_runtime::launch::{
-    Checkpoints, Complete, Environment, EnvironmentError, Hosts, HostsError, JobEvent, Local, LocalError,
-    Rollback, Secret, Transport, Watcher, environment, hosts, is_forwarded_to_terminal, local,
+    Checkpoints, Complete, Components, Environment, EnvironmentError, Hosts, HostsError, JobEvent, Local,
+    LocalError, Rollback, Secret, Transport, UnknownDetector, Watcher, environment, hosts,
+    is_forwarded_to_terminal, local,
 };
 
 use self::checkpoints::Choice;
@@ -38,7 +39,7 @@ use crate::{
     config::Config,
     error::Error,
     plan::{Placing, PlanError},
-    recovery::RecoveryFile,
+    recovery::{Detector, RecoveryFile},
     session::Session,
 };
 
@@ -56,6 +57,7 @@ pub struct Launch {
     record: Option<PathBuf>,
     resume: Option<PathBuf>,
     survive_deaths: bool,
+    components: Components,
     /// The job, if it was found already.
     environment: Option<Environment>,
 }
@@ -74,6 +76,7 @@ impl Launch {
             record: None,
             resume: None,
             survive_deaths: false,
+            components: Components::new(),
             environment: None,
         }
     }
@@ -104,6 +107,31 @@ impl Launch {
     /// the variable `EVERFOLD_RECOVERY` names counts before it, and both before the configuration.
     pub fn recovery(mut self, file: impl Into<PathBuf>) -> Self {
         self.recovery = Some(file.into());
+        self
+    }
+
+    /// Adds a [detector](crate::recovery::Detector) of the program's own, which is asked about deaths if the recovery file, or
+    /// [`Config::detectors`], has its name. `make` makes one for each job.
+    ///
+    /// It counts where the program is started alone and starts its ranks itself. Where `everfold run` does, that command
+    /// hosts the master, and has to know the detector: build one of your own with `everfold_cli::main_with`. An agent that a
+    /// rank starts, as under `mpirun`, knows none.
+    ///
+    /// # Errors
+    /// [`launch`] ends in [`LaunchError::UnknownDetector`] if a name is chosen that was not added. Where another program
+    /// has started the job, rank 0 ends in [`Error::Join`] if that program does not know the name.
+    pub fn detector<D: Detector + 'static>(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn() -> D + Send + Sync + 'static,
+    ) -> Self {
+        self.components = self.components.detector(name, make);
+        self
+    }
+
+    /// All of these, in place of the [detectors](Self::detector) that were added before.
+    pub fn components(mut self, components: Components) -> Self {
+        self.components = components;
         self
     }
 
@@ -187,6 +215,8 @@ fn supervise(launch: &Launch, config: &Config, choice: Choice) -> Result<(), Lau
     local.arguments = std::env::args_os().skip(1).collect();
     local.transport = launch.transport;
     local.survive_deaths = launch.survive_deaths;
+    launch.components.choose(config.detector_names())?;
+    local.components = launch.components.clone();
     choice.give(&mut local, config)?;
     match local.run()? {
         0 => Ok(()),
@@ -272,6 +302,7 @@ impl Session {
             transport,
             environment: environment.clone(),
             policy: config.policy(),
+            detectors: config.detector_names().to_vec(),
             join_timeout: config.timeout(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             storage: config.storage_directory(),

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | choose in a program | [`Config::recover`](crate::Config::recover), [`Recoveries`] |
 //! | choose in a file, without a change of the program | [`RecoveryFile`], `EVERFOLD_RECOVERY`, `everfold run --recovery` |
+//! | add a detector of your own | [`Detector`], [`detector`], [`Launch::detector`](crate::Launch::detector) |
 //!
-//! A death is looked at by detectors, one after the other:
+//! A death is looked at by detectors, one after the other. Those of your own come first, then these:
 //! - *repeated*: enough processes of the same host have died within some time. Without a section in the file it
 //!   sees nothing.
 //! - *process*: the process has ended, and its host is well.
@@ -19,9 +20,10 @@
 //! Instead of one rank, all of them may go back to the last checkpoint when a process has ended:
 //! [`Config::roll_back`](crate::Config::roll_back), `process = "rollback"` in the file.
 
+pub mod detector;
 mod file;
 mod told;
 
-pub use everfold_master::recovery::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
+pub use everfold_master::recovery::{Chain, Detector, Network, Recoveries, Recovery, Repeated, Restart};
 
 pub use self::file::{RecoveryError, RecoveryFile};

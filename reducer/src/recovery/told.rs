@@ -9,6 +9,12 @@ impl fmt::Display for RecoveryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recoveries = self.recoveries();
         let Recoveries { process, repeated, physical, network, .. } = recoveries;
+        if !self.detectors().is_empty() {
+            let names: Vec<String> = self.detectors().iter().map(|name| format!("`{name}`")).collect();
+            writeln!(f, "A process ends, or a host is lost:")?;
+            writeln!(f, "  detectors of your own are asked, in this order: {}", names.join(", "))?;
+            writeln!(f, "  if none of them chooses, and for what it chooses in vain, this holds:")?;
+        }
         let about_process = if self.rolls_back() { ROLLBACK.to_owned() } else { told(process) };
         writeln!(f, "A process ends, and its host is well:{about_process}")?;
         if let Some(Repeated { faults, within, recovery }) = repeated {
@@ -58,7 +64,7 @@ impl RecoveryFile {
         let restart = self.recoveries().restart;
         match self.recoveries().ranks_return() {
             true => {
-                restarts(f, &restart)?;
+                restarts(f, &restart, self.recoveries().ranks_migrate())?;
                 checkpoints(f, self.checkpoint_interval(), self.result_log_bytes_max())
             }
             false if self.rolls_back() => {
@@ -109,7 +115,7 @@ fn told(chain: Chain) -> String {
     told
 }
 
-fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
+fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart, elsewhere: bool) -> fmt::Result {
     let Restart { starts_max, fruitless_max, pause, pause_max, join_timeout } = restart;
     writeln!(f, "A rank is started again:")?;
     writeln!(f, "  at once, if it has contributed to a new reduction since its last start")?;
@@ -117,7 +123,11 @@ fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
         let most = time(*pause_max);
         writeln!(f, "  if not, after {}, twice as long each time, up to {most}", time(*pause))?;
     }
-    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")?;
+    let over_all = if elsewhere { " on one host, twice as many over all hosts" } else { "" };
+    writeln!(
+        f,
+        "  up to {fruitless_max} times in a row without that{over_all}, and {starts_max} times in all"
+    )?;
     writeln!(f, "  and is given up if its process has not joined within {}", time(*join_timeout))
 }
 
@@ -192,6 +202,7 @@ mod tests {
             "silent:\n  its rank is started on the host with the fewest ranks",
             "\n  if that cannot be done, the job goes on without its rank\nMore than 50 % of the hosts",
             "take up to 4 GiB there",
+            "up to 8 times in a row without that on one host, twice as many over all hosts, and 100 times in all",
         ] {
             assert!(told.contains(line), "{told}");
         }
@@ -203,6 +214,8 @@ mod tests {
         ] {
             assert!(told.contains(line), "{told}");
         }
+        let told = RecoveryFile::parse("detectors = [\"cautious\", \"brave\"]").unwrap().to_string();
+        assert!(told.contains("asked, in this order: `cautious`, `brave`\n"), "{told}");
         let told = RecoveryFile::parse("process = \"ignore\"").unwrap().to_string();
         assert!(told.contains("none are saved") && !told.contains("started again"), "{told}");
     }

@@ -36,6 +36,7 @@ mod leftovers;
 mod located;
 mod migrate;
 mod outlive;
+mod own_detectors;
 mod plans;
 mod process;
 mod progress;
@@ -90,6 +91,7 @@ fn suite() -> Suite {
     hosts::add_to(&mut suite);
     migrate::add_to(&mut suite);
     promote::add_to(&mut suite);
+    own_detectors::add_to(&mut suite);
     leftovers::add_to(&mut suite);
     located::add_to(&mut suite);
     suite
@@ -120,8 +122,10 @@ fn run(name: &str, ranks: &str, transport: &str) -> ExitCode {
         "tcp" => Transport::Tcp,
         other => panic!("there is no transport {other:?}"),
     };
-    let launch =
-        Launch::from_env_or_local(ranks.parse().unwrap()).transport(transport).config(program.config);
+    let launch = Launch::from_env_or_local(ranks.parse().unwrap())
+        .transport(transport)
+        .config(program.config)
+        .components(own_detectors::components());
     let ended: everfold::Result<()> = everfold::launch(launch, async |session| {
         let rank = session.rank();
         (program.run)(session).await?;

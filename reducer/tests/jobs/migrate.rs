@@ -177,7 +177,7 @@ pub(crate) fn digests(ends: &[End]) -> Vec<&str> {
 }
 
 /// Runs a job that loses hosts, and compares its result with that of one which does not.
-fn loses(case: Case) -> Vec<End> {
+pub(crate) fn loses(case: Case) -> Vec<End> {
     let ranks = case.hosts * EACH;
     let undisturbed = Job::start("migrate::computes_on", &Case { lost: &[], plan: "", ..case }).end();
     let expected = digests(&undisturbed);
@@ -307,6 +307,7 @@ pub(crate) fn host(program: &str, ranks: &str) -> std::process::ExitCode {
     let mut local = Local::new(ranks.parse().unwrap(), std::env::current_exe().unwrap());
     local.arguments = ["run", program, ranks, "tcp"].map(Into::into).into();
     local.transport = everfold::launch::Transport::Tcp;
+    local.components = crate::own_detectors::components();
     local.hosts = Hosts::find(Said::default(), |name| std::env::var(name).ok()).unwrap();
     match local.run() {
         Ok(code) => code.into(),

@@ -65,7 +65,7 @@ pub(crate) fn add_to(suite: &mut Suite) {
 }
 
 /// Runs a program with such a file.
-fn with(program: &'static str, ranks: u32, text: &str) -> End {
+pub(crate) fn with(program: &'static str, ranks: u32, text: &str) -> End {
     let file = Scrap::new(text);
     let mut command = job(program, ranks, "shm");
     command.env(VARIABLE, &file.0);
@@ -95,7 +95,7 @@ fn deaths(end: &End) -> usize {
 }
 
 /// Rank 1 dies so often until it is given up, and rank 0 hears why.
-fn gives_up(file: &str, times: usize, reason: &str) {
+pub(crate) fn gives_up(file: &str, times: usize, reason: &str) {
     let end = with("recovery::dies_always", 2, file);
     end.assert_ended(137, [0]);
     assert_eq!(deaths(&end), times, "{:#?}", end.said);

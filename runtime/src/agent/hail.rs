@@ -79,6 +79,8 @@ pub struct About<'a> {
     pub process: ProcessId,
     pub size: u32,
     pub policy: Policy,
+    /// Names of own detectors, if this agent hosts the master.
+    pub detectors: &'a [String],
     pub region: Option<&'a Region>,
     /// Whether the job may have a board.
     pub board: bool,
@@ -93,12 +95,13 @@ pub async fn hail(
     about: About<'_>,
     deadline: Instant,
 ) -> Result<OwnAgent, HailError> {
-    let About { key, job, process, size, policy, region, board } = about;
+    let About { key, job, process, size, policy, detectors, region, board } = about;
     let mut stream = start::find(environment, deadline).await.map_err(HailError::searching)?;
     let seals = handshake::connect(&mut stream, key, job, process, Purpose::Hail).await?;
     let mut line = Line::new(stream, seals);
     let handle: Option<RegionRef> = region.map(Region::handle);
-    line.tell(&Hail { size, region: handle, policy, board }).await?;
+    let detectors = detectors.to_vec();
+    line.tell(&Hail { size, region: handle, policy, detectors, board }).await?;
     if let Some(region) = region {
         line.hand_over(region.file()).await?;
     }

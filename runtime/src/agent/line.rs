@@ -16,9 +16,12 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{io::Interest, net::UnixStream};
 
-use crate::transport::{
-    control::{read_frame, write_frame},
-    handshake::{HandshakeError, Seals},
+use crate::{
+    components::UnknownDetector,
+    transport::{
+        control::{read_frame, write_frame},
+        handshake::{HandshakeError, Seals},
+    },
 };
 
 /// Largest frame between a process and its agent, in bytes.
@@ -33,6 +36,8 @@ pub(super) struct Hail {
     pub region: Option<RegionRef>,
     /// How the master schedules, should this agent host it.
     pub policy: Policy,
+    /// The names of own detectors that the master asks, should this agent host it.
+    pub detectors: Vec<String>,
     /// Whether the job may have a board.
     pub board: bool,
 }
@@ -71,6 +76,9 @@ pub enum NoAgent {
         /// The same as a number, if there is one.
         code: Option<i32>,
     },
+    /// The master is to run there, and to ask a detector that is not there.
+    #[error(transparent)]
+    UnknownDetector(#[from] UnknownDetector),
 }
 
 /// The process asks where its memory can be read from other hosts, to whom this host has that address.

@@ -29,6 +29,7 @@ use tokio::{net::UnixStream, time::Instant};
 
 use super::host::{AgentConfig, AgentThread};
 use crate::{
+    components::Components,
     launch::{Environment, environment},
     locating,
     transport::{
@@ -217,6 +218,8 @@ fn run() -> io::Result<()> {
         is_spare: false,
         domain: None,
         rules: locating::rules(None)?,
+        // Nothing of the program runs here.
+        components: Components::new(),
     };
     let agent = AgentThread::start(config)?;
     say_ready()?;

@@ -32,3 +32,4 @@ pub use self::{
     rollback::Rollback,
     terminal::is_forwarded_to_terminal,
 };
+pub use crate::components::{Components, UnknownDetector};

@@ -77,7 +77,8 @@ pub(super) struct MasterDriver {
 impl MasterDriver {
     pub(super) fn new(config: &MasterConfig) -> Self {
         let origin = Instant::now();
-        let master = Master::new(timestamp(origin), config.job, config.size, config.policy);
+        let master = Master::new(timestamp(origin), config.job, config.size, config.policy)
+            .with_detectors(config.components.detectors());
         let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
         Self {
             job: config.job,

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use self::driver::{Input, MasterDriver};
 use crate::{
     agent::ToParent,
+    components::Components,
     locating::Locator,
     memory::board::OwnBoard,
     transport::{
@@ -51,6 +52,8 @@ pub struct MasterConfig {
     pub rendezvous: Address,
     /// Sizes and depths that it schedules with, and the limits of the job.
     pub policy: Policy,
+    /// The own detectors that it asks.
+    pub components: Components,
     /// Where the ranks of this host put short contributions.
     pub board: Option<Arc<OwnBoard>>,
     /// The node of this host that locates faults.

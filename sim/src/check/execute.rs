@@ -139,6 +139,7 @@ fn settings(schedule: &Schedule) -> Settings {
         start_failures: returns.start_failures_percent,
         hang: returns.hang_percent,
         note_time: us(returns.note_us),
+        own_detectors: returns.own_detectors,
         migrates: returns.migrates.map(|migrates| Migrates {
             spares: migrates.spares,
             copy_time: us(migrates.copy_us),

@@ -224,12 +224,13 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 31] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 32] = [
     |schedule| schedule.returns = None,
     |schedule| {
         let migrates = schedule.returns.iter_mut().flat_map(|returns| &mut returns.migrates);
         migrates.for_each(|migrates| migrates.standbys = None);
     },
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.own_detectors = false),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.note_us = 20),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.start_us = 200),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.return_us = 10_000_000),

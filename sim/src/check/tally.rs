@@ -38,6 +38,8 @@ impl Tally {
         count("worlds whose ranks come back", u64::from(schedule.returns.is_some()));
         let stands_by = schedule.returns.and_then(|it| it.migrates).is_some_and(|it| it.standbys.is_some());
         count("worlds with standbys", u64::from(stands_by));
+        let has_own = schedule.returns.is_some_and(|returns| returns.own_detectors);
+        count("worlds with own detectors", u64::from(has_own));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
         count("worlds where results take long to be copied", u64::from(schedule.collect_us > 0));
         count("worlds where the master takes in batches", u64::from(schedule.batch_us > 0));

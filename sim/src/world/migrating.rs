@@ -51,8 +51,12 @@ impl World {
         }
     }
 
-    /// A rank is started on a host where processes have failed again and again only if there is no host without faults.
+    /// A rank is started on a host where processes have failed again and again only if there is no host without faults,
+    /// unless an own detector may have chosen the host.
     pub(super) fn check_target(&mut self, to: &str) {
+        if self.settings.has_own_detectors() {
+            return;
+        }
         let target = self.agents.keys().copied().find(|host| address(*host) == to);
         if target.is_none_or(|host| !self.has_repeated_faults(host)) {
             return;

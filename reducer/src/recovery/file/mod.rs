@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use toml::de::{DeTable, DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use self::written::{Due, Process, Protocol, Written, WrittenNetwork, WrittenRepeated, WrittenRestart};
 use super::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
@@ -16,6 +19,11 @@ use crate::{
     checkpoint::Interval,
     config::{Config, ConfigError},
 };
+
+/// Most detectors of a programmer's own, and most bytes of the name of one.
+const DETECTORS_MAX: usize = 16;
+/// The same.
+const NAME_BYTES_MAX: usize = 64;
 
 /// The variable that names the file.
 pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVERY;
@@ -28,6 +36,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// let file = RecoveryFile::parse(r#"
 ///     process = "restart"       # a process has ended: "migrate", "promote", "ignore", a list of them, or "rollback"
 ///     physical = "ignore"       # a host is lost: "migrate", "promote", "ignore", or a list of them
+///     detectors = ["cautious"]  # of your own, which are asked before all of these; none without it
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
@@ -40,7 +49,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///
 ///     [restart]
 ///     starts_max = 100          # most starts of a rank
-///     fruitless_max = 8         # most starts in a row without progress
+///     fruitless_max = 8         # most starts in a row without progress on one host; over all hosts twice as many
 ///     pause = "100 ms"          # before a start without progress; doubles each time
 ///     pause_max = "10 s"
 ///     join_timeout = "60 s"     # how long a started process has to join
@@ -67,6 +76,7 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoveryFile {
     recoveries: Recoveries,
+    detectors: Vec<String>,
     rolls_back: bool,
     interval: Interval,
     directory: Option<PathBuf>,
@@ -137,6 +147,11 @@ impl RecoveryFile {
         self.directory.as_deref()
     }
 
+    /// The names of detectors of your own, in the order in which they are asked.
+    pub fn detectors(&self) -> &[String] {
+        &self.detectors
+    }
+
     /// Which recovery meets which fault.
     pub fn recoveries(&self) -> Recoveries {
         self.recoveries
@@ -156,6 +171,7 @@ impl RecoveryFile {
     pub fn apply(&self, config: Config) -> Config {
         let config = config
             .recover(self.recoveries)
+            .detectors(self.detectors.iter().cloned())
             .checkpoint_interval(self.interval)
             .result_log_bytes_max(self.result_log_bytes_max);
         let config = if self.rolls_back { config.roll_back() } else { config };
@@ -174,6 +190,11 @@ impl RecoveryFile {
             let offset = DeTable::parse(text).ok().and_then(|table| offset_of(table.get_ref(), key));
             Err(format!("{}, key `{key}`: {why}", line(text, offset.unwrap_or(0))))
         };
+        if !file.detectors.is_empty() && !file.recoveries.ranks_return() {
+            let why = "detectors choose among recoveries of single ranks, and here no rank comes back by itself: choose \
+                       `restart`, `migrate` or `promote` for some fault, or leave it out";
+            return refused("detectors", why);
+        }
         if file.rolls_back && file.recoveries.ranks_migrate() {
             let goes = |chain: Chain| chain.contains(Recovery::Migrate) || chain.contains(Recovery::Promote);
             let is_network = file.recoveries.network.is_some_and(|network| goes(network.recovery));
@@ -202,7 +223,8 @@ impl RecoveryFile {
 
     /// What is written; an error comes with its offset.
     fn from_written(written: &Written) -> Result<Self, (usize, String)> {
-        let Written { process, physical, repeated, network, restart, migrate, checkpoint } = written;
+        let Written { process, physical, detectors, repeated, network, restart, migrate, checkpoint } =
+            written;
         let day = Duration::from_secs(86_400);
         let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
         let interval = match (checkpoint.interval, &checkpoint.mtbf) {
@@ -249,12 +271,31 @@ impl RecoveryFile {
                 restart,
                 replica_bytes_max,
             },
+            detectors: named(detectors)?,
             rolls_back,
             interval,
             directory,
             result_log_bytes_max,
         })
     }
+}
+
+/// The names of own detectors.
+fn named(names: &[Spanned<String>]) -> Result<Vec<String>, (usize, String)> {
+    let mut all: Vec<String> = Vec::new();
+    for name in names {
+        let why = match name.get_ref() {
+            name if name.is_empty() || name.len() > NAME_BYTES_MAX => "is no name",
+            name if all.contains(name) => "stands there twice",
+            _ if all.len() == DETECTORS_MAX => "is one too many",
+            name => {
+                all.push(name.clone());
+                continue;
+            }
+        };
+        return Err((name.span().start, format!("key `detectors`: `{}` {why}", name.get_ref())));
+    }
+    Ok(all)
 }
 
 fn line(text: &str, offset: usize) -> String {
@@ -341,6 +382,18 @@ mod tests {
     }
 
     #[test]
+    fn own_detectors_are_asked_in_the_order_of_the_file() {
+        let file = RecoveryFile::parse("detectors = [\"cautious\", \"brave\"]").unwrap();
+        assert_eq!(file.detectors(), ["cautious", "brave"]);
+        assert_eq!(file.apply(Config::default()).detector_names(), file.detectors());
+        let none = RecoveryFile::parse("").unwrap();
+        let config = none.apply(Config::default().detectors(["cautious"]));
+        assert!(config.detector_names().is_empty(), "what the file says counts");
+        let many: Vec<String> = (0..17).map(|number| format!("\"{number}\"")).collect();
+        assert!(refused(&format!("detectors = [{}]", many.join(", "))).contains("`16` is one too many"));
+    }
+
+    #[test]
     fn mistakes_are_told_with_line_and_key() {
         for (text, told) in [
             ("\nproces = \"restart\"", ["line 2", "`proces`"]),
@@ -352,6 +405,10 @@ mod tests {
             ("process = []", ["line 1", "at least one"]),
             ("process = [\"restart\", \"restart\"]", ["line 1", "at most once"]),
             ("\nphysical = \"restart\"", ["line 2", "a host that is lost"]),
+            ("process = \"ignore\"\ndetectors = [\"a\"]", ["line 2", "no rank comes back"]),
+            ("process = \"rollback\"\ndetectors = [\"a\"]", ["line 2", "no rank comes back"]),
+            ("detectors = [\"a\",\n\"a\"]", ["line 2", "twice"]),
+            ("detectors = [\"\"]", ["line 1", "no name"]),
             ("process = 3", ["line 1", "a list of them"]),
             ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
             ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),

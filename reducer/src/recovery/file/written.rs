@@ -18,6 +18,7 @@ pub(super) struct Written {
     pub(super) process: Process,
     #[serde(deserialize_with = "chain_elsewhere")]
     pub(super) physical: Chain,
+    pub(super) detectors: Vec<Spanned<String>>,
     pub(super) repeated: Option<WrittenRepeated>,
     pub(super) network: Option<WrittenNetwork>,
     pub(super) restart: WrittenRestart,
@@ -107,6 +108,7 @@ impl Default for Written {
         Self {
             process: Process::Of(Chain::of(Recovery::Restart)),
             physical: Recovery::Ignore.into(),
+            detectors: Vec::new(),
             repeated: None,
             network: None,
             restart: WrittenRestart::default(),

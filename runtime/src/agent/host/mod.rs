@@ -32,6 +32,7 @@ use tokio::{net::UnixListener, sync::mpsc};
 
 use self::thread::{Host, Input};
 use crate::{
+    components::Components,
     locating::Faults,
     transport::{control::Address, handshake::Key},
 };
@@ -83,6 +84,8 @@ pub struct AgentConfig {
     pub domain: Option<String>,
     /// How faults are located.
     pub rules: RuleBase,
+    /// Own detectors, from which rank 0 chooses if it comes to this agent.
+    pub components: Components,
 }
 
 /// An agent and the thread on which it lives.

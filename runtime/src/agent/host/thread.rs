@@ -274,7 +274,14 @@ impl Host {
     /// Runs the master here, as the process that is being taken in has it.
     fn host_master(&mut self, connection: Connection) {
         let Some(caller) = self.caller.take() else { return };
-        let Hail { size, policy, board, .. } = &caller.hail;
+        let Hail { size, policy, detectors, board, .. } = &caller.hail;
+        let components = match self.config.components.choose(detectors) {
+            Ok(components) => components,
+            Err(unknown) => {
+                let _ = caller.answer.send((Err(unknown.into()), Handed::default()));
+                return self.machine.handle(Event::MasterFailed);
+            }
+        };
         let board = if *board { OwnBoard::for_job(*size).map(Arc::new) } else { None };
         let AgentConfig { job, key, rendezvous, parent, .. } = &*self.config;
         let (job, key, rendezvous, parent) = (*job, *key, rendezvous.clone(), parent.clone());
@@ -285,6 +292,7 @@ impl Host {
             size: *size,
             rendezvous,
             policy: *policy,
+            components,
             board: board.clone(),
             locator,
             parent,

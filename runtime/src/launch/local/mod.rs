@@ -42,6 +42,7 @@ use super::{
     rollback::Rollback,
 };
 use crate::{
+    components::Components,
     logs,
     transport::control::{Address, AddressError},
 };
@@ -88,6 +89,8 @@ pub struct Local {
     /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
     /// everfold comes with.
     pub rules: Option<PathBuf>,
+    /// Own detectors, from which the recovery file chooses; what counts are those of the first host.
+    pub components: Components,
     /// The plan of checkpoints; without it, the one that our own environment names.
     pub plan: Option<PathBuf>,
     /// Where a profile is written to; without it, where our own environment says.
@@ -166,6 +169,7 @@ impl Local {
             survive_deaths: false,
             recovery: None,
             rules: None,
+            components: Components::new(),
             plan: None,
             record: None,
             checkpoints: None,

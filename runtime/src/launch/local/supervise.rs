@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     agent::{AgentConfig, AgentThread, Ends, ToParent},
+    components::Components,
     descriptors,
     launch::{
         JobEvent,
@@ -89,7 +90,8 @@ impl Local {
     async fn begin(&self, rollbacks: u32, output: &Output) -> Result<Run, LocalError> {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (agent, asked) = start_agent(&job, self.is_spare(), locating::rules(self.rules.as_deref())?)?;
+        let rules = locating::rules(self.rules.as_deref())?;
+        let (agent, asked) = start_agent(&job, self.is_spare(), rules, self.components.clone())?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
     }
@@ -242,13 +244,14 @@ fn start_agent(
     job: &Environment,
     is_spare: bool,
     rules: RuleBase,
+    components: Components,
 ) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
     let (name, key) = (job.agent.clone().unwrap_or_default(), Key(*job.secret.bytes()));
     let (parent, asked) = mpsc::unbounded_channel();
     let parent = Some(parent);
-    let config =
-        AgentConfig { name, job: job.job, key, rendezvous, parent, is_spare, domain: domain(), rules };
+    let (job, domain) = (job.job, domain());
+    let config = AgentConfig { name, job, key, rendezvous, parent, is_spare, domain, rules, components };
     Ok((AgentThread::start(config)?, asked))
 }
 

@@ -223,6 +223,11 @@ pub fn draw(seed: u64) -> Schedule {
             returns::stand_by(&mut schedule, &mut apart);
         }
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(17);
+    if let Some(returns) = schedule.returns.as_mut().filter(|_| weather != Weather::Fair) {
+        returns.own_detectors = apart.random_bool(0.3);
+    }
     schedule
 }
 

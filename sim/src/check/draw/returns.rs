@@ -26,6 +26,7 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
         returns_max: if gives_up { pick(random, [1, 2, 100]) } else { 100 },
         fruitless_max: if gives_up { pick(random, [0, 1, 3, 100]) } else { 100 },
         pause_us: pick(random, [0, 300, 2000]),
+        own_detectors: false,
         repeated: (gives_up && random.random_bool(0.3)).then(|| (pick(random, [0, 1, 2]), 10_000)),
         migrates: None,
     });

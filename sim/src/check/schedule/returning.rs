@@ -31,6 +31,9 @@ pub struct Returning {
     /// With how many process faults of a host within which time further ones are ignored.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeated: Option<(u32, u64)>,
+    /// Whether own detectors choose recoveries and hosts, as they are drawn.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub own_detectors: bool,
     /// How ranks come back on other hosts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub migrates: Option<Migrating>,
