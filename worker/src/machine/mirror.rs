@@ -65,6 +65,8 @@ impl Mirror {
     ///
     /// # Errors
     /// None is made until the next checkpoint. The master is to hear that.
+    // It is sent at once.
+    #[allow(clippy::result_large_err)]
     pub fn order(&mut self, agent: AgentId) -> Result<Option<Copy>, ToMaster> {
         self.agent = Some(agent);
         self.state = State::Begun;

@@ -89,7 +89,7 @@ impl Reduction {
         // does not call.
         let unheard: Path = self.unheard().iter().filter(|rank| members.takes_part(*rank)).collect();
         let able = (!unheard.is_empty()).then(|| self.arrived.difference(&unheard));
-        let silent = unheard.intersection(&self.handout.have_it());
+        let silent = unheard.intersection(self.handout.have_it());
         let callers = (!silent.is_empty()).then(|| self.group.difference(&silent));
         let Self { segments, originals, copying, group, arrived, .. } = self;
         let is_readable = |original: &&Arc<Ready>| matches!(original.data, Data::Window(_));
