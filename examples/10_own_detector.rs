@@ -1,8 +1,8 @@
 //! A detector of your own: it says what is done about a death before everfold's own detectors are asked.
 //!
-//! Here ranks come back that die. But where one process after the other dies, something is wrong that no restart mends.
-//! everfold's detectors count deaths by host. This one counts those of the whole job: from the third within a minute
-//! on, a rank goes to another host, and if there is none, the job goes on without it.
+//! Here ranks come back that die. But where one process after the other dies, something is wrong that no
+//! restart mends. everfold's detectors count deaths by host. This one counts those of the whole job: from the
+//! third within a minute on, a rank goes to another host, and if there is none, the job goes on without it.
 //!
 //! ```text
 //! 10_own_detector      4 ranks, of which 1, 2 and 3 kill themselves, one after the other
@@ -13,8 +13,9 @@
 //! - it chooses that name, as here in its configuration, or a user does in a
 //!   [recovery file](everfold::recovery::RecoveryFile): `detectors = ["storm"]`.
 //!
-//! The process that starts the ranks hosts the master, which asks the detector: here that is the first process of this
-//! program. For jobs that `everfold run` starts, build such a command with the detector: `everfold_cli::main_with`.
+//! The process that starts the ranks hosts the master, which asks the detector: here that is the first
+//! process of this program. For jobs that `everfold run` starts, build such a command with the detector:
+//! `everfold_cli::main_with`.
 
 use std::{collections::VecDeque, time::Duration};
 

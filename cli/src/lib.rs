@@ -1,7 +1,8 @@
 //! The `everfold` command, also with components of your own.
 //!
-//! The master of a job, and with it the detectors that it asks, lives in the command that starts the ranks of the first
-//! host. So a detector of your own needs a command of your own, which is `everfold` and the detector:
+//! The master of a job, and with it the detectors that it asks, lives in the command that starts the ranks of
+//! the first host. So a detector of your own needs a command of your own, which is `everfold` and the
+//! detector:
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -25,8 +26,8 @@
 //! }
 //! ```
 //!
-//! The recovery file chooses it: `detectors = ["restless"]`. Such a command has all that `everfold` has: `run` starts jobs
-//! with it, `recovery check` knows its name, and `chaos compare` measures what it is worth.
+//! The recovery file chooses it: `detectors = ["restless"]`. Such a command has all that `everfold` has:
+//! `run` starts jobs with it, `recovery check` knows its name, and `chaos compare` measures what it is worth.
 
 mod bench;
 mod checkpoint;
@@ -75,7 +76,8 @@ enum Command {
     Sim(sim::Sim),
 }
 
-/// Is the `everfold` command, with the arguments of this process. Recovery files may choose from `components`.
+/// Is the `everfold` command, with the arguments of this process. Recovery files may choose from
+/// `components`.
 ///
 /// The caller returns the exit code from `main` at once.
 pub fn main_with(components: Components) -> ExitCode {

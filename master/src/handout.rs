@@ -183,6 +183,7 @@ impl Handout {
     /// Notes that `rank`, which has copied the result, has it.
     pub fn serve(&mut self, rank: Rank) {
         self.have_it.insert(rank).expect("it has waited");
+        self.doubtful.remove(rank);
     }
 
     /// Takes in that `rank` has the result, if that is news.

@@ -22,7 +22,7 @@ use everfold_protocol::{
 };
 
 const JOB: JobId = JobId(1);
-/// One on each of so many hosts.
+/// One on each host.
 const RANKS: u32 = 3;
 const ENDED: Evidence = Evidence::Ended(Ending::Signal(9));
 

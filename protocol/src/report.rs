@@ -175,8 +175,8 @@ impl Refusal {
         }
     }
 
-    /// The same where a rank has the result already, or may have: it must not be said then that contributions are lost,
-    /// have not come, or cannot be folded.
+    /// The same where a rank has the result already, or may have: it must not be said then that contributions
+    /// are lost, have not come, or cannot be folded.
     #[must_use]
     pub fn beside_a_result(self) -> Self {
         match self {

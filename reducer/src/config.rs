@@ -175,8 +175,9 @@ impl Config {
         self
     }
 
-    /// The names of [detectors of your own](crate::Launch::detector), which are asked about each death in this order, before
-    /// the built-in ones. They have a say where ranks come back. A [file](crate::recovery::RecoveryFile) takes precedence.
+    /// The names of [detectors of your own](crate::Launch::detector), which are asked about each death in
+    /// this order, before the built-in ones. They have a say where ranks come back. A
+    /// [file](crate::recovery::RecoveryFile) takes precedence.
     pub fn detectors<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.detectors = names.into_iter().map(Into::into).collect();
         self

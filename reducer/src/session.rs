@@ -106,11 +106,12 @@ impl Session {
         self.world().filter(|rank| !failed.contains(rank))
     }
 
-    /// The news of the job: failures, recoveries, slow processes, located faults, contributions without a replica. The
-    /// first listener also hears all that happened since the session began, later ones what happens from now on. Ends
-    /// when the session is over. A listener that falls more than 1024 items behind misses the oldest.
+    /// The news of the job: failures, recoveries, slow processes, located faults, contributions without a
+    /// replica. The first listener also hears all that happened since the session began, later ones what
+    /// happens from now on. Ends when the session is over. A listener that falls more than 1024 items behind
+    /// misses the oldest.
     pub fn events(&self) -> impl Stream<Item = News> + Send + Unpin + use<> {
-        let news = self.handle().news();
+        let news = self.handle().all_news();
         Box::pin(futures::stream::unfold(news, |mut news| async {
             loop {
                 match news.recv().await {

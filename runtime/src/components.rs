@@ -10,8 +10,9 @@ type Make = Arc<dyn Fn() -> Box<dyn Detector> + Send + Sync>;
 
 /// The components that a program adds: detectors of its own, each with a name.
 ///
-/// The program needs them that hosts the master of the job: the one that starts the ranks of the first host. A
-/// component that is here does nothing until the recovery file, or the configuration, chooses it by its name.
+/// The program needs them that hosts the master of the job: the one that starts the ranks of the first host.
+/// A component that is here does nothing until the recovery file, or the configuration, chooses it by its
+/// name.
 #[derive(Clone, Default)]
 pub struct Components {
     detectors: Vec<(String, Make)>,

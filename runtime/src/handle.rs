@@ -82,6 +82,11 @@ impl Handle {
         self.driver.news()
     }
 
+    /// What has happened in the job since this process joined, and from now on: for the first that asks.
+    pub fn all_news(&self) -> broadcast::Receiver<News> {
+        self.driver.all_news()
+    }
+
     /// Contributes to a reduction. Returns at once.
     ///
     /// # Errors

@@ -14,7 +14,8 @@
 //! quicker. It takes fewer turns to give a neighbour up that is slower each time than to go there: a link
 //! that lets more pass after a pause makes long segments look quick for a while. So it never tries what is
 //! far from the best. Once all neighbours have lost it rests, for longer each time, and then tries them
-//! again, as links may change. Turns matter: both see the same load, and a link that lets more pass after a pause does so for both.
+//! again, as links may change. Turns matter: both see the same load, and a link that lets more pass after a
+//! pause does so for both.
 //!
 //! Only reductions tell that had the master to themselves, and in which nobody died. How long one took, its
 //! ranks tell with the next call: the master hears of an inlined body only when all of it is there. What

@@ -1,5 +1,5 @@
-//! Which detector is asked about a death, and which about the host that takes a rank: those of a programmer's own
-//! first, then the built-in ones.
+//! Which detector is asked about a death, and which about the host that takes a rank: those of a programmer's
+//! own first, then the built-in ones.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -26,8 +26,8 @@ impl Master {
         Sign::of_loss(&self.desk.policy.recoveries, lost, all)
     }
 
-    /// Lets the detectors judge that a rank has lost this process, which was on the host of `agent`: own ones, and if
-    /// none of them makes a choice, the built-in ones.
+    /// Lets the detectors judge that a rank has lost this process, which was on the host of `agent`: own
+    /// ones, and if none of them makes a choice, the built-in ones.
     pub(super) fn detect(
         &mut self,
         process: ProcessId,
@@ -55,8 +55,8 @@ impl Master {
         self.desk.members.agents().lodgings().filter(fits)
     }
 
-    /// Where a rank of the host of `from` is started in place of `dead`: where an own detector wants it, or else where
-    /// processes do not fail again and again and the fewest ranks are.
+    /// Where a rank of the host of `from` is started in place of `dead`: where an own detector wants it, or
+    /// else where processes do not fail again and again and the fewest ranks are.
     pub(super) fn find_host(&mut self, dead: ProcessId, from: AgentId, sign: Sign) -> Option<AgentId> {
         let mut own = core::mem::take(&mut self.own);
         let agents = self.desk.members.agents();

@@ -190,8 +190,8 @@ impl Master {
                 }
                 Err(refusal) => refusal,
             };
-            // Some ranks may have the result, or have noted it before they come back. Or parts of it with these
-            // contributions lie where others have lain.
+            // Some ranks may have the result, or have noted it before they come back. Or parts of it with
+            // these contributions lie where others have lain.
             let is_overwritten = reduction.is_overwritten();
             if is_overwritten || reduction.may_be_known(&self.desk.members) {
                 // A rank that lives has lost its contribution to a part of the result.

@@ -100,8 +100,8 @@ impl Detectors {
         self.choose(detected, rank, sign, choice, elsewhere)
     }
 
-    /// The same, where a detector has chosen these recoveries that was asked first. The death counts here all the
-    /// same: the next one may be handed over.
+    /// The same, where a detector has chosen these recoveries that was asked first. The death counts here all
+    /// the same: the next one may be handed over.
     pub(crate) fn judge_chosen(
         &mut self,
         chosen: Chain,

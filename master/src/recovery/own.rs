@@ -1,7 +1,7 @@
 //! Detectors that a programmer adds, beside the built-in ones (FR-4).
 //!
-//! An own detector only chooses among recoveries. Whether a recovery can be done is the master's affair, and so are
-//! its limits: so no choice makes a contribution count twice, or starts a rank without end.
+//! An own detector only chooses among recoveries. Whether a recovery can be done is the master's affair, and
+//! so are its limits: so no choice makes a contribution count twice, or starts a rank without end.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::{fmt, time::Duration};
@@ -21,11 +21,12 @@ const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A detector of a programmer's own: it says what is done about a death.
 ///
-/// The master asks its own detectors in their order, before the built-in ones. The first that answers decides.
+/// The master asks its own detectors in their order, before the built-in ones. The first that answers
+/// decides.
 ///
-/// The master calls it between two of its events, on its thread: a method that takes long holds the job up, and one
-/// that panics ends the job. All time comes as an argument. A detector that asks no clock and draws no random number
-/// decides the same whenever it sees the same, as the built-in detectors do.
+/// The master calls it between two of its events, on its thread: a method that takes long holds the job up,
+/// and one that panics ends the job. All time comes as an argument. A detector that asks no clock and draws
+/// no random number decides the same whenever it sees the same, as the built-in detectors do.
 ///
 /// ```
 /// use everfold_master::recovery::{Chain, Death, Detector, Recovery, Sign};
@@ -45,16 +46,17 @@ const WAKE_PAUSE: Duration = Duration::from_millis(1);
 /// }
 /// ```
 pub trait Detector: fmt::Debug + Send {
-    /// Chooses what is done about a death: the recoveries in the order in which they are tried. `None` hands the
-    /// death over to the next detector.
+    /// Chooses what is done about a death: the recoveries in the order in which they are tried. `None` hands
+    /// the death over to the next detector.
     ///
-    /// The master passes a recovery that cannot be done, or that its limits forbid, and tries the next one. If none
-    /// is left, the job goes on without the rank. Ranks have replicas and standbys only where the choice for the
-    /// built-in detectors has [`Migrate`](super::Recovery::Migrate) or [`Promote`](super::Recovery::Promote).
+    /// The master passes a recovery that cannot be done, or that its limits forbid, and tries the next one.
+    /// If none is left, the job goes on without the rank. Ranks have replicas and standbys only where the
+    /// choice for the built-in detectors has [`Migrate`](super::Recovery::Migrate) or
+    /// [`Promote`](super::Recovery::Promote).
     fn judge(&mut self, now: Timestamp, death: &Death) -> Option<Chain>;
 
-    /// Chooses the host on which a rank is started that migrates from the host of `from`. `None`, or a host that is not
-    /// among `hosts`, hands the choice over to the next detector.
+    /// Chooses the host on which a rank is started that migrates from the host of `from`. `None`, or a host
+    /// that is not among `hosts`, hands the choice over to the next detector.
     fn choose_host(
         &mut self,
         _now: Timestamp,
@@ -73,7 +75,8 @@ pub trait Detector: fmt::Debug + Send {
         None
     }
 
-    /// Takes in that the time has come that [`wake_at`](Self::wake_at) has said. Calls are at least a millisecond apart.
+    /// Takes in that the time has come that [`wake_at`](Self::wake_at) has said. Calls are at least a
+    /// millisecond apart.
     fn wake(&mut self, _now: Timestamp) {}
 }
 
@@ -120,8 +123,8 @@ pub enum Seen<'a> {
         /// The label of what it shares with other hosts, if that is known.
         domain: Option<&'a str>,
     },
-    /// A process was declared failed. No detector is asked about one that was only silent, or where the agent held
-    /// nothing of it: its rank does not come back.
+    /// A process was declared failed. No detector is asked about one that was only silent, or where the agent
+    /// held nothing of it: its rank does not come back.
     Died {
         /// The process.
         process: ProcessId,

@@ -126,7 +126,7 @@ impl Reduction {
         let is_believed = |path: &&Path| !(may_pass && segment.reads_again(culprit.rank, path));
         let damaged: Vec<&Path> = suspects.into_iter().filter(is_believed).collect();
         if segment.stays_damaged(culprit.rank) {
-            // It folds anew what nobody can read.
+            // Its owner would fold it anew, and no other rank could read it.
             return Err(running.not_folded(culprit, "it stays damaged".to_owned()));
         }
         // What came inlined was not read there.

@@ -101,8 +101,8 @@ pub struct Reduction {
     originals: BTreeMap<Rank, Arc<Ready>>,
     /// Ranks that died after they had contributed.
     survived: Path,
-    /// Ranks whose contributions are missing, and whose processes have died since they called. Later processes of
-    /// theirs only listen, too.
+    /// Ranks whose contributions are missing, and whose processes have died since they called. Later
+    /// processes of theirs only listen, too.
     left_out: Path,
     /// The processes that have come in place of these and have called, too, and their bodies.
     again: BTreeMap<Rank, (ProcessId, Data)>,

@@ -400,7 +400,8 @@ impl Reduction {
     /// Whether a result that was lost is not missed any more: all who still live, or come back, have it.
     pub(crate) fn all_have_it(&self, members: &Membership) -> bool {
         let have_it = self.handout.have_it();
-        // A rank whose contribution is to come again has called. So may have one whose contribution is missing.
+        // A rank whose contribution is to come again has called. So may have one whose contribution is
+        // missing.
         let left_out = self.missing.iter().filter(|rank| self.is_left_out(*rank));
         let mut waiting = self.group.iter().chain(left_out).filter(|rank| !have_it.contains(*rank));
         !have_it.is_empty() && waiting.all(|rank| !members.takes_part(rank))

@@ -16,7 +16,8 @@ use crate::{
 /// How often what lies at a living process is read again that was damaged when it was read, before that is
 /// believed of what lies there.
 const READ_AGAIN: u32 = 3;
-/// Reads of one process's bytes that may find them damaged before nothing of it is hoped for any more.
+/// Reads of one partial that may find it damaged, also when its executor has folded it anew, before the
+/// reduction is given up.
 pub(super) const DAMAGED_MOST: u32 = 32;
 
 /// All segments of a body, by their index.
@@ -333,7 +334,7 @@ impl Segment {
         *times <= READ_AGAIN
     }
 
-    /// Whether the bytes of `owner` have been damaged again and again, also when it had folded them anew.
+    /// Whether a partial of `owner` was damaged again and again, also when that rank had folded it anew.
     pub(crate) fn stays_damaged(&self, owner: Rank) -> bool {
         self.damaged.iter().any(|(rank, _, times)| *rank == owner && *times > DAMAGED_MOST)
     }

@@ -94,8 +94,8 @@ pub enum ToMaster {
         /// Which.
         agent: AgentId,
     },
-    /// This agent has no replica of the sender's vault, or has none any more. Once the master has said that it knows,
-    /// the sender says also of what is in no replica that it has noted it.
+    /// This agent has no replica of the sender's vault, or has none any more. Once the master has said that
+    /// it knows, the sender says also of what is in no replica that it has noted it.
     NotReplicated {
         /// Which.
         agent: AgentId,

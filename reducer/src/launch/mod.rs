@@ -110,16 +110,17 @@ impl Launch {
         self
     }
 
-    /// Adds a [detector](crate::recovery::Detector) of the program's own, which is asked about deaths if the recovery file, or
-    /// [`Config::detectors`], has its name. `make` makes one for each job.
+    /// Adds a [detector](crate::recovery::Detector) of the program's own, which is asked about deaths if the
+    /// recovery file, or [`Config::detectors`], has its name. `make` makes one for each job.
     ///
-    /// It counts where the program is started alone and starts its ranks itself. Where `everfold run` does, that command
-    /// hosts the master, and has to know the detector: build one of your own with `everfold_cli::main_with`. An agent that a
-    /// rank starts, as under `mpirun`, knows none.
+    /// It counts where the program is started alone and starts its ranks itself. Where `everfold run` does,
+    /// that command hosts the master, and has to know the detector: build one of your own with
+    /// `everfold_cli::main_with`. An agent that a rank starts, as under `mpirun`, knows none.
     ///
     /// # Errors
-    /// [`launch`] ends in [`LaunchError::UnknownDetector`] if a name is chosen that was not added. Where another program
-    /// has started the job, rank 0 ends in [`Error::Join`] if that program does not know the name.
+    /// [`launch`] ends in [`LaunchError::UnknownDetector`] if a name is chosen that was not added. Where
+    /// another program has started the job, rank 0 ends in [`Error::Join`] if that program does not know the
+    /// name.
     pub fn detector<D: Detector + 'static>(
         mut self,
         name: impl Into<String>,

@@ -1,7 +1,8 @@
 //! Detectors of your own: what they are told, and what they answer.
 //!
-//! A [`Detector`] is asked about each death before the built-in detectors. It chooses among recoveries, or hands the
-//! death over. It runs in the master of the job, which is in the process that has started the ranks of the first host.
+//! A [`Detector`] is asked about each death before the built-in detectors. It chooses among recoveries, or
+//! hands the death over. It runs in the master of the job, which is in the process that has started the ranks
+//! of the first host.
 //!
 //! | the job is started by | where its detectors are added |
 //! |---|---|

@@ -55,7 +55,7 @@ pub(crate) fn components() -> Components {
         .detector("leaves", || Counts { faults: BTreeMap::new(), at: 2, chosen: Recovery::Migrate })
 }
 
-/// Chooses a recovery for process faults, from so many on that a host has had.
+/// Chooses a recovery for a process fault once its host has had this number of them.
 #[derive(Debug)]
 struct Counts {
     faults: BTreeMap<AgentId, u32>,

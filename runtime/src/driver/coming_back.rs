@@ -49,6 +49,7 @@ impl Driver {
         }
     }
 
+    /// Answers a call from the log, as soon as what is noted there of it is in the replica, too.
     fn answer_once_it_counts(
         &self,
         reduction: ReductionId,
@@ -68,8 +69,8 @@ impl Driver {
     pub(super) fn answer_held(&self, inner: &mut Inner, reduction: ReductionId) {
         for (_, to, result) in inner.held_answers.extract_if(.., |(held, ..)| *held == reduction) {
             answer(to, result);
+            self.ended.notify_waiters();
         }
-        self.ended.notify_waiters();
     }
 
     /// Tells the master what earlier processes of this rank have noted: they may have died before they could

@@ -107,7 +107,7 @@ struct Inner {
     ready: Option<mpsc::Sender<Result<Joined, JoinError>>>,
     /// Until it takes part no more.
     news: Option<broadcast::Sender<News>>,
-    /// What the first listener hears, from the beginning on.
+    /// All news since this process joined, until a listener takes it.
     early_news: Option<broadcast::Receiver<News>>,
     /// When the I/O thread wakes up by itself.
     due: Option<Timestamp>,
@@ -230,13 +230,17 @@ impl Driver {
         self.failed.subscribe()
     }
 
-    /// What happens in the job: the first listener hears it from the beginning on, later ones from now on, if this
-    /// process still takes part.
+    /// What happens in the job from now on; nothing if this process takes part no more.
     pub(crate) fn news(&self) -> broadcast::Receiver<News> {
-        let mut inner = self.lock();
-        let early = inner.early_news.take();
-        let news = early.or_else(|| inner.news.as_ref().map(broadcast::Sender::subscribe));
+        let news = self.lock().news.as_ref().map(broadcast::Sender::subscribe);
         news.unwrap_or_else(|| broadcast::Sender::new(1).subscribe())
+    }
+
+    /// What has happened in the job since this process joined, and what happens from now on: for the first
+    /// that asks. Later ones hear what happens from now on.
+    pub(crate) fn all_news(&self) -> broadcast::Receiver<News> {
+        let early = self.lock().early_news.take();
+        early.unwrap_or_else(|| self.news())
     }
 
     /// Takes in an event and does what follows.

@@ -122,8 +122,8 @@ impl Suspects<'_> {
         folding * again + read_again + crowd + board + teams + self.tries()
     }
 
-    /// How long those try that do not reach each other's memory, or to whom it arrives damaged, first to fold and
-    /// then to copy the result: until the next try after they do again, or until they give up.
+    /// How long ranks try that do not reach each other's memory, or read it damaged, first to fold and then
+    /// to copy the result: until the next try after they reach it again, or until they give up.
     fn tries(&self) -> Duration {
         let lasts_us = |fault: &Fault| match fault.what {
             Trouble::Unreachable { .. } => Some(fault.lasts_us),

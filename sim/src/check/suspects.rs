@@ -107,8 +107,8 @@ impl Suspects<'_> {
         Ok(())
     }
 
-    /// Whether the agent of a host had missed pings when one of its ranks was silent: where ranks migrate, it is not
-    /// waited for longer.
+    /// Whether the agent of a host had missed pings when one of its ranks was silent: where ranks migrate, it
+    /// is not waited for longer.
     fn is_late_beside_a_silent_rank(&self, host: u64, at: Timestamp) -> bool {
         let (facts, settings) = (self.world.facts(), self.world.settings());
         let is_silent =

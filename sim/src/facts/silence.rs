@@ -59,8 +59,8 @@ const INTERVALS: u32 = 3;
 const HINDERED: u32 = 2;
 
 impl Facts {
-    /// Whether a process of this host was hindered for long enough before `at` to be given up by the master for
-    /// its silence.
+    /// Whether a process of this host was hindered for long enough before `at` to be given up by the master
+    /// for its silence.
     ///
     /// It is heard as soon as it runs and its answers get through: one hindrance has to follow upon the
     /// other. While the master did not run it heard nothing either, and forgives most of that.
@@ -68,12 +68,13 @@ impl Facts {
         self.was_hindered(settings, (place, host), at, HINDERED)
     }
 
-    /// Whether the agent of a host was hindered for long enough before `at` to miss pings, as the master sees it.
+    /// Whether the agent of a host was hindered for long enough before `at` to miss pings, as the master sees
+    /// it.
     pub fn missed_pings(&self, settings: &Settings, host: u64, at: Timestamp) -> bool {
         self.was_hindered(settings, (Place::Agent(host), host), at, HINDERED - 1)
     }
 
-    /// Whether a process was hindered for so many intervals before `at`.
+    /// Whether a process was hindered for this number of intervals before `at`.
     fn was_hindered(
         &self,
         settings: &Settings,
@@ -91,8 +92,8 @@ impl Facts {
         silence + grace >= hindered(settings, asleep, intervals)
     }
 
-    /// Whether the master was hindered for long enough before `at` to be given up by `rank`, of this host, for its
-    /// silence.
+    /// Whether the master was hindered for long enough before `at` to be given up by `rank`, of this host,
+    /// for its silence.
     ///
     /// Its pings come late one by one if it is stopped again and again.
     pub fn was_left_alone(&self, settings: &Settings, (rank, host): (Rank, u64), at: Timestamp) -> bool {

@@ -51,8 +51,8 @@ impl World {
         }
     }
 
-    /// A rank is started on a host where processes have failed again and again only if there is no host without faults,
-    /// unless an own detector may have chosen the host.
+    /// A rank is started on a host where processes have failed again and again only if there is no host
+    /// without faults, unless an own detector may have chosen the host.
     pub(super) fn check_target(&mut self, to: &str) {
         if self.settings.has_own_detectors() {
             return;

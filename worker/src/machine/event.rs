@@ -223,7 +223,8 @@ pub enum Action {
         /// How.
         end: End,
     },
-    /// What an earlier process has noted of this call counts: the application may be answered from the result log.
+    /// What an earlier process has noted of this call counts: the application may be answered from the result
+    /// log.
     Counts(ReductionId),
     /// From now on copies go to this agent, which has nothing yet.
     Replicate(AgentRef),

@@ -2,8 +2,8 @@
 //!
 //! As long as there is a replica, or one is being made, the master hears that something is noted when the
 //! replica has it, too. So the replica has all that the master counts as noted, whenever this host is lost.
-//! If there is one no longer, it waits until the master knows that: a process that the master starts from a replica
-//! with less would ask for results that this process has given away.
+//! If there is one no longer, it waits until the master knows that: a process that the master starts from a
+//! replica with less would ask for results that this process has given away.
 
 use alloc::{collections::VecDeque, string::String, vec::Vec};
 
@@ -117,7 +117,8 @@ impl Mirror {
         }
     }
 
-    /// Keeps no replica until the next checkpoint: the vault lacks an outcome. Returns what the master is to hear.
+    /// Keeps no replica until the next checkpoint: the vault lacks an outcome. Returns what the master is to
+    /// hear.
     pub fn lack_outcome(&mut self, reason: String) -> Option<ToMaster> {
         self.is_vault_lacking = true;
         self.is_kept().then(|| self.give_up(reason))
@@ -131,7 +132,8 @@ impl Mirror {
         self.let_go_all()
     }
 
-    /// Takes in that an agent is lost, with what it has, as the master has said. Returns what need not wait any longer.
+    /// Takes in that an agent is lost, with what it has, as the master has said. Returns what need not wait
+    /// any longer.
     pub fn lose(&mut self, agent: AgentId) -> Vec<Note> {
         if self.agent != Some(agent) {
             return Vec::new();

@@ -260,8 +260,9 @@ impl Worker {
         }
     }
 
-    /// Whether what an earlier process has noted of this call does not count yet, so that the application must not be
-    /// answered from the result log: this host may be lost, and a later process would begin without it.
+    /// Whether what an earlier process has noted of this call does not count yet, so that the application
+    /// must not be answered from the result log: this host may be lost, and a later process would begin
+    /// without it.
     pub fn recalls(&self, reduction: ReductionId) -> bool {
         self.mirror.recalls(reduction)
     }

@@ -85,8 +85,8 @@ impl Reduction {
     ) {
         let Desk { now, policy, members, timers, outbox } = desk;
         let (how, can_copy) = (self.keep_as(), self.can_copy(owner, members));
-        // A rank that has come back knows the reduction once it has called it, too. One that has noted the outcome
-        // does not call.
+        // A rank that has come back knows the reduction once it has called it, too. One that has noted the
+        // outcome does not call.
         let unheard: Path = self.unheard().iter().filter(|rank| members.takes_part(*rank)).collect();
         let able = (!unheard.is_empty()).then(|| self.arrived.difference(&unheard));
         let silent = unheard.intersection(self.handout.have_it());
