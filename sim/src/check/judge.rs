@@ -338,16 +338,18 @@ impl<'a> Judgement<'a> {
         let facts = self.world.facts();
         let id = ReductionId::new(&case.planned.name, case.planned.sequence);
         let Schedule { private, full, .. } = self.schedule;
+        // What a later process brings along stands in for what the earlier one has left.
+        let has_called_once = |rank: Rank| self.world.processes_that_called(rank, id) < 2;
         let is_left = |rank: Rank| {
             let host = self.world.home(rank);
-            let lives = self.world.homes(rank).all(|host| !facts.hosts_ended.contains_key(&host));
-            // What a later process brings along stands in for what the earlier one has left.
-            let called = self.world.processes_that_called(rank, id);
-            lives && facts.is_held(host, rank) && facts.have_all_left_memory(rank) && called < 2
+            let is_gone = |host| facts.hosts_ended.contains_key(&host) || facts.hosts_lost.contains_key(&host);
+            let lives = !self.world.homes(rank).any(is_gone);
+            lives && facts.is_held(host, rank) && facts.have_all_left_memory(rank) && has_called_once(rank)
         };
         let is_whole = |rank: Rank| {
+            let has_died = facts.failed.contains_key(&rank) || facts.ended.contains_key(&rank);
             let goes = private.contains(&rank.0) || full.contains(&rank.0) || !is_left(rank);
-            !(facts.failed.contains_key(&rank) || facts.ended.contains_key(&rank)) || !goes
+            if has_died { !goes } else { has_called_once(rank) }
         };
         let all_there = case.spec.group.iter().all(is_whole);
         let failed = self.suspects.failed_by(at);
