@@ -218,7 +218,7 @@ impl Detectors {
             return Err(NoReturn::Starts(starts.all));
         }
         if starts.here >= restart.fruitless_max {
-            return Err(NoReturn::Fruitless(starts.fruitless));
+            return Err(NoReturn::Fruitless(starts.here));
         }
         let pause = restart.pause_after(starts.here);
         *starts = Starts { all: starts.all + 1, fruitless: starts.fruitless + 1, here: starts.here + 1 };

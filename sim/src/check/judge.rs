@@ -313,11 +313,10 @@ impl<'a> Judgement<'a> {
             End::Refused(_) => reason(false),
             End::ResultLost(_) => reason(windowless(case.rank)),
             End::Fenced => {
-                let failed = facts.failed.get(&case.rank);
-                let is_fenced = |(since, evidence): &(Timestamp, Evidence)| {
-                    *since <= ended.at && !evidence.leaves_memory()
+                let is_fenced = |(process, (since, evidence)): (&ProcessId, &(Timestamp, Evidence))| {
+                    process.rank == case.rank && *since <= ended.at && !evidence.leaves_memory()
                 };
-                reason(failed.is_some_and(is_fenced))
+                reason(facts.failures.iter().any(is_fenced))
             }
             End::MasterLost => {
                 let mut deserters = facts.deserters.iter();
