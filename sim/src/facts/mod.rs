@@ -224,6 +224,11 @@ impl Facts {
         self.told.get(&(rank, segment))
     }
 
+    /// Takes in that a contribution was lost and has come again: partials that hold the lost one are of no use.
+    pub fn replace(&mut self, rank: Rank, reduction: ReductionId) {
+        self.told.retain(|(_, segment), path| segment.reduction != reduction || !path.contains(rank));
+    }
+
     /// Takes in that a process is told to fold something into its partial.
     pub fn task(&mut self, rank: Rank, segment: SegmentId) {
         self.told.remove(&(rank, segment));

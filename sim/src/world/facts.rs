@@ -75,7 +75,11 @@ impl World {
         }
         self.facts.hear(self.agenda.now(), sender, id, open.is_some());
         // What it refuses counts nowhere.
-        if open.is_some_and(|reduction| reduction.arrived().contains(sender)) {
+        let counts = open.is_some_and(|reduction| reduction.arrived().contains(sender));
+        if counts && self.facts.heard(sender, id).is_some() && !self.is_left_by_a_caller(sender, id) {
+            self.facts.replace(sender, id);
+        }
+        if counts {
             self.facts.count(process, id, inline);
         }
     }

@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Whether a contribution can be read in what a process of `rank` has left, and the master knows of it.
-    fn is_left_by_a_caller(&self, rank: Rank, reduction: ReductionId) -> bool {
+    pub(super) fn is_left_by_a_caller(&self, rank: Rank, reduction: ReductionId) -> bool {
         let is_held = |process: &&Process| !self.facts.hosts_lost.contains_key(&process.host);
         let overwritten = self.facts.overwrites.contains(&(rank, reduction));
         let mut of_rank = self.all().filter(|process| process.id.rank == rank).filter(is_held);
