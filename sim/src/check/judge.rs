@@ -1,20 +1,18 @@
 //! What has to hold in the end.
 
-use std::collections::BTreeSet;
-
 use everfold_protocol::{
-    Path, ProcessId, Rank, ReductionId, Timestamp,
-    message::Evidence,
+    Path, Rank, ReductionId, Timestamp,
     pieces::Pattern,
-    report::{Refusal, Report},
-    spec::{Delivery, Order, Protection, ReductionSpec},
+    report::Report,
+    spec::{Delivery, Order, ReductionSpec},
 };
 use everfold_worker::machine::End;
 
 use super::{
+    ends::{Circumstances, MISSING, OUTLIVES, REASON, SAFE},
     protection,
     reach::Reaches,
-    schedule::{Fault, Planned, Schedule, Trouble},
+    schedule::{Planned, Schedule},
     suspects::{DESERTED, FENCED, Suspects, TOGETHER, TOLD, join},
     tally::Tally,
     violation::Violation,
@@ -23,15 +21,11 @@ use crate::{Ended, World, evidence};
 
 pub(crate) const AT_REST: &str = "a world comes to rest";
 const ENDS: &str = "every future ends";
-const REASON: &str = "a future ends for a reason that the schedule gives";
 const VALUE: &str = "a value is the fold of what its report claims";
 const RECEIVER: &str = "whoever is to receive the result does, and nobody else";
 const AGREE: &str = "ranks to which nothing happened agree";
 const SAME: &str = "where nobody is hit, all receive the same bits";
-const SAFE: &str = "what was protected before it counted survives one death";
 const ONCE: &str = "where nobody is slow, each contribution is folded once, whatever that takes";
-const MISSING: &str = "whoever lets contributions be missing receives what those who live have";
-const OUTLIVES: &str = "what a rank has called outlives its process where an agent holds its memory";
 const IN_TIME: &str = "a call ends soon after the last rank has called and the last fault is over";
 const DEADLINE: &str = "a deadline that has passed ends its call";
 const LEAVE: &str = "everyone can leave";
@@ -54,7 +48,7 @@ pub(super) struct Case<'a> {
     pub planned: &'a Planned,
     pub rank: Rank,
     pub spec: ReductionSpec,
-    called_us: u64,
+    pub called_us: u64,
 }
 
 impl Case<'_> {
@@ -197,189 +191,20 @@ impl<'a> Judgement<'a> {
         self.world.ended(case.rank, &case.planned.name, case.planned.sequence)
     }
 
-    /// When it was decided how a call ends, as far as that is known.
-    fn decided(&self, case: &Case, ended: &Ended) -> Timestamp {
-        let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-        let refused = self.world.facts().refused.get(&(id, case.rank));
-        refused.map_or(ended.at, |at| ended.at.min(*at))
-    }
-
     /// Judges how a call ended; tells whose contributions count, if it ended well.
     fn judge(&self, case: &Case, ended: &Ended, tally: &mut Tally) -> Result<Option<Path>, Violation> {
-        let at = self.decided(case, ended);
-        let (failed, closed) = (self.suspects.failed_by(at), self.suspects.closed_by(at));
-        let gone = join(&failed, &closed);
-        let ever_failed = self.world.facts().ever_failed_by(at);
-        let hit = case.spec.group.iter().filter(|rank| ever_failed.contains(*rank)).count();
-        let facts = self.world.facts();
-        let windowless = |rank: Rank| self.schedule.windowless.contains(&rank.0);
-        let hosts = case.planned.calls.iter().map(|call| self.schedule.hosts[call.rank as usize]);
-        let far_apart = hosts.collect::<BTreeSet<_>>().len() > 1;
-        let is_well = matches!(ended.end, End::Finished(_) | End::Received(_));
-        // Where ranks come back, results are copied over contributions.
-        let copies_beside = self.schedule.returns.is_none();
-        // A piece that one rank alone has, or is to have, goes with its owner.
-        let pattern = case.spec.kind.pattern();
-        let is_for_one = pattern.is_some_and(|it| it.source().is_some() || it.cut().is_some());
-        let goes_on =
-            case.spec.allow_missing && copies_beside && !is_for_one && (far_apart || self.keeps_bodies(case));
-        tally.judge_if(MISSING, goes_on && hit > 0);
-        tally.judge_if(SAFE, case.spec.protection == Protection::CommitFirst && hit == 1);
-        tally.judge_if(REASON, !is_well);
-        let reason = |holds: bool| match holds {
-            true => Ok(None),
-            false => Err(case.broken(REASON, format!("{:?}", ended.end))),
-        };
-        let candidates = case.spec.delivery.candidates();
-        let is_there = |rank: &Rank| !gone.contains(*rank);
-        let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
-        let reaches = Reaches::new(self.schedule, &gone);
-        reaches.count(tally);
-        let held = self.held_by_agents(case, at).difference(&reaches.spoilt);
-        tally.judge_if(OUTLIVES, far_apart && !held.is_empty());
-        let is_held = |ranks: &Path| !ranks.is_disjoint(&held);
-        match &ended.end {
-            End::Finished(report) | End::Received(report) if is_held(&report.missing) => {
-                Err(case.broken(OUTLIVES, format!("{report:?}")))
-            }
-            End::Refused(Refusal::ContributionLost { ranks }) if is_held(ranks) => {
-                Err(case.broken(OUTLIVES, format!("{:?}", ended.end)))
-            }
-            End::Refused(Refusal::ProcessFailed { ranks }) if somebody_receives && is_held(ranks) => {
-                Err(case.broken(OUTLIVES, format!("{:?}", ended.end)))
-            }
-            End::Refused(refusal) if reaches.excuses(case.planned, refusal) => Ok(None),
-            End::Refused(Refusal::FoldFailed { executor, .. }) if windowless(*executor) => Ok(None),
-            // The only one who was to have it has no room for it.
-            End::Refused(Refusal::ResultLost { ranks }) if ranks.iter().all(windowless) => Ok(None),
-            End::Refused(refusal) if let Some(rule) = reaches.forbids(case.planned, refusal) => {
-                Err(case.broken(rule, format!("{refusal:?}")))
-            }
-            End::Refused(
-                Refusal::ContributionLost { .. }
-                | Refusal::ResultLost { .. }
-                | Refusal::ProcessFailed { .. }
-                | Refusal::RanksLeft { .. },
-            ) if goes_on && somebody_receives && case.spec.group.iter().any(|rank| is_there(&rank)) => {
-                Err(case.broken(MISSING, format!("{:?}", ended.end)))
-            }
-            End::Finished(report) => self.judge_report(case, ended, report, tally).map(Some),
-            End::Received(report) => self.judge_report(case, ended, report, tally).map(Some),
-            End::Refused(Refusal::ProcessFailed { ranks }) => reason(ranks.is_subset(&gone)),
-            End::Refused(Refusal::ContributionLost { ranks }) => {
-                // Keepers belong to the group.
-                let name = ReductionId::new(&case.planned.name, 0).name;
-                let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-                let unprotected = |rank: Rank| {
-                    // A rank that gives the master up closes its windows.
-                    let has_left = facts.deserted.contains_key(&rank) && !facts.was_kept(rank, id);
-                    has_left || facts.unprotected.contains(&(rank, name))
-                };
-                let was_copied = |rank: Rank| self.world.was_copied(id, rank, &case.spec);
-                let counted = ranks.iter().all(|rank| was_copied(rank) && !unprotected(rank));
-                let safe = case.spec.protection == Protection::CommitFirst && counted;
-                let spoils = |fault: &Fault| matches!(fault.what, Trouble::SpoilCopies(_));
-                let Schedule { damage_percent, faults, .. } = self.schedule;
-                let is_sound = *damage_percent == 0 && !faults.iter().any(spoils);
-                if safe && hit == 1 && is_sound {
-                    return Err(case.broken(SAFE, format!("{:?}", ended.end)));
-                }
-                reason(ranks.is_subset(&failed))
-            }
-            End::Refused(Refusal::ResultLost { ranks }) => {
-                // A rank has the result where its contribution has lain: any contribution may be lost with
-                // it.
-                reason(ranks.is_subset(&case.spec.group) && hit > 0)
-            }
-            End::Refused(Refusal::RanksLeft { ranks }) => {
-                // In the end all leave, also those who were awaited. Nobody waits for those who have called
-                // before.
-                let has_called =
-                    |rank: Rank| !failed.contains(rank) && self.called_before_it_left(case, rank);
-                reason(ranks.is_subset(&closed) && !ranks.iter().all(has_called))
-            }
-            End::Refused(Refusal::DeadlineExceeded { .. }) => reason(case.spec.deadline.is_some()),
-            End::Refused(Refusal::Mismatch { .. }) => reason(case.planned.disagrees.is_some()),
-            // Others heard the reason.
-            End::Refused(Refusal::Over) => reason(
-                self.schedule.pacing.refusals_max.is_some()
-                    && (!self.schedule.windowless.is_empty()
-                        || reaches.fail
-                        || case.spec.deadline.is_some()
-                        || case.planned.disagrees.is_some()
-                        || !case.planned.absent.is_empty()
-                        || !case.spec.group.is_disjoint(&gone)),
-            ),
-            End::Refused(_) => reason(false),
-            End::ResultLost(_) => reason(windowless(case.rank)),
-            End::Fenced => {
-                let is_fenced = |(process, (since, evidence)): (&ProcessId, &(Timestamp, Evidence))| {
-                    process.rank == case.rank && *since <= ended.at && !evidence.leaves_memory()
-                };
-                reason(facts.failures.iter().any(is_fenced))
-            }
-            End::MasterLost => {
-                let mut deserters = facts.deserters.iter();
-                let is_it =
-                    |(process, at): (&ProcessId, &Timestamp)| process.rank == case.rank && *at <= ended.at;
-                reason(deserters.any(is_it))
-            }
-            End::Closed => {
-                let mut leaves = self.schedule.leaves.iter();
-                reason(leaves.any(|leave| leave.rank == case.rank.0 && leave.at_us <= case.called_us))
-            }
+        let state = Circumstances::new(self, case, ended);
+        let reaches = Reaches::new(self.schedule, &state.gone);
+        state.count(ended, &reaches, tally);
+        if let Some(rule) = state.forbids(&ended.end, &reaches) {
+            return Err(case.broken(rule, format!("{:?}", ended.end)));
         }
-    }
-
-    /// Ranks of the group that had died by `at`, whose contributions the master had taken in, and whose agents
-    /// hold them since: also where a result was copied over them, if all that it was made of is there.
-    fn held_by_agents(&self, case: &Case, at: Timestamp) -> Path {
-        let facts = self.world.facts();
-        let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-        let Schedule { private, full, .. } = self.schedule;
-        // What a later process brings along stands in for what the earlier one has left.
-        let has_called_once = |rank: Rank| self.world.processes_that_called(rank, id) < 2;
-        let is_left = |rank: Rank| {
-            let host = self.world.home(rank);
-            let is_gone = |host| facts.hosts_ended.contains_key(&host) || facts.hosts_lost.contains_key(&host);
-            let lives = !self.world.homes(rank).any(is_gone);
-            lives && facts.is_held(host, rank) && facts.have_all_left_memory(rank) && has_called_once(rank)
-        };
-        let is_whole = |rank: Rank| {
-            let has_died = facts.failed.contains_key(&rank) || facts.ended.contains_key(&rank);
-            let goes = private.contains(&rank.0) || full.contains(&rank.0) || !is_left(rank);
-            if has_died { !goes } else { has_called_once(rank) }
-        };
-        let all_there = case.spec.group.iter().all(is_whole);
-        let failed = self.suspects.failed_by(at);
-        let is_held = |rank: &Rank| {
-            let is_overwritten = facts.overwrites.contains(&(*rank, id));
-            is_left(*rank)
-                && !private.contains(&rank.0)
-                && facts.heard(*rank, id).is_some()
-                && (!is_overwritten || all_there)
-        };
-        case.spec.group.intersection(&failed).iter().filter(is_held).collect()
-    }
-
-    /// Whether results leave contributions on one host as they are, or where these lie outlives all processes
-    /// there: of one that was silent nothing is read, and one that gives the master up closes its windows.
-    fn keeps_bodies(&self, case: &Case) -> bool {
-        let Schedule { private, full, .. } = self.schedule;
-        let facts = self.world.facts();
-        let outlives = |rank: Rank| {
-            let is_read = !facts.failed.contains_key(&rank) || facts.has_left_memory(rank);
-            let is_lost = self.world.homes(rank).any(|host| facts.hosts_lost.contains_key(&host));
-            let is_shared = !private.contains(&rank.0) && !full.contains(&rank.0);
-            is_shared && is_read && !is_lost && !facts.deserted.contains_key(&rank)
-        };
-        case.spec.kind.array_bytes().is_none() || case.spec.group.iter().all(outlives)
-    }
-
-    fn called_before_it_left(&self, case: &Case, rank: Rank) -> bool {
-        let mut leaves = self.schedule.leaves.iter().filter(|leave| leave.rank == rank.0);
-        let leave = leaves.next().map_or(u64::MAX, |leave| leave.at_us);
-        case.planned.calls.iter().any(|call| call.rank == rank.0 && call.at_us < leave)
+        match &ended.end {
+            End::Finished(report) | End::Received(report) => {
+                self.judge_report(case, ended, report, tally).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn judge_report(

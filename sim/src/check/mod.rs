@@ -35,6 +35,7 @@
 
 mod consistency;
 mod draw;
+mod ends;
 mod execute;
 mod judge;
 mod needless;
