@@ -72,7 +72,6 @@ scenarios! {
     a_rank_dies_before_it_has_noted_a_refusal,
     a_rank_dies_before_its_call_is_heard_again,
     a_rank_dies_while_its_result_is_handed_out,
-    a_rank_dies_whose_piece_nobody_reads,
     a_rank_may_have_noted_what_others_cannot_have,
     a_rank_that_came_back_leaves_before_its_replica_is_whole,
     a_rank_that_is_missing_calls_again,

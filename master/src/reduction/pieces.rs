@@ -48,11 +48,6 @@ impl Reduction {
         self.spec.kind.pattern().and_then(Pattern::source).is_none_or(|source| source == rank)
     }
 
-    /// Whether somebody reads this part of the result: only one rank's piece is read of a broadcast.
-    pub(super) fn is_read(&self, part: &Ready) -> bool {
-        part.path.iter().any(|rank| self.gives(rank))
-    }
-
     /// Where the pieces of the result lie, in the order of their ranks. `place` names that for each.
     pub(super) fn side_by_side(&self, place: impl Fn(SegmentIndex, &Arc<Ready>) -> Arc<Ready>) -> Vec<Piece> {
         let index = SegmentIndex(0);

@@ -414,7 +414,7 @@ impl Reduction {
     }
 
     fn is_result_readable(&self, members: &Membership) -> bool {
-        let is_there = |ready: &Arc<Ready>| !self.is_read(ready) || self.is_readable(ready, members);
+        let is_there = |ready: &Arc<Ready>| self.is_readable(ready, members);
         self.segments.iter().all(|segment| segment.is_finished && segment.result.iter().all(is_there))
     }
 
