@@ -222,6 +222,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn partials_are_of_a_share_that_has_all_their_grains_in_the_same_order() {
+        for is_fixed in [false, true] {
+            let mut partials = Partials::new(is_fixed);
+            (2..6).for_each(|grain| partials.add(grain, Count(1)).expect("each comes once"));
+            assert!(partials.is_of(&Indices::range(0..6), is_fixed));
+            assert!(!partials.is_of(&Indices::range(0..5), is_fixed), "grain 5 is another rank's");
+            assert!(!partials.is_of(&Indices::range(0..6), !is_fixed));
+        }
+    }
+
     /// Each grain goes to one of several ranks, and these meet in some order.
     fn meet<B: ReducerBody>(
         owners: &[usize],
