@@ -1,7 +1,7 @@
 //! A command of one's own, with a detector that `everfold` does not have.
 //!
-//! This program is its own test runner, that command (`run …`, `recovery …`), and what the command's jobs run
-//! (`rank`).
+//! This program is its own test runner, that command (`run …`, `recovery …`), and the program that the
+//! command's jobs run (`rank`).
 
 #![allow(clippy::unwrap_used, reason = "this is a test, helpers included")]
 

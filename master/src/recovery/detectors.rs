@@ -300,6 +300,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_is_not_restarted_is_told_how_often_it_was_started_on_its_host() {
+        let restart = Restart { fruitless_max: 1, ..Restart::USUAL };
+        let choice = Recoveries { restart, process: Recovery::Restart.into(), ..Recoveries::MIGRATE };
+        let mut detectors = Detectors::default();
+        let mut judge = |sign| detectors.judge(at(0), Rank(1), sign, &choice, ANYWHERE).verdict;
+        assert_eq!(judge(Sign::Host), Verdict::Migrate);
+        assert_eq!(judge(Sign::Process(HOST)), Verdict::Ignore(NoReturn::Fruitless(1)));
+    }
+
+    #[test]
     fn faults_of_one_host_count_as_repeated_while_there_were_enough_in_time() {
         let mut detectors = Detectors::default();
         let within = Duration::from_millis(100);

@@ -244,7 +244,7 @@ impl Catalogue {
         self.lock().states.is_empty()
     }
 
-    /// What is kept under `name`, for peers to read as long as the bytes are held.
+    /// Names nothing by an entry any more: the next state may take it.
     fn clear(&self, inner: &mut Inner, entry: usize) {
         seqlock::close(&self.entry(entry)[0]);
         inner.free.push(entry);

@@ -1,4 +1,5 @@
-//! How a call may end: for a reason that the schedule gives, and not in an error that others could have spared it.
+//! How a call may end: for a reason that the schedule gives, and not in an error that others could have
+//! spared it.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +27,11 @@ pub(super) const OUTLIVES: &str =
 pub(super) struct Circumstances<'a> {
     judgement: &'a Judgement<'a>,
     case: &'a Case<'a>,
-    ended_at: Timestamp,
+    ended: &'a Ended,
     failed: Path,
     closed: Path,
-    /// Ranks that have failed or left.
-    pub gone: Path,
+    /// What could be read without those who have failed or left.
+    reaches: Reaches<'a>,
     /// How many ranks of the group have failed, those that have come back among them.
     hit: usize,
     /// Whether those who call are on several hosts.
@@ -43,13 +44,12 @@ pub(super) struct Circumstances<'a> {
 }
 
 impl<'a> Circumstances<'a> {
-    pub fn new(judgement: &'a Judgement<'a>, case: &'a Case<'a>, ended: &Ended) -> Self {
+    pub fn new(judgement: &'a Judgement<'a>, case: &'a Case<'a>, ended: &'a Ended) -> Self {
         let Judgement { schedule, world, suspects } = judgement;
-        let id = ReductionId::new(&case.planned.name, case.planned.sequence);
-        let refused = world.facts().refused.get(&(id, case.rank));
+        let refused = world.facts().refused.get(&(case.id(), case.rank));
         let at = refused.map_or(ended.at, |at| ended.at.min(*at));
         let (failed, closed) = (suspects.failed_by(at), suspects.closed_by(at));
-        let gone = join(&failed, &closed);
+        let reaches = Reaches::new(schedule, join(&failed, &closed));
         let ever_failed = world.facts().ever_failed_by(at);
         let hit = case.spec.group.iter().filter(|rank| ever_failed.contains(*rank)).count();
         let hosts = case.planned.calls.iter().map(|call| schedule.hosts[call.rank as usize]);
@@ -62,17 +62,16 @@ impl<'a> Circumstances<'a> {
         let keeps_bodies = is_far_apart || keeps_bodies(judgement, case);
         let goes_on = case.spec.allow_missing && copies_beside && !is_for_one && keeps_bodies;
         let candidates = case.spec.delivery.candidates();
-        let somebody_receives = candidates.is_empty() || candidates.iter().any(|rank| !gone.contains(*rank));
-        let spoilt = &Reaches::new(schedule, &gone).spoilt;
-        let held = held_by_agents(judgement, case, &failed).difference(spoilt);
-        let ended_at = ended.at;
+        let is_there = |rank: &Rank| !reaches.gone.contains(*rank);
+        let somebody_receives = candidates.is_empty() || candidates.iter().any(is_there);
+        let held = held_by_agents(judgement, case, &failed).difference(&reaches.spoilt);
         Self {
             judgement,
             case,
-            ended_at,
+            ended,
             failed,
             closed,
-            gone,
+            reaches,
             hit,
             is_far_apart,
             goes_on,
@@ -82,28 +81,29 @@ impl<'a> Circumstances<'a> {
     }
 
     /// Counts which rules judge this end.
-    pub fn count(&self, ended: &Ended, reaches: &Reaches, tally: &mut Tally) {
+    pub fn count(&self, tally: &mut Tally) {
         tally.judge_if(MISSING, self.goes_on && self.hit > 0);
         tally.judge_if(SAFE, self.case.spec.protection == Protection::CommitFirst && self.hit == 1);
-        tally.judge_if(REASON, !matches!(ended.end, End::Finished(_) | End::Received(_)));
+        tally.judge_if(REASON, !matches!(self.ended.end, End::Finished(_) | End::Received(_)));
         tally.judge_if(OUTLIVES, self.is_far_apart && !self.held.is_empty());
-        reaches.count(tally);
+        self.reaches.count(tally);
     }
 
     /// The rule that this end breaks.
-    pub fn forbids(&self, end: &End, reaches: &Reaches) -> Option<&'static str> {
-        match end {
+    pub fn breaks(&self) -> Option<&'static str> {
+        match &self.ended.end {
             End::Finished(report) | End::Received(report) => {
                 self.is_held(&report.missing).then_some(OUTLIVES)
             }
             End::Refused(refusal) if self.loses_what_is_held(refusal) => Some(OUTLIVES),
-            End::Refused(refusal) if self.excuses(refusal, reaches) => None,
-            End::Refused(refusal) => reaches
+            End::Refused(refusal) if self.excuses(refusal) => None,
+            End::Refused(refusal) => self
+                .reaches
                 .forbids(self.case.planned, refusal)
                 .or_else(|| self.gives_up_others(refusal).then_some(MISSING))
                 .or_else(|| self.loses_what_was_protected(refusal).then_some(SAFE))
-                .or_else(|| (!self.gives_reason_for(refusal, reaches)).then_some(REASON)),
-            _ => (!self.is_on_its_own(end)).then_some(REASON),
+                .or_else(|| (!self.gives_reason_for(refusal)).then_some(REASON)),
+            end => (!self.is_on_its_own(end)).then_some(REASON),
         }
     }
 
@@ -120,14 +120,14 @@ impl<'a> Circumstances<'a> {
     }
 
     /// Whether something could not be reached, or there was no room for it.
-    fn excuses(&self, refusal: &Refusal, reaches: &Reaches) -> bool {
+    fn excuses(&self, refusal: &Refusal) -> bool {
         let is_without_room = match refusal {
             Refusal::FoldFailed { executor, .. } => self.is_windowless(*executor),
             // The only one who was to have it has no room for it.
             Refusal::ResultLost { ranks } => ranks.iter().all(|rank| self.is_windowless(rank)),
             _ => false,
         };
-        is_without_room || reaches.excuses(self.case.planned, refusal)
+        is_without_room || self.reaches.excuses(self.case.planned, refusal)
     }
 
     fn is_windowless(&self, rank: Rank) -> bool {
@@ -143,7 +143,7 @@ impl<'a> Circumstances<'a> {
                 | Refusal::ProcessFailed { .. }
                 | Refusal::RanksLeft { .. }
         );
-        let somebody_is_there = !self.case.spec.group.is_subset(&self.gone);
+        let somebody_is_there = !self.case.spec.group.is_subset(&self.reaches.gone);
         misses && self.goes_on && self.somebody_receives && somebody_is_there
     }
 
@@ -151,7 +151,8 @@ impl<'a> Circumstances<'a> {
     fn loses_what_was_protected(&self, refusal: &Refusal) -> bool {
         let Refusal::ContributionLost { ranks } = refusal else { return false };
         let spec = &self.case.spec;
-        let (name, id) = (self.id_of_first().name, self.id());
+        let id = self.case.id();
+        let name = ReductionId::new(&self.case.planned.name, 0).name;
         let unprotected = |rank: Rank| {
             // A rank that gives the master up closes its windows.
             let has_left = self.facts().deserted.contains_key(&rank) && !self.facts().was_kept(rank, id);
@@ -167,14 +168,15 @@ impl<'a> Circumstances<'a> {
     }
 
     /// Whether the schedule has a reason for a refusal.
-    fn gives_reason_for(&self, refusal: &Refusal, reaches: &Reaches) -> bool {
+    fn gives_reason_for(&self, refusal: &Refusal) -> bool {
         let (schedule, planned, spec) = (self.judgement.schedule, self.case.planned, &self.case.spec);
         match refusal {
-            Refusal::ProcessFailed { ranks } => ranks.is_subset(&self.gone),
+            Refusal::ProcessFailed { ranks } => ranks.is_subset(&self.reaches.gone),
             Refusal::ContributionLost { ranks } => ranks.is_subset(&self.failed),
             // A rank has the result where its contribution has lain: any contribution may be lost with it.
             Refusal::ResultLost { ranks } => ranks.is_subset(&spec.group) && self.hit > 0,
-            // In the end all leave, also those who were awaited. Nobody waits for those who have called before.
+            // In the end all leave, also those who were awaited. Nobody waits for those who have called
+            // before.
             Refusal::RanksLeft { ranks } => {
                 let has_called = |rank: Rank| !self.failed.contains(rank) && self.called_before_it_left(rank);
                 ranks.is_subset(&self.closed) && !ranks.iter().all(has_called)
@@ -185,11 +187,11 @@ impl<'a> Circumstances<'a> {
             Refusal::Over => {
                 schedule.pacing.refusals_max.is_some()
                     && (!schedule.windowless.is_empty()
-                        || reaches.fail
+                        || self.reaches.fail
                         || spec.deadline.is_some()
                         || planned.disagrees.is_some()
                         || !planned.absent.is_empty()
-                        || !spec.group.is_disjoint(&self.gone))
+                        || !spec.group.is_disjoint(&self.reaches.gone))
             }
             _ => false,
         }
@@ -202,13 +204,13 @@ impl<'a> Circumstances<'a> {
             End::ResultLost(_) => self.is_windowless(rank),
             End::Fenced => {
                 let is_fenced = |(process, (since, evidence)): (&ProcessId, &(Timestamp, Evidence))| {
-                    process.rank == rank && *since <= self.ended_at && !evidence.leaves_memory()
+                    process.rank == rank && *since <= self.ended.at && !evidence.leaves_memory()
                 };
                 self.facts().failures.iter().any(is_fenced)
             }
             End::MasterLost => {
                 let is_it =
-                    |(process, at): (&ProcessId, &Timestamp)| process.rank == rank && *at <= self.ended_at;
+                    |(process, at): (&ProcessId, &Timestamp)| process.rank == rank && *at <= self.ended.at;
                 self.facts().deserters.iter().any(is_it)
             }
             End::Closed => {
@@ -228,23 +230,15 @@ impl<'a> Circumstances<'a> {
     fn facts(&self) -> &Facts {
         self.judgement.world.facts()
     }
-
-    fn id(&self) -> ReductionId {
-        ReductionId::new(&self.case.planned.name, self.case.planned.sequence)
-    }
-
-    fn id_of_first(&self) -> ReductionId {
-        ReductionId::new(&self.case.planned.name, 0)
-    }
 }
 
-/// Of ranks of the group that have `failed`, those whose contributions the master had taken in, and whose agents hold
-/// them since: also where a result was copied over them, if all that it was made of is there.
+/// Of ranks of the group that have `failed`, those whose contributions the master had taken in, and whose
+/// agents hold them since: also where a result was copied over them, if all that it was made of is there.
 fn held_by_agents(judgement: &Judgement, case: &Case, failed: &Path) -> Path {
     let Judgement { schedule, world, .. } = judgement;
     let Schedule { private, full, .. } = schedule;
     let facts = world.facts();
-    let id = ReductionId::new(&case.planned.name, case.planned.sequence);
+    let id = case.id();
     // What a later process brings along stands in for what the earlier one has left.
     let has_called_once = |rank: Rank| world.processes_that_called(rank, id) < 2;
     let is_left = |rank: Rank| {
@@ -269,8 +263,8 @@ fn held_by_agents(judgement: &Judgement, case: &Case, failed: &Path) -> Path {
     case.spec.group.intersection(failed).iter().filter(is_held).collect()
 }
 
-/// Whether results leave contributions on one host as they are, or where these lie outlives all processes there: of one
-/// that was silent nothing is read, and one that gives the master up closes its windows.
+/// Whether results leave contributions on one host as they are, or where these lie outlives all processes
+/// there: of one that was silent nothing is read, and one that gives the master up closes its windows.
 fn keeps_bodies(judgement: &Judgement, case: &Case) -> bool {
     let Schedule { private, full, .. } = judgement.schedule;
     let facts = judgement.world.facts();

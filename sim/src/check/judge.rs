@@ -52,6 +52,10 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
+    pub fn id(&self) -> ReductionId {
+        ReductionId::new(&self.planned.name, self.planned.sequence)
+    }
+
     pub fn broken(&self, rule: &str, found: impl std::fmt::Display) -> Violation {
         let Planned { name, sequence, .. } = self.planned;
         Violation::new(rule, format!("rank {}, call {sequence} of {name:?}: {found}", self.rank))
@@ -194,9 +198,8 @@ impl<'a> Judgement<'a> {
     /// Judges how a call ended; tells whose contributions count, if it ended well.
     fn judge(&self, case: &Case, ended: &Ended, tally: &mut Tally) -> Result<Option<Path>, Violation> {
         let state = Circumstances::new(self, case, ended);
-        let reaches = Reaches::new(self.schedule, &state.gone);
-        state.count(ended, &reaches, tally);
-        if let Some(rule) = state.forbids(&ended.end, &reaches) {
+        state.count(tally);
+        if let Some(rule) = state.breaks() {
             return Err(case.broken(rule, format!("{:?}", ended.end)));
         }
         match &ended.end {
@@ -228,7 +231,8 @@ impl<'a> Judgement<'a> {
         }
         let failed = self.suspects.failed_by(ended.at);
         let may_miss = join(&failed, &self.suspects.closed_by(ended.at));
-        let may_miss = join(&may_miss, &Reaches::new(self.schedule, &may_miss).spoilt);
+        let Reaches { gone, spoilt, .. } = Reaches::new(self.schedule, may_miss);
+        let may_miss = join(&gone, &spoilt);
         let honest = report.contributors == spec.group.difference(&report.missing)
             && (spec.allow_missing || report.missing.is_empty())
             && report.missing.is_subset(&may_miss)

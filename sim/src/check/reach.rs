@@ -23,7 +23,7 @@ pub(super) const HEALS_MAX: u32 = 3;
 pub(crate) struct Reaches<'a> {
     schedule: &'a Schedule,
     /// Ranks that have failed or left.
-    gone: &'a Path,
+    pub gone: Path,
     /// Pairs of hosts that do not reach each other in the end.
     gaps: BTreeSet<(u32, u32)>,
     /// Ranks whose bytes stay damaged.
@@ -33,7 +33,7 @@ pub(crate) struct Reaches<'a> {
 }
 
 impl<'a> Reaches<'a> {
-    pub fn new(schedule: &'a Schedule, gone: &'a Path) -> Self {
+    pub fn new(schedule: &'a Schedule, gone: Path) -> Self {
         let mut gaps = BTreeSet::new();
         let mut damaged = BTreeMap::<u32, u32>::new();
         let mut fail = false;
@@ -69,14 +69,14 @@ impl<'a> Reaches<'a> {
     pub fn forbids(&self, planned: &Planned, refusal: &Refusal) -> Option<&'static str> {
         match refusal {
             Refusal::FoldFailed { .. } if self.fail && self.is_whole(planned) => Some(REACHED),
-            Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(self.gone) => {
+            Refusal::ContributionLost { ranks } if self.fail && ranks.is_disjoint(&self.gone) => {
                 self.is_whole(planned).then_some(HEALED)
             }
             // Nobody may be left on a third host who lends it. Where ranks come back, nobody does.
             Refusal::ResultLost { ranks }
-                if self.fail && self.schedule.returns.is_none() && ranks.is_disjoint(self.gone) =>
+                if self.fail && self.schedule.returns.is_none() && ranks.is_disjoint(&self.gone) =>
             {
-                let is_undisturbed = self.gaps.is_empty() && planned.group().is_disjoint(self.gone);
+                let is_undisturbed = self.gaps.is_empty() && planned.group().is_disjoint(&self.gone);
                 (is_undisturbed && self.is_whole(planned)).then_some(HEALED)
             }
             _ => None,
@@ -88,7 +88,7 @@ impl<'a> Reaches<'a> {
         match refusal {
             Refusal::FoldFailed { .. } => !self.is_whole(planned),
             Refusal::ContributionLost { ranks } => {
-                !ranks.is_disjoint(&self.spoilt) && ranks.is_subset(&join(&self.spoilt, self.gone))
+                !ranks.is_disjoint(&self.spoilt) && ranks.is_subset(&join(&self.spoilt, &self.gone))
             }
             Refusal::ResultLost { .. } => !self.gaps.is_empty() || !self.is_whole(planned),
             _ => false,
