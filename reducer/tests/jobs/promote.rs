@@ -99,19 +99,24 @@ pub(crate) fn add_to(suite: &mut Suite) {
         assert_eq!(told(&ends, "takes its place"), 2, "{ends:#?}");
     });
     suite.test("promote::the_host_of_standbys_is_lost", || {
-        let mut job = Disturbed::start(Case { hosts: 2, spares: 1, file: FILE, ..Case::default() });
-        for rank in 0..2 * EACH {
+        // Replicas are spread once all ranks are there, and standbys follow them: each host has standbys.
+        let mut job = Disturbed::start(Case { hosts: 3, file: FILE, ..Case::default() });
+        for rank in 0..3 * EACH {
             job.wait_for(1, &format!("a standby of rank {rank} follows it"));
         }
         job.job.lose(2);
-        job.wait_for(1, "has no standby: its host is lost");
-        let lost = |line: &&String| line.contains("has no standby: its host is lost");
-        let line = job.job.hosts[0].as_ref().expect("it lives").said().iter().find(lost).cloned();
-        let rank = line.and_then(|line| line.split("rank ").nth(1)?.split(' ').next().map(str::to_owned));
-        let again = format!("a standby of rank {} follows it", rank.expect("the line names it"));
-        job.wait_for(2, &again);
+        let lost = "has no standby: its host is lost";
+        job.wait_for(1, lost);
+        let said = job.job.hosts[0].as_ref().expect("it lives").said();
+        let line = said.iter().find(|line| line.contains(lost)).expect("it is waited for");
+        let rank: u32 = line.split("rank ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap();
+        job.wait_for(2, &format!("a standby of rank {rank} follows it"));
+        for rank in 2 * EACH..3 * EACH {
+            job.wait_for(1, &format!("rank {rank} is where it was"));
+        }
         job.open_all();
-        job.ends_as_undisturbed();
+        let ends = job.ends_as_undisturbed();
+        assert_eq!(told(&ends, "takes its place"), EACH as usize, "{ends:#?}");
     });
     suite.test("promote::a_standby_that_does_nothing_holds_nobody_up", || {
         let mut job = Disturbed::start(Case { hosts: 2, file: FILE, ..Case::default() });
