@@ -153,8 +153,8 @@ fn digit(i: usize) -> u64 {
 /// The longest time of all ranks. It also keeps everyone from beginning before the last one has filled its
 /// array.
 async fn slowest(session: &Session, mine: Duration) -> everfold::Result<Duration> {
-    let longest = session.allreduce("slowest", Max(vec![mine.as_secs_f64()])).await?.value;
-    Ok(longest.map_or(mine, |Max(longest)| Duration::from_secs_f64(longest[0])))
+    let Max(longest) = session.allreduce("slowest", Max(vec![mine.as_secs_f64()])).await?.value;
+    Ok(Duration::from_secs_f64(longest[0]))
 }
 
 /// One rank is enough to tell.

@@ -82,7 +82,7 @@ async fn fit(session: Session, options: &Options) -> everfold::Result<()> {
 
     while state.step < options.steps {
         let sums = session.allreduce("gradient", Sum(gradient(&mine, &weights))).order(Order::Fixed);
-        let Some(Sum(sums)) = sums.await?.value else { unreachable!("all ranks receive it") };
+        let Sum(sums) = sums.await?.value;
         let loss = sums[WEIGHTS] / points.len() as f64;
         for ((weight, velocity), slope) in weights.iter_mut().zip(&mut state.velocity).zip(&sums) {
             *velocity = MOMENTUM * *velocity - RATE * slope / points.len() as f64;
@@ -98,8 +98,8 @@ async fn fit(session: Session, options: &Options) -> everfold::Result<()> {
         session.checkpoint(&state).array("weights", &weights).await?;
         std::thread::sleep(Duration::from_millis(options.pause_ms));
     }
-    let digests = session.allreduce("digest", Min(vec![state.digest])).await?;
-    let same = digests.value == Some(Min(vec![state.digest]));
+    let Min(least) = session.allreduce("digest", Min(vec![state.digest])).await?.value;
+    let same = least == [state.digest];
     println!("rank {rank} ends, with the weights of the others: {same}");
     if rank == 0 {
         println!("weights {weights:.6?}, digest of all steps {:016x}", state.digest);

@@ -80,11 +80,11 @@ async fn steps(session: &Session, options: &Options) -> everfold::Result<()> {
         mine.fill(0.0);
         mine[0] = f64::from(u8::from(is_over));
         match session.allreduce("step", Sum(mine)).group(group.clone()).allow_missing().await {
-            Ok(Outcome { value, report }) => {
+            Ok(Outcome { value: Sum(all), report }) => {
                 // Those who have died are in no later group. All ranks receive the same report.
                 group =
                     group.filter(|rank| !report.missing.contains(rank) && !report.survived.contains(rank));
-                if value.is_none_or(|Sum(all)| all[0] > 0.0) {
+                if all[0] > 0.0 {
                     println!("{} of {} ranks are left after {step} steps", group.len(), session.size());
                     return Ok(());
                 }

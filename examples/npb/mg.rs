@@ -122,12 +122,10 @@ impl Solver<'_> {
         };
         let lower = border(below, rank, grid.plane(1), false)?;
         let upper = border(rank, above, grid.plane(last), true)?;
-        let planes = |outcome: Outcome<BitOr<Vec<u64>>>| {
-            let BitOr(bits) = outcome.value.expect("all ranks receive it");
-            bits
-        };
-        fill(grid.plane_mut(0), &planes(lower.await?)[..len]);
-        fill(grid.plane_mut(last + 1), &planes(upper.await?)[len..]);
+        let BitOr(lower) = lower.await?.value;
+        fill(grid.plane_mut(0), &lower[..len]);
+        let BitOr(upper) = upper.await?.value;
+        fill(grid.plane_mut(last + 1), &upper[len..]);
         Ok(())
     }
 
@@ -139,8 +137,7 @@ impl Solver<'_> {
         for (number, plane) in slab.planes().enumerate() {
             put(&mut bits[plane * len..][..len], slab.plane(number + 1));
         }
-        let all = self.session.allreduce("coarse", BitOr(bits)).await?;
-        let BitOr(bits) = all.value.expect("all ranks receive it");
+        let BitOr(bits) = self.session.allreduce("coarse", BitOr(bits)).await?.value;
         bits.chunks_exact(len).zip(1..).for_each(|(bits, plane)| fill(whole.plane_mut(plane), bits));
         whole.close();
         Ok(whole)
@@ -202,8 +199,7 @@ impl Solver<'_> {
         let r = &self.r[self.finest()];
         let mut bits = vec![0; r.points()];
         put(&mut bits[r.planes()], &r.squares());
-        let all = self.session.allreduce("squares", BitOr(bits)).await?;
-        let BitOr(bits) = all.value.expect("all ranks receive it");
+        let BitOr(bits) = self.session.allreduce("squares", BitOr(bits)).await?.value;
         let sum: f64 = bits.into_iter().map(f64::from_bits).sum();
         Ok((sum / (r.points() as f64).powi(3)).sqrt())
     }

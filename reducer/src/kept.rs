@@ -274,7 +274,7 @@ async fn replicate(
             Err(error) => tracing::warn!(%owner, name, %error, "no replica"),
         }
     }
-    let copied = meet("kept", copied).await?.value.expect("everybody receives the result of an allreduce");
+    let copied = meet("kept", copied).await?.value;
     Ok(copied.of.into_iter().map(Rank).collect())
 }
 

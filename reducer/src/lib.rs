@@ -67,8 +67,8 @@ pub use checkpoint::{
     Checkpoint, CheckpointError, CheckpointHook, Checkpointed, HookError, Interval, Live, Resume, Saving,
 };
 pub use collective::{
-    Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Delivered, Even, Exchange, Gather,
-    Gathered, Object, Operation, Piece, Scatter,
+    Allgather, Barrier, Blocks, Broadcast, Collective, CollectiveFuture, Even, Exchange, Gather, Gathered,
+    Object, Operation, Piece, Scatter,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, ReduceError, Result};
@@ -95,15 +95,15 @@ pub use operations::{
     LogicalXor, Max, MaxLoc, Min, MinLoc, Product, Sum,
 };
 pub use pieces::{Pieces, PiecesError};
-pub use reduction::{DEFAULT_PROTECTION, Outcome, ReduceFuture, Reduction, ToAll, ToRoot};
+pub use reduction::{DEFAULT_PROTECTION, Outcome, Receivers, ReduceFuture, Reduction, ToAll, ToRoot};
 pub use segment::{Agreed, Folded, Indices, RecoverySegment, SegmentError, SegmentReport, SerialSegment};
 pub use session::Session;
 
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, Delivered, ElementWise, Even, Folded, Group, Launch, Located, Max,
-        MaxLoc, Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
+        Array, Body, Checkpointed, Config, ElementWise, Even, Folded, Group, Launch, Located, Max, MaxLoc,
+        Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
         ReducerBody, Report, Session, Sum, launch,
     };
 }

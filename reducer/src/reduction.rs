@@ -15,7 +15,7 @@ use everfold_protocol::{
     spec::{Delivery, Order, Protection, ReductionSpec},
 };
 use everfold_runtime::{
-    executor::ShareError,
+    executor::{Returned, ShareError},
     rank::{Call, Pending, Waiting},
 };
 use futures::{FutureExt, future::BoxFuture};
@@ -31,13 +31,46 @@ use crate::{
 /// Ranks and bytes over which arrays between hosts are folded without their root in the fixed order.
 const LARGE: (usize, u64) = (8, 256 << 10);
 
-/// Marks a reduction whose result goes to one rank.
+/// Marks a call whose result goes to one rank, so that the others have none.
 #[derive(Debug)]
 pub enum ToRoot {}
 
-/// Marks a reduction whose result goes to every rank of the group.
+/// Marks a call whose result goes to every rank of the group.
 #[derive(Debug)]
 pub enum ToAll {}
+
+/// Who receives the result, and so whether a rank may have none: [`ToRoot`] or [`ToAll`].
+pub trait Receivers: sealed::Sealed + 'static {
+    /// What a rank has of a result of type `V`: an `Option` of it where only the root receives it.
+    type Received<V: Send + 'static>: Send + 'static;
+
+    /// `None` if this rank should have received something, and nothing has come.
+    #[doc(hidden)]
+    fn received<V: Send + 'static>(value: Option<V>) -> Option<Self::Received<V>>;
+}
+
+impl Receivers for ToRoot {
+    type Received<V: Send + 'static> = Option<V>;
+
+    fn received<V: Send + 'static>(value: Option<V>) -> Option<Option<V>> {
+        Some(value)
+    }
+}
+
+impl Receivers for ToAll {
+    type Received<V: Send + 'static> = V;
+
+    fn received<V: Send + 'static>(value: Option<V>) -> Option<V> {
+        value
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::ToRoot {}
+    impl Sealed for super::ToAll {}
+}
 
 /// A reduction that is about to be called: made by [`Session::reduce`] and [`Session::allreduce`].
 ///
@@ -96,7 +129,18 @@ impl<B: Body> Reduction<B, ToRoot> {
 }
 
 impl Session {
-    /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`).
+    /// Reduces the group's bodies to one value at the root (`MPI_Reduce`, `MPI_Ireduce`). The other ranks
+    /// have `None`.
+    ///
+    /// ```no_run
+    /// # use everfold::prelude::*;
+    /// # async fn program(session: Session) -> Result<(), ReduceError> {
+    /// if let Some(Sum(ranks)) = session.reduce("ranks", Sum(vec![1u32])).root(3).await?.value {
+    ///     println!("rank 3 hears of {} ranks", ranks[0]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Calls with one name are matched in the order in which each rank makes them, so a loop just calls it
     /// again. Each rank counts the calls of each name for as long as the job lasts, which takes 20 to 40
@@ -108,12 +152,21 @@ impl Session {
     }
 
     /// Reduces the group's bodies to one value everywhere (`MPI_Allreduce`, `MPI_Iallreduce`).
+    ///
+    /// ```no_run
+    /// # use everfold::prelude::*;
+    /// # async fn program(session: Session) -> Result<(), ReduceError> {
+    /// let Sum(ranks) = session.allreduce("ranks", Sum(vec![1u32])).await?.value;
+    /// println!("every rank hears of {} ranks", ranks[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn allreduce<B: Body>(&self, name: impl Into<String>, body: B) -> Reduction<B, ToAll> {
         Reduction::new(self.clone(), name.into(), body, Delivery::All)
     }
 }
 
-impl<B: Body, D> Reduction<B, D> {
+impl<B: Body, D: Receivers> Reduction<B, D> {
     pub(crate) fn new(session: Session, name: String, body: B, delivery: Delivery) -> Self {
         Self::on_terms(session, name, body, delivery, Terms::default())
     }
@@ -204,7 +257,7 @@ impl<B: Body, D> Reduction<B, D> {
     /// nobody else has heard of it.
     /// # Source
     /// DR §1 Fig. 2, §2 (DR-2, DR-6).
-    pub fn start(self) -> Result<ReduceFuture<B::Value>, ReduceError> {
+    pub fn start(self) -> Result<ReduceFuture<D::Received<B::Value>>, ReduceError> {
         let Self { session, name, body, delivery, terms, .. } = self;
         let Terms { group, order, deadline, protection, allow_missing, trace, is_own } = terms;
         let contribution = body.contribute();
@@ -256,8 +309,16 @@ impl<B: Body, D> Reduction<B, D> {
             }
             error => ReduceError::Body(error),
         })?;
-        Ok(ReduceFuture { pending, value: B::value, waiting: session.waiting(), held, number })
+        Ok(ReduceFuture { pending, value: receive::<B, D>, waiting: session.waiting(), held, number })
     }
+}
+
+/// The value of a call, from what has come.
+fn receive<B: Body, D: Receivers>(returned: Option<Returned>) -> Result<D::Received<B::Value>, ReduceError> {
+    let lost = |reason: &str| ReduceError::ResultLost { reason: reason.to_owned() };
+    let typed = |returned| B::value(returned).ok_or_else(|| lost("it came back as another type"));
+    let value = returned.map(typed).transpose()?;
+    D::received(value).ok_or_else(|| lost("nothing came"))
 }
 
 fn on_one_host(session: &Session, group: &Path) -> bool {
@@ -310,8 +371,8 @@ fn check(session: &Session, spec: &ReductionSpec) -> Result<(), Refusal> {
     }
 }
 
-impl<B: Body, D: 'static> IntoFuture for Reduction<B, D> {
-    type Output = Result<Outcome<B::Value>, ReduceError>;
+impl<B: Body, D: Receivers> IntoFuture for Reduction<B, D> {
+    type Output = Result<Outcome<D::Received<B::Value>>, ReduceError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -329,14 +390,14 @@ impl<B, D> fmt::Debug for Reduction<B, D> {
     }
 }
 
-/// A reduction under way.
+/// A reduction under way: of an allreduce a `ReduceFuture<V>`, of one to a root a `ReduceFuture<Option<V>>`.
 ///
 /// Await it, or block on it with [`get`](Self::get). Dropping it takes nothing back: the contribution still
 /// counts.
 #[must_use = "dropping the future does not take the contribution back"]
 pub struct ReduceFuture<V> {
     pending: Pending,
-    value: fn(everfold_runtime::executor::Returned) -> Option<V>,
+    value: fn(Option<Returned>) -> Result<V, ReduceError>,
     waiting: Waiting,
     /// Where ranks come back, until the outcome is taken.
     held: Option<Held>,
@@ -376,8 +437,7 @@ impl<V> Future for ReduceFuture<V> {
         let completed = ready!(self.pending.poll_unpin(context)).map_err(|_| ReduceError::SessionClosed);
         self.held = None;
         let completed = completed??;
-        let lost = || ReduceError::ResultLost { reason: "it came back as another type".to_owned() };
-        let value = completed.value.map(|returned| (self.value)(returned).ok_or_else(lost)).transpose()?;
+        let value = (self.value)(completed.value)?;
         Poll::Ready(Ok(Outcome { value, report: completed.report }))
     }
 }
@@ -388,18 +448,42 @@ impl<V> fmt::Debug for ReduceFuture<V> {
     }
 }
 
-/// What a reduction yields.
+/// What a call yields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome<V> {
-    /// The result: at the root, or everywhere for allreduce. `None` elsewhere.
-    pub value: Option<V>,
+    /// What this rank receives. Of a reduction to a root it is an `Option`, which is `None` at the others.
+    pub value: V,
     /// What happened.
     pub report: Report,
+}
+
+/// What all receive, for programs that choose while they run whether it is all or one.
+impl<V> From<Outcome<V>> for Outcome<Option<V>> {
+    fn from(Outcome { value, report }: Outcome<V>) -> Self {
+        Self { value: Some(value), report }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pieces::Pieces;
+
+    #[test]
+    fn a_value_may_be_absent_only_where_not_all_receive_it() {
+        let array = || Some(Returned::Array(Box::new(vec![1u8])));
+        assert_eq!(receive::<Pieces<u8>, ToRoot>(None).ok(), Some(None));
+        for (lost, why) in [
+            (receive::<Pieces<u8>, ToAll>(None).err(), "nothing came"),
+            (receive::<Pieces<u8>, ToAll>(array()).err(), "another type"),
+            (receive::<Pieces<u8>, ToRoot>(array()).err(), "another type"),
+        ] {
+            assert!(
+                matches!(lost, Some(ReduceError::ResultLost { reason }) if reason.contains(why)),
+                "{why}"
+            );
+        }
+    }
 
     #[test]
     fn levels_that_need_a_disk_are_refused_where_there_is_none() {

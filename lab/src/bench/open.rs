@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use everfold::{Config, launch::Local, prelude::*};
+use futures::{FutureExt, TryFutureExt};
 use serde::{Deserialize, Serialize};
 
 use super::rank::barrier;
@@ -167,8 +168,7 @@ impl OpenRank {
             true => self.time(session, open, Numbers, |Numbers(value)| value).await?,
             false => self.time(session, open, Sum, |Sum(value)| value).await?,
         };
-        let slowest = session.allreduce("slowest", Max(vec![starting, all])).await?;
-        let Some(Max(seconds)) = slowest.value else { unreachable!("it goes to all") };
+        let Max(seconds) = session.allreduce("slowest", Max(vec![starting, all])).await?.value;
         Ok((seconds[0], seconds[1]))
     }
 
@@ -189,8 +189,8 @@ impl OpenRank {
             let name = if one_name { "open".to_owned() } else { format!("open {number}") };
             let body = body(vec![mine + number; elements]);
             open_ones.push(match root {
-                true => session.reduce(name, body).start()?,
-                false => session.allreduce(name, body).start()?,
+                true => session.reduce(name, body).start()?.left_future(),
+                false => session.allreduce(name, body).start()?.map_ok(Outcome::from).right_future(),
             });
         }
         let starting = began.elapsed().as_secs_f64();

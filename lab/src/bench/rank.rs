@@ -153,18 +153,18 @@ impl RankArguments {
                 (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
             }
             (Elements::Shared(array), true) => {
-                let outcome =
-                    session.allreduce("measured", Sum(array)).order(order).protection(level).await?;
-                (outcome.value.map(|Sum(array)| Elements::Shared(array)), outcome.report)
+                let reduction = session.allreduce("measured", Sum(array)).order(order).protection(level);
+                let Outcome { value: Sum(array), report } = reduction.await?;
+                (Some(Elements::Shared(array)), report)
             }
             (Elements::Private(array), false) => {
                 let outcome = session.reduce("measured", Sum(array)).order(order).protection(level).await?;
                 (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
             }
             (Elements::Private(array), true) => {
-                let outcome =
-                    session.allreduce("measured", Sum(array)).order(order).protection(level).await?;
-                (outcome.value.map(|Sum(array)| Elements::Private(array)), outcome.report)
+                let reduction = session.allreduce("measured", Sum(array)).order(order).protection(level);
+                let Outcome { value: Sum(array), report } = reduction.await?;
+                (Some(Elements::Private(array)), report)
             }
         };
         let taken = started.elapsed().as_secs_f64();

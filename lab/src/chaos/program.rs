@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use everfold::{Array, DEFAULT_PROTECTION, Path, Reduction, Refusal, prelude::*};
+use everfold::{Array, DEFAULT_PROTECTION, Path, Receivers, Reduction, Refusal, prelude::*};
+use futures::{FutureExt, TryFutureExt};
 
 use super::{
     failing::Asked,
@@ -56,6 +57,9 @@ pub enum BodyKind {
     /// A type that is serialised.
     Object,
 }
+
+/// How a reduction has ended, to one or to all.
+type Ended<V> = Result<Outcome<Option<V>>, ReduceError>;
 
 impl Program {
     /// The arguments from which a rank reads this again.
@@ -149,26 +153,26 @@ impl Program {
         group: &Group,
         round: u64,
         body: B,
-    ) -> Result<ReduceFuture<B::Value>, ReduceError> {
+    ) -> Result<impl Future<Output = Ended<B::Value>>, ReduceError> {
         // Ranks that do not agree on the group do not wait for each other: they mean different reductions.
         let name = format!("round {round} of {}", path(group));
-        if self.all {
-            self.start(session.allreduce(name, body), group)
+        Ok(if self.all {
+            self.start(session.allreduce(name, body), group)?.map_ok(Outcome::from).left_future()
         } else {
-            self.start(session.reduce(name, body).root(self.root), group)
-        }
+            self.start(session.reduce(name, body).root(self.root), group)?.right_future()
+        })
     }
 
-    fn start<B: Body, D>(
+    fn start<B: Body, D: Receivers>(
         &self,
         reduction: Reduction<B, D>,
         group: &Group,
-    ) -> Result<ReduceFuture<B::Value>, ReduceError> {
+    ) -> Result<ReduceFuture<D::Received<B::Value>>, ReduceError> {
         let reduction = reduction.group(group.clone()).protection(self.protection);
         if self.allow_missing { reduction.allow_missing().start() } else { reduction.start() }
     }
 
-    fn judge<B: Checked>(&self, ended: Result<Outcome<B>, ReduceError>, group: &Group, round: u64) -> Told {
+    fn judge<B: Checked>(&self, ended: Ended<B>, group: &Group, round: u64) -> Told {
         let Outcome { value, report } = match ended {
             Ok(outcome) => outcome,
             Err(error) => return told(&error),

@@ -47,11 +47,12 @@ impl Step<'_> {
     async fn run(&self, group: &Group) -> Result<Group, ReduceError> {
         let here =
             if self.session.rank() == self.decider { self.decide(group).await? } else { self.hear().await? };
-        let proof = self.session.allreduce(self.name("proof"), Sum(vec![1u64])).group(here.clone()).await?;
-        match proof.value {
-            Some(Sum(count)) if count == [here.len() as u64] => Ok(here),
-            value => {
-                let reason = format!("{} ranks add up to {value:?}", here.len());
+        let proof = self.session.allreduce(self.name("proof"), Sum(vec![1u64])).group(here.clone());
+        let Sum(count) = proof.await?.value;
+        match count == [here.len() as u64] {
+            true => Ok(here),
+            false => {
+                let reason = format!("{} ranks add up to {count:?}", here.len());
                 Err(ReduceError::ResultLost { reason })
             }
         }
@@ -68,7 +69,7 @@ impl Step<'_> {
         rank: Rank,
         root: Rank,
         list: Vec<u8>,
-    ) -> Result<ReduceFuture<Sum<Vec<u8>>>, ReduceError> {
+    ) -> Result<ReduceFuture<Option<Sum<Vec<u8>>>>, ReduceError> {
         let name = self.name(&format!("{what} {rank}"));
         self.session.reduce(name, Sum(list)).group(Group::of([self.decider, rank])).root(root).start()
     }

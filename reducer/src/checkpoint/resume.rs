@@ -47,8 +47,8 @@ impl Session {
     /// let saved: Option<State> = session.resume().array("field", &mut field).await?;
     /// let mut state = saved.unwrap_or_default();
     /// while state.step < 100 {
-    ///     let sum = session.allreduce("sum", Sum(vec![field[0]])).order(Order::Fixed).await?;
-    ///     state.residual = sum.value.map_or(0.0, |Sum(sum)| sum[0]);
+    ///     let Sum(sum) = session.allreduce("sum", Sum(vec![field[0]])).order(Order::Fixed).await?.value;
+    ///     state.residual = sum[0];
     ///     field.iter_mut().for_each(|value| *value *= 0.5);
     ///     state.step += 1;
     ///     session.checkpoint(&state).array("field", &field).await?;

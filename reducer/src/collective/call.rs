@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use everfold_protocol::{report::Report, spec::Protection};
+use everfold_protocol::spec::Protection;
 use everfold_runtime::executor::Returned;
 use futures::{FutureExt, future::BoxFuture};
 
@@ -22,7 +22,7 @@ use crate::{
     body::{Body, Contribution},
     error::ReduceError,
     group::Group,
-    reduction::{Outcome, ReduceFuture, Reduction, Terms, ToAll},
+    reduction::{Outcome, ReduceFuture, Reduction, Terms, ToRoot},
     session::Session,
 };
 
@@ -35,15 +35,6 @@ pub struct Collective<O> {
     name: String,
     operation: O,
     terms: Terms,
-}
-
-/// What a collective operation yields.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delivered<V> {
-    /// What this rank receives.
-    pub value: V,
-    /// What happened.
-    pub report: Report,
 }
 
 impl<O> Collective<O> {
@@ -77,7 +68,8 @@ impl<O> Collective<O> {
     }
 
     /// Goes on without the pieces of ranks that have died or left, if no copy of them is to be had. The report
-    /// says who is [missing](Report::missing); their pieces are absent. All ranks allow it or none does.
+    /// says who is [missing](crate::Report::missing); their pieces are absent. All ranks allow it or none
+    /// does.
     ///
     /// Without the root of a broadcast or a scatter nothing is left. Where each rank receives pieces of its
     /// own, and hosts die while they are copied, some ranks may have theirs while the others hear
@@ -102,7 +94,8 @@ impl<O: Operation> Collective<O> {
         let region = session.handle().region();
         let giver = Giver { rank: session.rank(), ranks: (group.len() as u64).max(1), region };
         let Plan { contribution, delivery } = operation.plan(&giver)?;
-        let called = Reduction::<_, ToAll>::on_terms(session, name, Planned(contribution), delivery, terms);
+        // `O::value` says whether a rank may receive nothing.
+        let called = Reduction::<_, ToRoot>::on_terms(session, name, Planned(contribution), delivery, terms);
         Ok(CollectiveFuture { outcome: called.start()?, operation: PhantomData })
     }
 }
@@ -126,7 +119,7 @@ impl Body for Planned {
 struct Untyped(Returned);
 
 impl<O: Operation> IntoFuture for Collective<O> {
-    type Output = Result<Delivered<O::Value>, ReduceError>;
+    type Output = Result<Outcome<O::Value>, ReduceError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -147,7 +140,7 @@ impl<O> fmt::Debug for Collective<O> {
 /// rank's pieces.
 #[must_use = "dropping the future does not take the pieces back"]
 pub struct CollectiveFuture<O> {
-    outcome: ReduceFuture<Untyped>,
+    outcome: ReduceFuture<Option<Untyped>>,
     operation: PhantomData<fn() -> O>,
 }
 
@@ -161,13 +154,13 @@ impl<O: Operation> CollectiveFuture<O> {
     ///
     /// # Errors
     /// See [`ReduceError`].
-    pub fn get(self) -> Result<Delivered<O::Value>, ReduceError> {
+    pub fn get(self) -> Result<Outcome<O::Value>, ReduceError> {
         self.outcome.get().and_then(deliver::<O>)
     }
 }
 
 impl<O: Operation> Future for CollectiveFuture<O> {
-    type Output = Result<Delivered<O::Value>, ReduceError>;
+    type Output = Result<Outcome<O::Value>, ReduceError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(self.outcome.poll_unpin(context));
@@ -182,7 +175,7 @@ impl<O> fmt::Debug for CollectiveFuture<O> {
 }
 
 /// Gives what came its type.
-fn deliver<O: Operation>(outcome: Outcome<Untyped>) -> Result<Delivered<O::Value>, ReduceError> {
+fn deliver<O: Operation>(outcome: Outcome<Option<Untyped>>) -> Result<Outcome<O::Value>, ReduceError> {
     let Outcome { value, report } = outcome;
     let received = value.and_then(|Untyped(returned)| match returned {
         Returned::Pieces { memory, lengths } => {
@@ -191,5 +184,5 @@ fn deliver<O: Operation>(outcome: Outcome<Untyped>) -> Result<Delivered<O::Value
         Returned::Array(_) | Returned::Object(_) => None,
     });
     let value = O::value(received).map_err(|error| ReduceError::ResultLost { reason: error.to_string() })?;
-    Ok(Delivered { value, report })
+    Ok(Outcome { value, report })
 }

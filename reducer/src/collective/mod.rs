@@ -14,7 +14,7 @@ mod piece;
 
 pub use self::{
     blocks::{Blocks, Even},
-    call::{Collective, CollectiveFuture, Delivered},
+    call::{Collective, CollectiveFuture},
     operation::{Allgather, Barrier, Broadcast, Exchange, Gather, Operation, Scatter},
     piece::{Gathered, Object, Piece},
 };

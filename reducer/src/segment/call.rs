@@ -233,8 +233,7 @@ impl<'g> RecoverySegment<'g> {
             let mut call = session.allreduce(round_name, body).group(group.clone());
             call = call.protection(protection).allow_missing();
             call = deadline.into_iter().fold(call, |call, deadline| call.deadline(deadline));
-            let Outcome { value, report } = call.await?;
-            let round = value.expect("everybody receives the result of an allreduce");
+            let Outcome { value: round, report } = call.await?;
             if let Some(value) = ledger.enter(&step, round, report)? {
                 break value;
             }

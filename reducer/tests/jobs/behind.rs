@@ -182,8 +182,8 @@ async fn steps(session: Session) -> everfold::Result<()> {
 async fn calls(session: &Session, state: &mut State, calls: u64) -> everfold::Result<()> {
     for call in 0..calls {
         let mine = Sum(vec![state.sum ^ (call + u64::from(session.rank().0))]);
-        let all = session.allreduce("step", mine).order(Order::Fixed).await?;
-        state.sum = state.sum.wrapping_mul(31).wrapping_add(all.value.map_or(0, |Sum(all)| all[0]));
+        let Sum(all) = session.allreduce("step", mine).order(Order::Fixed).await?.value;
+        state.sum = state.sum.wrapping_mul(31).wrapping_add(all[0]);
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ fn total(session: &Session, call: u64) -> Sum<Vec<u64>> {
 async fn a_loop(session: Session) -> everfold::Result<()> {
     for call in 0..500 {
         let value = session.allreduce("loop", share(session.rank().0, call)).await?.value;
-        assert_eq!(value, Some(total(&session, call)));
+        assert_eq!(value, total(&session, call));
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ async fn a_loop_with_pauses(session: Session) -> everfold::Result<()> {
             _ => {}
         }
         let outcome = if call % 5 == 0 { future.get()? } else { future.await? };
-        assert_eq!(outcome.value, Some(total(&session, call)));
+        assert_eq!(outcome.value, total(&session, call));
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ async fn two_names_interleaved(session: Session) -> everfold::Result<()> {
         }
     }
     for (call, future) in started {
-        assert_eq!(future.await?.value, Some(total(&session, call)));
+        assert_eq!(future.await?.value, total(&session, call));
     }
     Ok(())
 }
@@ -106,8 +106,8 @@ async fn a_dropped_future_counts(session: Session) -> everfold::Result<()> {
         // Also where the result would have arrived, and in windows.
         let long = session.allreduce("dropped and long", Sum(vec![1.0; 50_000])).start()?;
         if session.rank() == 1 {
-            let value = long.await?.value.unwrap();
-            assert!(value.0.iter().all(|&sum| sum == 4.0));
+            let Sum(sums) = long.await?.value;
+            assert!(sums.iter().all(|&sum| sum == 4.0));
         } else {
             drop(long);
         }
@@ -121,7 +121,7 @@ async fn a_dropped_call_does_not_count(session: Session) -> everfold::Result<()>
         drop(session.allreduce("name", share(1, 99)));
     }
     let value = session.allreduce("name", share(session.rank().0, 1)).await?.value;
-    assert_eq!(value, Some(total(&session, 1)));
+    assert_eq!(value, total(&session, 1));
     Ok(())
 }
 
@@ -129,7 +129,7 @@ async fn a_dropped_call_does_not_count(session: Session) -> everfold::Result<()>
 async fn waiting_without_a_runtime(session: Session) -> everfold::Result<()> {
     let me = session.rank().0;
     let get = session.allreduce("get", share(me, 1)).start()?;
-    assert_eq!(get.get()?.value, Some(total(&session, 1)));
+    assert_eq!(get.get()?.value, total(&session, 1));
     let elsewhere = session.clone();
     let thread = std::thread::spawn(move || {
         let future = elsewhere.allreduce("thread", share(me, 2)).start()?;
@@ -137,10 +137,10 @@ async fn waiting_without_a_runtime(session: Session) -> everfold::Result<()> {
     });
     let moved = session.allreduce("moved", share(me, 3)).start()?;
     let moved = std::thread::spawn(move || moved.get());
-    assert_eq!(thread.join().unwrap()?.value, Some(total(&session, 2)));
-    assert_eq!(moved.join().unwrap()?.value, Some(total(&session, 3)));
+    assert_eq!(thread.join().unwrap()?.value, total(&session, 2));
+    assert_eq!(moved.join().unwrap()?.value, total(&session, 3));
     let spawned = tokio::spawn(session.allreduce("spawned", share(me, 4)).start()?);
-    assert_eq!(spawned.await.unwrap()?.value, Some(total(&session, 4)));
+    assert_eq!(spawned.await.unwrap()?.value, total(&session, 4));
     Ok(())
 }
 
@@ -149,7 +149,7 @@ async fn one_name_from_many_threads(session: Session) -> everfold::Result<()> {
     let calls = |session: Session| {
         for _ in 0..300 {
             let value = session.allreduce("name", Sum(vec![1u8])).start()?.get()?.value;
-            assert_eq!(value, Some(Sum(vec![3])));
+            assert_eq!(value, Sum(vec![3]));
         }
         Ok::<(), ReduceError>(())
     };
@@ -178,8 +178,8 @@ async fn done_without_being_polled(session: Session) -> everfold::Result<()> {
             None => start()?,
         };
         wait_until("the reduction is done", || future.is_done());
-        let value = future.now_or_never().expect("what is done can be taken")?.value.unwrap();
-        assert!(value.0.iter().all(|&sum| sum == 3));
+        let Sum(sums) = future.now_or_never().expect("what is done can be taken")?.value;
+        assert!(sums.iter().all(|&sum| sum == 3));
     }
     Ok(())
 }
@@ -211,13 +211,13 @@ async fn closing_waits_for_what_was_called(session: Session) -> everfold::Result
     let future = session.allreduce("late", Sum(vec![1.5; 100_000])).deadline(Duration::from_secs(3600));
     if session.rank() == 2 {
         session.allreduce("the others are about to close", Sum(vec![1u8])).await?;
-        assert!(future.await?.value.unwrap().0.iter().all(|&sum| sum == 4.5));
+        assert!(future.await?.value.0.iter().all(|&sum| sum == 4.5));
     } else {
         let future = future.start()?;
         let others = session.allreduce("the others are about to close", Sum(vec![1u8])).start()?;
         session.close().await;
         assert!(future.is_done() && others.is_done());
-        assert!(future.await?.value.unwrap().0.iter().all(|&sum| sum == 4.5));
+        assert!(future.await?.value.0.iter().all(|&sum| sum == 4.5));
     }
     Ok(())
 }

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use everfold::{
-    Aspect, Config, Delivered, Even, Group, Object, Path, Protection, Rank, ReduceError, Refusal, Session,
-    Sum,
+    Aspect, Config, Even, Group, Object, Outcome, Path, Protection, Rank, ReduceError, Refusal, Session, Sum,
 };
 use futures::StreamExt;
 use nix::sys::signal::{Signal, raise};
@@ -90,7 +89,7 @@ async fn allgather(session: Session) -> everfold::Result<()> {
         for length in LENGTHS {
             let name = format!("group {number}, {length}");
             let own = piece(me, me, length);
-            let Delivered { value, report } = session.allgather(&name, own).group(group.clone()).await?;
+            let Outcome { value, report } = session.allgather(&name, own).group(group.clone()).await?;
             assert!(value.ranks().eq(group.iter()) && report.contributors == group.iter().collect::<Path>());
             for rank in group.iter() {
                 assert!(value.of(rank) == Some(&piece(rank, rank, length)[..]), "{name}, of {rank}");

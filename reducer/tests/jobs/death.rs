@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use everfold::{Group, Outcome, Path, ReduceError, ReducerBody, Refusal, Session, Sum};
+use futures::{FutureExt, TryFutureExt};
 use nix::sys::signal::{Signal, raise};
 use serde::{Deserialize, Serialize};
 
@@ -117,17 +118,22 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
         all_have_called(&session).await?;
         return die(&way);
     }
-    let waiting = [
+    let to_one = [
         session.reduce("small", Sum(vec![1.0])).start()?,
-        session.allreduce("long", long()).start()?,
         session.reduce("to the dead", long()).root(2).start()?,
+    ];
+    let to_all = [
+        session.allreduce("long", long()).start()?,
         session.allreduce(format!("{me} and 2"), long()).group(Group::of([me.0, 2])).start()?,
     ];
     let object = session.reduce("object", Bytes(vec![1; 100_000])).root(3).start()?;
     let early = (me != 3).then(contribute).transpose()?;
     let among_survivors = session.allreduce("survivors", long()).group(survivors.clone()).start()?;
     all_have_called(&session).await?;
-    for future in waiting {
+    for future in to_one {
+        assert_failed(future.await, [2]);
+    }
+    for future in to_all {
         assert_failed(future.await, [2]);
     }
     assert_failed(object.await, [2]);
@@ -140,21 +146,21 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
         counts_or_is_lost(small.await).map(|value| assert_eq!(value, (me == 0).then(|| Sum(vec![4]))));
     assert!(small.is_some(), "the master has a copy of what was inlined");
     let long_one = counts_or_is_lost(long_one.await);
-    let is_there = long_one.map(|value| assert!(value.unwrap().0.iter().all(|&sum| sum == 4.0))).is_some();
+    let is_there = long_one.map(|Sum(sums)| assert!(sums.iter().all(|&sum| sum == 4.0))).is_some();
     let object = counts_or_is_lost(object.await);
     let object =
         object.map(|value| assert_eq!(value.map(|value| value.0.len()), (me == 0).then_some(400_000)));
     let ends = Sum(vec![u8::from(is_there), u8::from(object.is_some())]);
-    let ends = session.allreduce("ends", ends).group(survivors.clone()).await?.value.unwrap();
-    assert!(ends.0.iter().all(|&count| count == 0 || count == 3), "they hear the same: {ends:?}");
-    assert!(among_survivors.await?.value.unwrap().0.iter().all(|&sum| sum == 3.0));
+    let Sum(ends) = session.allreduce("ends", ends).group(survivors.clone()).await?.value;
+    assert!(ends.iter().all(|&count| count == 0 || count == 3), "they hear the same: {ends:?}");
+    assert!(among_survivors.await?.value.0.iter().all(|&sum| sum == 3.0));
     // From now on nobody waits for it.
     assert_failed(session.allreduce("later", Sum(vec![1u8])).await, [2]);
     let pair = session.reduce(format!("later, {me} and 2"), long()).root(me).group(Group::of([me.0, 2]));
     assert_failed(pair.await, [2]);
     for _ in 0..50 {
         let value = session.allreduce("go on", Sum(vec![me.0])).group(survivors.clone()).await?.value;
-        assert_eq!(value, Some(Sum(vec![4])));
+        assert_eq!(value, Sum(vec![4]));
     }
     let value = session.reduce("go on", long()).group(survivors).root(1).await?.value;
     assert_eq!(value.is_some_and(|value| value.0.iter().all(|&sum| sum == 3.0)), me == 1);
@@ -172,7 +178,7 @@ fn mapped_regions() -> usize {
 
 /// The value of a reduction to which rank 2 has contributed, or nothing if that was the only copy.
 #[track_caller]
-fn counts_or_is_lost<T>(ended: Result<Outcome<T>, ReduceError>) -> Option<Option<T>> {
+fn counts_or_is_lost<T>(ended: Result<Outcome<T>, ReduceError>) -> Option<T> {
     match ended {
         Ok(outcome) => {
             assert_eq!(outcome.report.contributors, path(0..4));
@@ -221,7 +227,7 @@ async fn two_die(session: Session) -> everfold::Result<()> {
     });
     let survivors = session.world().filter(|rank| !dead(rank.0));
     let value = session.allreduce("survivors", Sum(vec![1u8])).group(survivors).await?.value;
-    assert_eq!(value, Some(Sum(vec![4])));
+    assert_eq!(value, Sum(vec![4]));
     Ok(())
 }
 
@@ -248,8 +254,11 @@ async fn dying_at_work(session: Session, deaths: &[(u32, u64)]) -> everfold::Res
         let (name, root) = (format!("{number}"), (number % u64::from(ranks)) as u32);
         let numbers = Sum(vec![number; 40_000]);
         let (all, numbers, words) = match number % 3 {
-            0 => (true, Some(session.allreduce(name, numbers).start()?), None),
-            1 => (false, Some(session.reduce(name, numbers).root(root).start()?), None),
+            0 => {
+                let future = session.allreduce(name, numbers).start()?.map_ok(Outcome::from);
+                (true, Some(future.left_future()), None)
+            }
+            1 => (false, Some(session.reduce(name, numbers).root(root).start()?.right_future()), None),
             _ => (false, None, Some(session.reduce(name, Text(text(me, number))).root(root).start()?)),
         };
         started.push((number, all || root == me, numbers, words));
@@ -292,8 +301,8 @@ async fn dying_at_work(session: Session, deaths: &[(u32, u64)]) -> everfold::Res
     println!("{failed} failed");
     let survivors = session.world().filter(|rank| !dead.contains(rank));
     let count = survivors.len() as f64;
-    let value = session.allreduce("survivors", Sum(vec![1.0; 300_000])).group(survivors).await?.value;
-    assert!(value.unwrap().0.iter().all(|&sum| sum == count));
+    let Sum(sums) = session.allreduce("survivors", Sum(vec![1.0; 300_000])).group(survivors).await?.value;
+    assert!(sums.iter().all(|&sum| sum == count));
     Ok(())
 }
 
@@ -315,7 +324,7 @@ async fn while_closing(session: Session) -> everfold::Result<()> {
 async fn the_first_failure_gives_the_code(session: Session) -> everfold::Result<()> {
     let first = session.rank() == 2;
     let process = Sum(vec![if first { std::process::id() } else { 0 }]);
-    let process = session.allreduce("the process of rank 2", process).await?.value.unwrap().0[0];
+    let process = session.allreduce("the process of rank 2", process).await?.value.0[0];
     let future = session.allreduce("never", Sum(vec![1u8]));
     if first {
         return die(&Way::Exit);
@@ -344,9 +353,9 @@ async fn without_rank_0(session: &Session, way: Way) -> everfold::Result<()> {
     all_have_called(session).await?;
     assert_failed(small.await, [0]);
     assert_failed(all.await, [0]);
-    assert_eq!(without.await?.value, Some(Sum(vec![3.0; 200_000])));
+    assert_eq!(without.await?.value, Sum(vec![3.0; 200_000]));
     let later = session.allreduce("later", Sum(vec![1u8])).group(others).await?;
-    assert_eq!(later.value, Some(Sum(vec![3])));
+    assert_eq!(later.value, Sum(vec![3]));
     Ok(())
 }
 

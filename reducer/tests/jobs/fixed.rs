@@ -125,7 +125,7 @@ async fn everywhere<B: Body>(
         values.extend(outcome.value);
     }
     let to_all = session.allreduce(format!("{name} to all"), body()).group(group.clone());
-    values.extend(to_all.order(Order::Fixed).await?.value);
+    values.push(to_all.order(Order::Fixed).await?.value);
     Ok(values)
 }
 
@@ -221,7 +221,7 @@ async fn after_a_death(session: Session) -> everfold::Result<()> {
             outcome => outcome?,
         };
         assert_eq!((report.missing, report.survived), (Path::empty(), rank_1()));
-        assert!(bits(&value.unwrap().0) == sum_of(&session.world(), length, |_| true), "{length}");
+        assert!(bits(&value.0) == sum_of(&session.world(), length, |_| true), "{length}");
     }
     Ok(())
 }

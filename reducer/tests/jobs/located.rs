@@ -87,7 +87,7 @@ async fn a_process_is_stopped(session: Session) -> everfold::Result<()> {
     let mut events = session.events();
     let is_hit = session.rank() == HIT;
     let pid = if is_hit { u64::from(std::process::id()) } else { 0 };
-    let pids = session.allreduce("pids", Sum(vec![pid])).await?;
+    let Sum(pids) = session.allreduce("pids", Sum(vec![pid])).await?.value;
     if is_hit {
         raise(Signal::SIGSTOP).map_err(std::io::Error::from)?;
     }
@@ -95,7 +95,7 @@ async fn a_process_is_stopped(session: Session) -> everfold::Result<()> {
     assert_eq!(found.component, Component::Rank(HIT), "{found}");
     session.allreduce("all have heard", Sum(vec![1u8])).group(others(&session)).await?;
     if session.rank() == 0 {
-        let stopped = Pid::from_raw(pids.value.expect("all receive it").0[0] as i32);
+        let stopped = Pid::from_raw(pids[0] as i32);
         kill(stopped, Signal::SIGKILL).map_err(std::io::Error::from)?;
     }
     Ok(())
@@ -126,8 +126,8 @@ async fn one_has_more_to_do(session: Session) -> everfold::Result<()> {
             }
         }
         let has_heard = u64::from(found.is_some());
-        let all = session.allreduce("step", Sum(vec![has_heard; LENGTH])).await?;
-        if all.value.is_some_and(|Sum(have_heard)| have_heard[0] == u64::from(RANKS)) {
+        let Sum(have_heard) = session.allreduce("step", Sum(vec![has_heard; LENGTH])).await?.value;
+        if have_heard[0] == u64::from(RANKS) {
             assert_eq!(found.map(|located| located.component.clone()), Some(Component::Rank(HIT)));
             return Ok(());
         }

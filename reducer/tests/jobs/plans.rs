@@ -113,8 +113,8 @@ async fn steps(session: Session) -> everfold::Result<()> {
         match state.place {
             1 => {
                 let mine = Sum(vec![state.sum ^ (step + u64::from(session.rank().0))]);
-                let all = session.allreduce("step", mine).order(Order::Fixed).await?;
-                state.sum = state.sum.wrapping_mul(31).wrapping_add(all.value.map_or(0, |Sum(all)| all[0]));
+                let Sum(all) = session.allreduce("step", mine).order(Order::Fixed).await?.value;
+                state.sum = state.sum.wrapping_mul(31).wrapping_add(all[0]);
             }
             4 => {
                 state.step += 1;

@@ -36,7 +36,7 @@ fn refusal<T>(ended: Result<T, ReduceError>) -> Refusal {
 async fn works(session: &Session, name: &str, group: Group) -> everfold::Result<()> {
     let sum: u32 = group.iter().map(|rank| rank.0 + 1).sum();
     let outcome = session.allreduce(name, Sum(vec![session.rank().0 + 1; 3])).group(group).await?;
-    assert_eq!(outcome.value, Some(Sum(vec![sum; 3])), "{name}");
+    assert_eq!(outcome.value, Sum(vec![sum; 3]), "{name}");
     Ok(())
 }
 
@@ -125,8 +125,8 @@ async fn a_body_over_the_limit(session: Session) -> everfold::Result<()> {
         assert!(matches!(refusal(session.allreduce("array", array()).start()), Refusal::BodyTooLarge { .. }));
     }
     works(&session, "array", session.world()).await?;
-    let longest = session.allreduce("longest", Sum(vec![1u64; LIMIT as usize / 8])).await?.value;
-    assert!(longest.unwrap().0.iter().all(|&sum| sum == 4));
+    let Sum(longest) = session.allreduce("longest", Sum(vec![1u64; LIMIT as usize / 8])).await?.value;
+    assert!(longest.iter().all(|&sum| sum == 4));
     Ok(())
 }
 
@@ -227,8 +227,8 @@ async fn a_fold_that_takes_too_long(session: Session) -> everfold::Result<()> {
     session.allreduce("all have heard", Sum(vec![1u8])).await?;
     tell_heard();
     // What comes of the slow one does not count any more.
-    let value = session.allreduce("slow", Slow(1)).await?.value.unwrap();
-    assert_eq!(value.0, 3);
+    let Slow(count) = session.allreduce("slow", Slow(1)).await?.value;
+    assert_eq!(count, 3);
     Ok(())
 }
 

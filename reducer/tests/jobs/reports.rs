@@ -55,7 +55,7 @@ async fn short_ones(session: Session) -> everfold::Result<()> {
     let mut folded_by_all = 0;
     for _ in 0..50 {
         let outcome = session.allreduce("short", Sum(vec![1.0f64; 1000])).await?;
-        assert_eq!(outcome.value, Some(Sum(vec![6.0; 1000])));
+        assert_eq!(outcome.value, Sum(vec![6.0; 1000]));
         let folders = outcome.report.tasks_per_worker.len();
         assert!(folders == 1 || (folders == 6 && shares_memory), "{}", outcome.report);
         folded_by_all += u32::from(folders == 6);

@@ -64,7 +64,7 @@ async fn reader(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let stops = me == STOPPED;
     let pid = u64::from(std::process::id());
-    let pids = session.allreduce("pids", Sum(vec![if stops { pid } else { 0 }])).await?;
+    let Sum(pids) = session.allreduce("pids", Sum(vec![if stops { pid } else { 0 }])).await?.value;
     let body = ElementWise::new("sum, or stop", vec![1u64; LENGTH], move |a: u64, b: u64| {
         if stops {
             stop();
@@ -73,11 +73,11 @@ async fn reader(session: Session) -> everfold::Result<()> {
     });
     let Outcome { value, report } = session.allreduce("long", body).allow_missing().await?;
     assert_eq!(report.missing, Path::single(STOPPED), "{report}");
-    assert!(value.is_some_and(|sums| sums.iter().all(|sum| *sum == u64::from(RANKS) - 1)));
+    assert!(value.iter().all(|sum| *sum == u64::from(RANKS) - 1));
     let others = session.world().filter(|rank| rank != STOPPED.0);
     session.allreduce("all others have gone on", Sum(vec![1u8])).group(others).await?;
     if me == 0 {
-        let stopped = Pid::from_raw(pids.value.expect("all receive it").0[0] as i32);
+        let stopped = Pid::from_raw(pids[0] as i32);
         kill(stopped, Signal::SIGKILL).map_err(std::io::Error::from)?;
     }
     Ok(())

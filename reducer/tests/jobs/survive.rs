@@ -82,7 +82,7 @@ async fn allow_missing(session: Session) -> everfold::Result<()> {
         let body = || Sum(vec![u64::from(session.rank().0) + 1; length as usize]);
         let all = session.allreduce(format!("all {number}"), body()).allow_missing().await?;
         let one = session.reduce(format!("one {number}"), body()).root(3).allow_missing().await?;
-        for (Outcome { value, report }, receives) in [(all, true), (one, session.rank() == 3)] {
+        for (Outcome { value, report }, receives) in [(all.into(), true), (one, session.rank() == 3)] {
             assert_eq!((report.missing, report.contributors), (path([1]), path([0, 2, 3])));
             assert_eq!(value.map(|Sum(sums)| sums), receives.then(|| vec![1 + 3 + 4; length as usize]));
         }
@@ -106,10 +106,10 @@ async fn short_contribution(session: Session) -> everfold::Result<()> {
         assert!(news.next().await.is_some());
     }
     let Outcome { value, report } = session.allreduce("sum", body()).await?;
-    assert_eq!(value, Some(Sum(vec![10; 3])));
+    assert_eq!(value, Sum(vec![10; 3]));
     assert_eq!((report.contributors, report.survived), (path(0..4), path([1])));
     let again = session.allreduce("again", body()).group(session.survivors()).await?;
-    assert_eq!(again.value, Some(Sum(vec![8; 3])));
+    assert_eq!(again.value, Sum(vec![8; 3]));
     Ok(())
 }
 
@@ -129,7 +129,7 @@ async fn frozen_contribution(session: Session) -> everfold::Result<()> {
         assert!(news.next().await.is_some());
     }
     let Outcome { value, report } = session.allreduce("sum", body()).await?;
-    assert_eq!((value, report.contributors), (Some(Sum(vec![10; 3])), path(0..4)));
+    assert_eq!((value, report.contributors), (Sum(vec![10; 3]), path(0..4)));
     Ok(())
 }
 
@@ -201,7 +201,7 @@ async fn long_vec(session: Session) -> everfold::Result<()> {
     }
     session.allreduce("rank 1 has called", Sum(vec![1u8])).await?;
     while !matches!(news.next().await, Some(News::Failed { rank: Rank(1), .. })) {}
-    let Outcome { value: Some(Sum(sum)), report } = vec()?.await? else { panic!("all receive it") };
+    let Outcome { value: Sum(sum), report } = vec()?.await?;
     assert!(sum == vec![4; 300_000] && report.survived == path([1]), "{report}");
     Ok(())
 }
@@ -227,7 +227,7 @@ async fn survivors(session: Session) -> everfold::Result<()> {
     assert_eq!(news.next().await, Some(expected));
     assert_eq!(session.survivors().iter().collect::<Path>(), path([0, 2, 3]));
     let sum = session.allreduce("survivors", Sum(vec![1u64; 100_000])).group(session.survivors()).await?;
-    assert_eq!(sum.value.unwrap().0, vec![3; 100_000]);
+    assert_eq!(sum.value.0, vec![3; 100_000]);
     Ok(())
 }
 
@@ -284,7 +284,7 @@ async fn frozen(session: Session) -> everfold::Result<()> {
     };
     assert!(time >= PING * 3, "{time:?}");
     let sum = session.allreduce("others", Sum(vec![1u64; 100_000])).group(group).await?;
-    assert_eq!(sum.value.unwrap().0, vec![3; 100_000]);
+    assert_eq!(sum.value.0, vec![3; 100_000]);
     Ok(())
 }
 
@@ -300,7 +300,7 @@ async fn frozen_first(session: Session) -> everfold::Result<()> {
     let failed = session.allreduce("late", Sum(vec![1u8])).await;
     assert!(matches!(failed, Err(ReduceError::Refused(Refusal::ProcessFailed { .. }))), "{failed:?}");
     let others = session.allreduce("others", Sum(vec![1u8])).group(session.survivors()).await?;
-    assert_eq!(others.value, Some(Sum(vec![2])));
+    assert_eq!(others.value, Sum(vec![2]));
     Ok(())
 }
 
@@ -312,7 +312,7 @@ async fn short_pause(session: Session) -> everfold::Result<()> {
             freeze(PING)?;
         }
         let sum = session.allreduce("sum", Sum(vec![1u64; 200_000])).await?;
-        assert_eq!(sum.value.unwrap().0, vec![u64::from(ranks); 200_000]);
+        assert_eq!(sum.value.0, vec![u64::from(ranks); 200_000]);
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ fn unfit<T>(ended: Result<T, ReduceError>) -> (&'static str, Unfit) {
 
 async fn works(session: &Session, name: &str) -> everfold::Result<()> {
     let sum = session.allreduce(name, Sum(vec![1u64])).await?.value;
-    assert_eq!(sum, Some(Sum(vec![u64::from(session.size())])));
+    assert_eq!(sum, Sum(vec![u64::from(session.size())]));
     Ok(())
 }
 
@@ -74,7 +74,7 @@ async fn a_field_that_is_left_out(session: Session) -> everfold::Result<()> {
     works(&session, "meanwhile").await?;
     let mine = Stats { label: Some(me.into()), ..Stats::of(me) };
     let value = session.allreduce("stats", mine).await?.value;
-    assert_eq!(value, Some(Stats { label: Some(3), count: 5, sums: vec![7] }));
+    assert_eq!(value, Stats { label: Some(3), count: 5, sums: vec![7] });
     Ok(())
 }
 
@@ -152,7 +152,7 @@ async fn deep_values(session: Session) -> everfold::Result<()> {
         }
         session.allreduce("deep", Chain::of(LONGEST)).start()?.get()
     });
-    let value = elsewhere.join().unwrap()?.value.unwrap();
+    let value = elsewhere.join().unwrap()?.value;
     assert_eq!(value.number, u64::from(session.size()));
     works(&session, "deep").await
 }

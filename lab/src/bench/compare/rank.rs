@@ -11,8 +11,9 @@ use std::{
 };
 
 use clap::Args;
-use everfold::{Array, Reduction, prelude::*};
+use everfold::{Array, Receivers, Reduction, prelude::*};
 use everfold_timeline::Timeline;
+use futures::{FutureExt, TryFutureExt};
 
 use super::{
     case::Roots,
@@ -126,7 +127,11 @@ fn compute(until_ns: u64) {
     }
 }
 
-fn configured<B: Body, D>(reduction: Reduction<B, D>, block: &Block, draws: bool) -> Reduction<B, D> {
+fn configured<B: Body, D: Receivers>(
+    reduction: Reduction<B, D>,
+    block: &Block,
+    draws: bool,
+) -> Reduction<B, D> {
     let reduction = reduction.protection(block.protection);
     if draws { reduction.trace() } else { reduction }
 }
@@ -151,10 +156,11 @@ where
         for ((number, body), name) in (0..).zip(bodies).zip(&names) {
             let draws = block.timeline.is_some() && round == last;
             futures.push(if block.roots == Roots::All {
-                configured(session.allreduce(name, body), block, draws).start()?
+                let future = configured(session.allreduce(name, body), block, draws).start()?;
+                future.map_ok(Outcome::from).left_future()
             } else {
                 let root = if block.roots == Roots::Rotating { number % session.size() } else { 0 };
-                configured(session.reduce(name, body).root(root), block, draws).start()?
+                configured(session.reduce(name, body).root(root), block, draws).start()?.right_future()
             });
         }
         compute(started + block.compute_us * 1000);

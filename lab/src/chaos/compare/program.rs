@@ -67,18 +67,16 @@ impl Solver {
             let begun = Instant::now();
             let at = state.step as usize % field.len();
             field[at] = mix(field[at] ^ state.digest);
-            let all = session.allreduce("step", Sum(vec![field[at]])).await?;
-            state.digest = all.value.map_or(0, |Sum(all)| mix(state.digest ^ all[0]));
+            let Sum(all) = session.allreduce("step", Sum(vec![field[at]])).await?.value;
+            state.digest = mix(state.digest ^ all[0]);
             state.step += 1;
             session.checkpoint(&state).array("field", &field).await?;
             std::thread::sleep(self.step_time.saturating_sub(begun.elapsed()));
         }
-        let (least, most) = (
-            session.allreduce("least", Min(vec![state.digest])).await?.value,
-            session.allreduce("most", Max(vec![state.digest])).await?.value,
-        );
+        let Min(least) = session.allreduce("least", Min(vec![state.digest])).await?.value;
+        let Max(most) = session.allreduce("most", Max(vec![state.digest])).await?.value;
         if session.rank() == 0 {
-            let same = least.map(|Min(least)| least) == most.map(|Max(most)| most);
+            let same = least == most;
             let digest = state.digest;
             let line =
                 format!("digest of {} steps: {digest:016x}, the same on all ranks: {same}", self.steps);

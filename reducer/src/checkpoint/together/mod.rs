@@ -372,7 +372,7 @@ impl Together {
         body: B,
     ) -> Result<B, CheckpointError> {
         let asked = session.allreduce(name, body).of_everfold().await.map_err(CheckpointError::Gone)?;
-        Ok(asked.value.expect("all ranks receive it"))
+        Ok(asked.value)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -85,7 +85,7 @@ pub(super) async fn until_told(session: Session) -> everfold::Result<()> {
         if number == 0 {
             println!("it runs");
         }
-        if seen == Some(Sum(vec![RANKS as u8])) {
+        if seen == Sum(vec![RANKS as u8]) {
             break;
         }
     }

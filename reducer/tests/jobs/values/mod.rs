@@ -6,7 +6,7 @@ mod groups;
 mod objects;
 mod operations;
 
-use everfold::{Body, Config, Group, Session};
+use everfold::{Body, Config, Group, Outcome, Session};
 
 use crate::suite::Suite;
 
@@ -81,7 +81,7 @@ async fn reduce_in<B: Body>(
 ) -> everfold::Result<Option<B::Value>> {
     let outcome = match to {
         To::Root(root) => session.reduce(name, body).root(root).group(group).await?,
-        To::All => session.allreduce(name, body).group(group).await?,
+        To::All => Outcome::from(session.allreduce(name, body).group(group).await?),
     };
     assert_eq!(outcome.value.is_some(), to.includes(session), "{name} goes to {to:?}");
     Ok(outcome.value)
