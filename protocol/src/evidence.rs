@@ -4,6 +4,8 @@ use core::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::Times;
+
 /// How a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
@@ -124,9 +126,11 @@ impl fmt::Display for NoReturn {
             Self::Silent => f.write_str("it was silent, and may live on"),
             Self::NotHeld => f.write_str("no agent holds what it has left"),
             Self::Ignored => f.write_str("process faults are ignored"),
-            Self::Starts(starts) => write!(f, "it was started again {starts} times, and may be no more"),
+            Self::Starts(starts) => {
+                write!(f, "it was started again {}, and may be no more", Times(*starts))
+            }
             Self::Fruitless(starts) => {
-                write!(f, "it was started again {starts} times in a row and made no progress")
+                write!(f, "it was started again {} in a row and made no progress", Times(*starts))
             }
             Self::Repeated { faults, within } => {
                 write!(f, "{faults} other processes of its host had died within {within:?}")

@@ -1,6 +1,7 @@
 //! Quantities as people write them: a number and its unit.
 
 use alloc::{borrow::ToOwned, format, string::String};
+use core::fmt;
 
 /// Reads `75 s`, `250 ms` or `1.5h`, in seconds.
 ///
@@ -28,6 +29,17 @@ pub fn bytes_per_s(text: &str) -> Result<f64, String> {
     let (what, example) = ("a bandwidth", "write 100 MB/s or 4 GiB/s");
     let size = text.trim().strip_suffix("/s").ok_or_else(|| format!("{text:?} is not {what}; {example}"))?;
     read(size, &SIZES, what, example)
+}
+
+/// How often something has happened: `1 time`, `3 times`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times(pub u32);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count) = self;
+        write!(f, "{count} {}", if *count == 1 { "time" } else { "times" })
+    }
 }
 
 const SIZES: [(&str, f64); 9] = [
@@ -113,5 +125,10 @@ mod tests {
             assert!(told.contains(why), "{text}: {told}");
         }
         assert!(bytes("5").unwrap_err().contains("no unit") && bytes_per_s("5 GB").is_err());
+    }
+
+    #[test]
+    fn one_time_is_no_plural() {
+        assert_eq!([Times(0), Times(1), Times(2)].map(|it| it.to_string()), ["0 times", "1 time", "2 times"]);
     }
 }

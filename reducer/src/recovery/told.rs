@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use everfold_protocol::units::Times;
+
 use super::{Chain, Network, Recoveries, Recovery, RecoveryFile, Repeated, Restart};
 use crate::checkpoint::Interval;
 
@@ -126,7 +128,9 @@ fn restarts(f: &mut fmt::Formatter<'_>, restart: &Restart, elsewhere: bool) -> f
     let over_all = if elsewhere { " on one host, twice as many over all hosts" } else { "" };
     writeln!(
         f,
-        "  up to {fruitless_max} times in a row without that{over_all}, and {starts_max} times in all"
+        "  up to {} in a row without that{over_all}, and {} in all",
+        Times(*fruitless_max),
+        Times(*starts_max),
     )?;
     writeln!(f, "  and is given up if its process has not joined within {}", time(*join_timeout))
 }
@@ -139,7 +143,8 @@ fn rollbacks(f: &mut fmt::Formatter<'_>, restart: &Restart) -> fmt::Result {
         let most = time(*pause_max);
         writeln!(f, "  if not, after {}, twice as long each time, up to {most}", time(*pause))?;
     }
-    writeln!(f, "  up to {fruitless_max} times in a row without that, and {starts_max} times in all")
+    let (in_a_row, in_all) = (Times(*fruitless_max), Times(*starts_max));
+    writeln!(f, "  up to {in_a_row} in a row without that, and {in_all} in all")
 }
 
 fn checkpoints(f: &mut fmt::Formatter<'_>, interval: Interval, result_log: u64) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use everfold_protocol::{JobId, ProcessId, message::Ending};
+use everfold_protocol::{JobId, ProcessId, message::Ending, units::Times};
 use nix::sys::signal::Signal;
 use tokio::{
     net::TcpSocket,
@@ -199,10 +199,10 @@ impl Local {
                 (Some(pause), what)
             }
             Next::Enough(times) => {
-                (None, format!("the ranks have gone back {times} times, and may do so no more"))
+                (None, format!("the ranks have gone back {}, and may do so no more", Times(times)))
             }
             Next::Fruitless(times) => {
-                (None, format!("the ranks have gone back {times} times in a row without a new checkpoint"))
+                (None, format!("the ranks have gone back {} in a row without a new checkpoint", Times(times)))
             }
         };
         notices.iter().for_each(|notices| notices.try_send(format!("everfold: {what}\n")));
