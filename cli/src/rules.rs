@@ -91,6 +91,9 @@ fn told(rule: &Rule) -> String {
     if !rule.covers.is_empty() {
         text += &format!("  explains {}\n", rule.covers.join(", "));
     }
+    if rule.stops {
+        text += "  stops the host, so that it does not locate faults\n";
+    }
     if rule.harmless {
         text += "  is no fault of a component\n";
     }

@@ -9,7 +9,7 @@
 //! forget a wrong vector, so zeta is compared after each iteration, not at the end alone.
 
 use clap::Parser;
-use everfold::{Pieces, prelude::*};
+use everfold::prelude::*;
 use everfold_examples::npb::{
     cg::{Class, Matrix, STEPS, TOLERANCE, dot},
     kill::{Death, Deaths},

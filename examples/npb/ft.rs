@@ -10,7 +10,7 @@
 //! same bits.
 
 use clap::Parser;
-use everfold::{Pieces, prelude::*};
+use everfold::prelude::*;
 use everfold_examples::npb::{
     ft::{Checksum, Class, Complex, Field},
     kill::{Death, Deaths},

@@ -13,7 +13,7 @@
 //! - Coarse grids are put together at all ranks, each of which computes them as a whole.
 
 use clap::Parser;
-use everfold::{BitOr, prelude::*};
+use everfold::prelude::*;
 use everfold_examples::npb::{
     kill::Deaths,
     mg::{Class, Grid, charges, prolongate, residual, restrict, smooth},

@@ -1,11 +1,18 @@
 //! The root's list of located faults: each once, and those of a whole domain concluded from those of its hosts.
 
-use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    string::String,
+    vec::Vec,
+};
+
+use everfold_protocol::time::Timestamp;
 
 use crate::{
     place::{Domain, Host, Place, Scope},
     rules::{Name, Rule, RuleBase},
-    tfa::{Finding, Verdict},
+    tfa::{Finding, Tfa, Verdict},
+    tree::ROOT,
 };
 
 /// What the root knows.
@@ -13,7 +20,15 @@ use crate::{
 pub struct Register {
     rules: RuleBase,
     domains: BTreeMap<Host, Domain>,
-    faults: BTreeMap<(String, Place), Verdict>,
+    faults: BTreeMap<(String, Place), Fault>,
+}
+
+/// A fault that is known.
+#[derive(Debug)]
+struct Fault {
+    verdict: Verdict,
+    /// The hosts whose nodes have confirmed it. It is over once all of them have found that out.
+    nodes: BTreeSet<Host>,
 }
 
 impl Register {
@@ -22,13 +37,55 @@ impl Register {
         Self { rules, domains, faults: BTreeMap::new() }
     }
 
-    /// A localisation node has reported. Returns what is new: faults that were not known, and those that are over.
-    /// One that comes again is news.
-    pub fn handle_verdict(&mut self, verdict: Verdict) -> Vec<Verdict> {
+    /// The localisation node of a host has reported. Returns what is new: faults that were not known, and those that are
+    /// over. One that comes again is news.
+    ///
+    /// A node may be lost with its host before a fault is over that it has confirmed. So once a host is found to have
+    /// [stopped](Rule::stops), the `root` watches what its node has confirmed.
+    pub fn handle_verdict(
+        &mut self,
+        now: Timestamp,
+        from: Host,
+        verdict: Verdict,
+        root: &mut Tfa,
+    ) -> Vec<Verdict> {
+        let place = verdict.place;
+        let news = self.list(from, verdict);
+        for host in [Place::Host(from), place].into_iter().filter_map(host_itself) {
+            self.hand_over(now, host, root);
+        }
+        news
+    }
+
+    /// Lets the root watch what the node of a host has confirmed, if the host has stopped.
+    fn hand_over(&mut self, now: Timestamp, host: Host, root: &mut Tfa) {
+        let stops =
+            |fault: &str| self.rules.position(fault).is_some_and(|rule| self.rules.rules()[rule].stops);
+        if !self.faults.keys().any(|(fault, place)| *place == Place::Host(host) && stops(fault)) {
+            return;
+        }
+        for ((fault, place), known) in &mut self.faults {
+            if known.nodes.remove(&host) {
+                known.nodes.insert(ROOT);
+                root.watch(now, fault, *place);
+            }
+        }
+    }
+
+    fn list(&mut self, from: Host, verdict: Verdict) -> Vec<Verdict> {
         let key = (verdict.fault.clone(), verdict.place);
         let is_news = match verdict.finding {
-            Finding::Confirmed => !self.faults.contains_key(&key),
-            Finding::Over => self.faults.remove(&key).is_some(),
+            Finding::Confirmed => match self.faults.get_mut(&key) {
+                Some(known) => {
+                    known.nodes.insert(from);
+                    false
+                }
+                None => true,
+            },
+            Finding::Over => self
+                .faults
+                .get_mut(&key)
+                .is_some_and(|known| known.nodes.remove(&from) && known.nodes.is_empty()),
             Finding::Rejected | Finding::Superseded => false,
         };
         if !is_news {
@@ -36,8 +93,9 @@ impl Register {
         }
         let domain = verdict.place.host().and_then(|host| self.domains.get(&host).copied());
         let mut news = Vec::from([verdict.clone()]);
-        if verdict.finding == Finding::Confirmed {
-            self.faults.insert(key, verdict);
+        match verdict.finding {
+            Finding::Confirmed => drop(self.faults.insert(key, Fault { verdict, nodes: [from].into() })),
+            _ => drop(self.faults.remove(&key)),
         }
         news.extend(domain.into_iter().flat_map(|domain| self.conclude(domain)));
         news
@@ -50,7 +108,7 @@ impl Register {
 
     /// All that is known.
     pub fn faults(&self) -> impl Iterator<Item = &Verdict> {
-        self.faults.values()
+        self.faults.values().map(|known| &known.verdict)
     }
 
     /// Applies the rules about domains to one of them: what they conclude now, and what they did.
@@ -62,7 +120,7 @@ impl Register {
             let of = |known: &&Verdict| {
                 known.fault == fault && known.place.host().is_some_and(|host| is_inside(&host))
             };
-            self.faults.values().filter(of).count()
+            self.faults().filter(of).count()
         };
         let value = |name: &Name| match name {
             Name::Hosts => Some(hosts as f64),
@@ -81,7 +139,7 @@ impl Register {
                 news.push(Verdict::new(&rule, place, Finding::Over));
                 continue;
             }
-            for known in self.faults.values_mut() {
+            for Fault { verdict: known, .. } in self.faults.values_mut() {
                 let is_inside =
                     known.place.host().is_some_and(|host| self.domains.get(&host) == Some(&domain));
                 if is_inside && rule.covers.contains(&known.fault) {
@@ -89,10 +147,17 @@ impl Register {
                 }
             }
             let verdict = Verdict::new(&rule, place, Finding::Confirmed);
-            self.faults.insert((rule.fault, place), verdict.clone());
+            self.faults.insert((rule.fault, place), Fault { verdict: verdict.clone(), nodes: [ROOT].into() });
             news.push(verdict);
         }
         news
+    }
+}
+
+fn host_itself(place: Place) -> Option<Host> {
+    match place {
+        Place::Host(host) => Some(host),
+        _ => None,
     }
 }
 
@@ -116,21 +181,25 @@ mod tests {
     fn a_domain_is_bad_while_most_of_its_hosts_are_dead() {
         let domains = [0, 1, 2].map(|host| (Host(host), DOMAIN)).into();
         let mut register = Register::new(RuleBase::default(), domains);
+        let mut root = Tfa::default();
+        let mut hear = |register: &mut Register, verdict| {
+            register.handle_verdict(Timestamp::default(), ROOT, verdict, &mut root)
+        };
         let [first, second] = [1, 2].map(|host| ("host_dead", Place::Host(Host(host))));
         let all = ("domain_bad", Place::Domain(DOMAIN));
         let with = |(fault, place), finding| (fault, place, finding);
 
-        let news = register.handle_verdict(verdict(1, Finding::Confirmed));
+        let news = hear(&mut register, verdict(1, Finding::Confirmed));
         assert_eq!(told(&news), [with(first, Finding::Confirmed)]);
-        assert!(register.handle_verdict(verdict(1, Finding::Confirmed)).is_empty(), "that is known");
-        let news = register.handle_verdict(verdict(2, Finding::Confirmed));
+        assert!(hear(&mut register, verdict(1, Finding::Confirmed)).is_empty(), "that is known");
+        let news = hear(&mut register, verdict(2, Finding::Confirmed));
         assert_eq!(told(&news), [with(second, Finding::Confirmed), with(all, Finding::Confirmed)]);
 
-        let news = register.handle_verdict(verdict(1, Finding::Over));
+        let news = hear(&mut register, verdict(1, Finding::Over));
         assert_eq!(told(&news), [with(first, Finding::Over), with(all, Finding::Over)]);
-        assert!(register.handle_verdict(verdict(1, Finding::Over)).is_empty(), "that is known, too");
+        assert!(hear(&mut register, verdict(1, Finding::Over)).is_empty(), "that is known, too");
         assert_eq!(register.faults().count(), 1);
-        let news = register.handle_verdict(verdict(1, Finding::Confirmed));
+        let news = hear(&mut register, verdict(1, Finding::Confirmed));
         assert_eq!(told(&news), [with(first, Finding::Confirmed), with(all, Finding::Confirmed)]);
     }
 }

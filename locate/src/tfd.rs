@@ -1,6 +1,6 @@
 //! TFD (FL-3, algorithm 1 of the paper): brings each symptom to who collects those of its suspect.
 //!
-//! A symptom that nobody acknowledges goes to the next substitute. Symptoms may arrive twice, which analysis does not mind.
+//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. Symptoms may arrive twice, which analysis does not mind.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     place::{Host, Place},
     symptom::{Kind, Symptom},
-    tree::{Absence, Absent, Tree},
+    tree::{Absence, Absent, ROOT, Tree},
 };
 
 /// How many symptoms one host keeps until they are acknowledged. More are dropped: they come again if they last.
@@ -29,7 +29,8 @@ pub struct Ticket(pub u64);
 pub struct Pace {
     /// A symptom that lasts is sent again after this long.
     pub repeat: Duration,
-    /// A receiver that has not acknowledged after this long is taken for cut off.
+    /// What a receiver has not acknowledged after this long is sent once more. A receiver that does not acknowledge that in time
+    /// either is taken for cut off.
     pub patience: Duration,
     /// For how long it is, unless something is heard of it.
     pub absence: Duration,
@@ -81,6 +82,7 @@ struct UnderWay {
     symptom: Symptom,
     seen: Timestamp,
     due: Timestamp,
+    is_repeated: bool,
 }
 
 impl Tfd {
@@ -140,10 +142,16 @@ impl Tfd {
         let due: Vec<Ticket> =
             self.under_way.iter().filter(|(_, sent)| sent.due <= now).map(|(&ticket, _)| ticket).collect();
         for ticket in due {
+            let Some(sent) = self.under_way.get_mut(&ticket) else { continue };
+            if !core::mem::replace(&mut sent.is_repeated, true) && !self.absent.contains_key(&sent.to) {
+                (sent.symptom.ago, sent.due) = (now.since(sent.seen), now + self.pace.patience);
+                self.outbox.push_back(Action::Send { to: sent.to, ticket, symptom: sent.symptom });
+                continue;
+            }
             let Some(sent) = self.under_way.remove(&ticket) else { continue };
             self.handle_absent(now, sent.to, Absence::CutOff);
             // Where even the root does not answer, a symptom that lasts is observed again.
-            if let (Some(host), true) = (sent.symptom.suspect.host(), sent.to != Host(0)) {
+            if let (Some(host), true) = (sent.symptom.suspect.host(), sent.to != ROOT) {
                 self.send(now, host, sent.symptom, sent.seen);
             }
         }
@@ -168,7 +176,8 @@ impl Tfd {
         }
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.under_way.insert(ticket, UnderWay { to, symptom, seen, due: now + self.pace.patience });
+        let due = now + self.pace.patience;
+        self.under_way.insert(ticket, UnderWay { to, symptom, seen, due, is_repeated: false });
         self.outbox.push_back(Action::Send { to, ticket, symptom });
     }
 }

@@ -4,6 +4,9 @@ use alloc::collections::BTreeMap;
 
 use crate::place::Host;
 
+/// The root of every tree: the host where the master is.
+pub const ROOT: Host = Host(0);
+
 /// Why a host does not collect symptoms for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
@@ -18,7 +21,7 @@ pub enum Absence {
 /// Who is away, as one host sees it.
 pub type Absent = BTreeMap<Host, Absence>;
 
-/// A complete tree over hosts `0..hosts`, with the root 0.
+/// A complete tree over hosts `0..hosts`, with the root [`ROOT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
     hosts: u32,
@@ -63,7 +66,7 @@ impl Tree {
     /// At worst it is the root, which also collects its own.
     pub fn collector(&self, host: Host, absent: &Absent) -> Host {
         let ancestors = core::iter::successors(self.parent(host), |&above| self.parent(above));
-        ancestors.into_iter().find(|above| !absent.contains_key(above)).unwrap_or(Host(0))
+        ancestors.into_iter().find(|above| !absent.contains_key(above)).unwrap_or(ROOT)
     }
 }
 

@@ -10,6 +10,7 @@ mod world {
     pub mod run;
 }
 
+use everfold_locate::rules::{DEFAULT, RuleBase};
 use world::{
     injected::Injected,
     run::{Settings, World},
@@ -53,6 +54,40 @@ fn a_substitute_finds_what_its_dead_or_overloaded_localisation_node_would_have_f
 }
 
 #[test]
+fn a_fault_is_over_although_the_localisation_node_that_has_confirmed_it_is_dead() {
+    // Host 4 confirms it, as host 13 is its child. Hosts with odd numbers recover.
+    let faults = vec![(0, Injected::DiskFull(13)), (6000, Injected::Dead(4))];
+    let mut world = World::new(1, Settings { hosts: 40, faults, noise: 0.0 });
+    world.run();
+    assert_eq!(world.confirmed().count(), 2);
+    world.recover();
+    world.check().unwrap();
+    assert_eq!(world.confirmed().count(), 1);
+}
+
+#[test]
+fn other_rules_do_not_make_a_node_forget_what_it_has_confirmed() {
+    let world = || {
+        let faults = vec![(0, Injected::DiskFull(13))];
+        let mut world = World::new(1, Settings { hosts: 40, faults, noise: 0.0 });
+        world.run();
+        world.check().unwrap();
+        world
+    };
+    let mut same = world();
+    same.deploy(RuleBase::default());
+    same.recover();
+    assert_eq!(same.confirmed().count(), 0);
+
+    let (trigger, rules) = DEFAULT.split_once("[[").unwrap();
+    let other = format!("{trigger}[[{}", rules.replace("\"disk_full\"", "\"no_room\""));
+    let mut renamed = world();
+    renamed.deploy(RuleBase::parse(&other).unwrap());
+    renamed.go_on();
+    assert_eq!(renamed.confirmed().map(|it| &*it.fault).collect::<Vec<_>>(), ["no_room"]);
+}
+
+#[test]
 fn noise_alone_is_no_fault() {
     for seed in 0..50 {
         let mut world = World::new(seed, Settings { hosts: 40, faults: vec![], noise: 0.2 });
@@ -66,7 +101,7 @@ fn noise_alone_is_no_fault() {
 fn messages_per_host_and_second_stay_flat() {
     let mut rates = Vec::new();
     for hosts in [128, 1000, 10_000] {
-        let faults = (0..hosts / 64).map(|index| (500, Injected::Overloaded(index * 64 + 63))).collect();
+        let faults = (0..hosts / 64).map(|index| (500, Injected::Unbalanced(index * 64 + 63))).collect();
         let mut world = World::new(7, Settings { hosts, faults, noise: 0.05 });
         world.run();
         world.check().unwrap();

@@ -102,9 +102,10 @@ pub use session::Session;
 /// What most programs need: `use everfold::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Array, Body, Checkpointed, Config, ElementWise, Even, Folded, Group, Launch, Located, Max, MaxLoc,
-        Min, MinLoc, Object, Order, Outcome, Product, Protection, Rank, ReduceError, ReduceFuture,
-        ReducerBody, Report, Session, Sum, launch,
+        Array, BitAnd, BitOr, BitXor, Body, Checkpointed, Config, ElementWise, Even, Folded, Gathered, Group,
+        Launch, Located, LogicalAnd, LogicalOr, LogicalXor, Max, MaxLoc, Min, MinLoc, Object, Order, Outcome,
+        Pieces, Product, Protection, Rank, ReduceError, ReduceFuture, ReducerBody, Report, Session, Sum,
+        launch,
     };
 }
 

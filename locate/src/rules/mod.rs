@@ -81,6 +81,8 @@ pub struct Rule {
     pub covers: Vec<String>,
     /// Whether it is the application's doing, and no fault of a component.
     pub harmless: bool,
+    /// Whether nothing runs on the host meanwhile, so that it does not locate faults either.
+    pub stops: bool,
 }
 
 /// Rules that were compiled together.
@@ -124,6 +126,7 @@ struct Written {
     covers: Vec<Spanned<String>>,
     #[serde(default)]
     harmless: bool,
+    stops: Option<Spanned<bool>>,
 }
 
 impl RuleBase {
@@ -160,6 +163,11 @@ impl RuleBase {
     /// The rules, in the order of the file.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Where the rule about this fault stands among them.
+    pub(crate) fn position(&self, fault: &str) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.fault == fault)
     }
 }
 
@@ -202,6 +210,12 @@ impl Written {
             let reason = "a fault of a domain follows from confirmed ones, and is not probed".to_string();
             return Err(error("probes", self.fault.span(), reason));
         }
+        let stops = self.stops.as_ref().filter(|stops| *stops.get_ref());
+        if let Some(stops) = stops
+            && self.about != Scope::Host
+        {
+            return Err(error("stops", stops.span(), "only a host can stop".to_string()));
+        }
         if let Some(unknown) =
             self.covers.iter().find(|covered| !faults.contains(&covered.get_ref().as_str()))
         {
@@ -218,6 +232,7 @@ impl Written {
             confirm: self.confirm.as_ref().map(|written| condition("confirm", written)).transpose()?,
             covers: self.covers.iter().map(|covered| covered.get_ref().clone()).collect(),
             harmless: self.harmless,
+            stops: stops.is_some(),
         })
     }
 

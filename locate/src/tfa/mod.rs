@@ -178,13 +178,23 @@ impl Tfa {
         Self { rules, ..Self::default() }
     }
 
-    /// Swaps the rules (FL-6). What was being analysed is analysed again.
+    /// Swaps the rules (FL-6). What was being analysed is analysed again. What was confirmed is over if there is no rule
+    /// about it any more.
     pub fn deploy(&mut self, now: Timestamp, rules: RuleBase) {
-        self.rules = rules;
+        let before = core::mem::replace(&mut self.rules, rules);
         for case in self.cases.values_mut() {
+            let mut known = Vec::new();
+            for Known { fault: Candidate { rule, place }, since } in core::mem::take(&mut case.known) {
+                let rule = &before.rules()[rule];
+                match self.rules.position(&rule.fault) {
+                    Some(rule) => known.push(Known { fault: Candidate { rule, place }, since }),
+                    None => self.outbox.push_back(Action::Report(Verdict::new(rule, place, Finding::Over))),
+                }
+            }
             *case = Case {
                 evidence: core::mem::take(&mut case.evidence),
                 begins: Some(now + self.rules.trigger().settle()),
+                known,
                 ..Case::default()
             };
         }
@@ -201,6 +211,15 @@ impl Tfa {
             case.evidence.len() >= trigger.symptoms as usize || trigger.at_once.contains(&symptom.kind);
         if is_enough && case.begins.is_none() {
             case.begins = Some(now + trigger.settle());
+        }
+    }
+
+    /// A fault is known that another node has confirmed: sees that it is found out when it is over.
+    pub fn watch(&mut self, now: Timestamp, fault: &str, place: Place) {
+        let (Some(rule), Some(host)) = (self.rules.position(fault), place.host()) else { return };
+        let (case, fault) = (self.cases.entry(host).or_default(), Candidate { rule, place });
+        if !case.knows(fault) {
+            case.known.push(Known { fault, since: now });
         }
     }
 

@@ -43,6 +43,11 @@ impl Injected {
         }
     }
 
+    /// What it is beside noise: a rank that does not call does not compute either, as one does that waits.
+    pub fn looks_like(self) -> Option<&'static str> {
+        matches!(self, Self::NeverCalled(_)).then_some("waits")
+    }
+
     pub fn host(self) -> u32 {
         match self {
             Self::LinkSlow(host, _) | Self::LinkLossy(host, _) => host,

@@ -40,7 +40,7 @@ enum Message {
     Symptom { from: u32, ticket: Ticket, symptom: Symptom },
     Received(Ticket),
     Answer(Question, Answer),
-    Report(Verdict),
+    Report(Host, Verdict),
 }
 
 pub struct World {
@@ -113,9 +113,22 @@ impl World {
         }
     }
 
-    /// Ends all faults but those of hosts with even numbers, and lets time pass until nobody believes in them any more.
+    /// Ends all noise, and all faults but those of hosts with even numbers, and lets time pass.
     pub fn recover(&mut self) {
         self.settings.faults.retain(|(_, fault)| fault.host() % 2 == 0);
+        self.settings.noise = 0.0;
+        self.go_on();
+    }
+
+    /// Gives all nodes other rules.
+    pub fn deploy(&mut self, rules: RuleBase) {
+        let now = self.now();
+        self.nodes.iter_mut().for_each(|node| node.tfa.deploy(now, rules.clone()));
+        self.register.deploy(rules);
+    }
+
+    /// Lets time pass until nobody believes in a fault that is over.
+    pub fn go_on(&mut self) {
         let quiet_ms = u64::from(RuleBase::default().trigger().quiet_ms);
         // A fault that was explained by another one is looked at when that is over.
         let end = self.now_ms + 2 * quiet_ms + END_MS;
@@ -135,7 +148,9 @@ impl World {
     pub fn check(&self) -> Result<(), String> {
         let injected = || self.settings.faults.iter().map(|&(_, fault)| fault);
         for verdict in self.confirmed() {
-            if !injected().any(|it| it.fault() == verdict.fault && it.place() == verdict.place) {
+            let explains =
+                |it: Injected| it.fault() == verdict.fault || it.looks_like() == Some(&*verdict.fault);
+            if !injected().any(|it| it.place() == verdict.place && explains(it)) {
                 return Err(format!(
                     "{} of {} was not injected: {:?}",
                     verdict.fault, verdict.place, self.settings.faults
@@ -249,7 +264,9 @@ impl World {
             Message::Answer(question, answer) => {
                 self.nodes[to as usize].tfa.handle_answer(now, question, answer)
             }
-            Message::Report(verdict) => drop(self.register.handle_verdict(verdict)),
+            Message::Report(from, verdict) => {
+                drop(self.register.handle_verdict(now, from, verdict, &mut self.nodes[to as usize].tfa))
+            }
         }
     }
 
@@ -267,7 +284,7 @@ impl World {
             match action {
                 tfa::Action::Ask { question, place, .. } => self.probe(host, question, place),
                 // What the root has to know goes over a connection that does not lose anything.
-                tfa::Action::Report(verdict) => self.post(host, 0, Message::Report(verdict)),
+                tfa::Action::Report(verdict) => self.post(host, 0, Message::Report(Host(host), verdict)),
             }
         }
     }

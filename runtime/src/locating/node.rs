@@ -11,7 +11,7 @@ use everfold_locate::{
     rules::RuleBase,
     tfa::{self, Finding, Question, Tfa, Verdict},
     tfd::{self, Pace, Tfd, Ticket},
-    tree::Tree,
+    tree::{ROOT, Tree},
 };
 use everfold_protocol::{
     Timestamp,
@@ -36,8 +36,6 @@ use crate::driver::timestamp;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How many hosts have the same parent in the tree.
 const CHILDREN: u32 = 8;
-/// The host of the master.
-const ROOT: Host = Host(0);
 /// A verdict that the root has not acknowledged is said again after this long.
 const REPEAT: Duration = Duration::from_secs(1);
 /// How long it may take to conclude when the job is over.
@@ -200,7 +198,7 @@ impl Node {
             Message::Answer { question, answer } => it.tfa.handle_answer(now, question, answer),
             Message::Verdict { ticket, verdict } => {
                 it.links.send(from, Message::Noted(ticket));
-                self.register(verdict);
+                self.register(from, verdict);
             }
             Message::Noted(ticket) => drop(it.reports.remove(&ticket)),
         }
@@ -298,7 +296,7 @@ impl Node {
             return;
         }
         if self.is_root() {
-            return self.register(verdict);
+            return self.register(ROOT, verdict);
         }
         let now = self.now();
         let Some(it) = &mut self.place else { return };
@@ -309,9 +307,10 @@ impl Node {
     }
 
     /// At the root: lists what was located, and tells everybody.
-    fn register(&mut self, verdict: Verdict) {
+    fn register(&mut self, from: Host, verdict: Verdict) {
+        let now = self.now();
         let Some(it) = &mut self.place else { return };
-        for news in it.register.handle_verdict(verdict) {
+        for news in it.register.handle_verdict(now, from, verdict, &mut it.tfa) {
             let located = Arc::new(told::located(&news, &it.hosts));
             self.config.faults.note(located.clone());
             (self.config.tell)(FromLocator::Located(located));
