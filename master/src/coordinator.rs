@@ -73,7 +73,7 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
             Event::Disconnected(_) | Event::Agent(_, FromAgent::Ended { .. }) | Event::AgentLost(_) => {
                 self.find(Clerk::clear);
             }
-            Event::Agent(..) => {}
+            Event::Agent(..) | Event::Located { .. } => {}
         }
         self.coming.push_back(Coming::Event(event));
     }

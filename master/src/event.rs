@@ -6,6 +6,8 @@ use everfold_protocol::{
     report::Refusal,
 };
 
+use crate::located::Fault;
+
 /// Something happened. There are few at a time.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)]
@@ -23,6 +25,13 @@ pub enum Event {
     Agent(AgentId, FromAgent),
     /// An agent's connection broke: its host is lost, or will soon be.
     AgentLost(AgentId),
+    /// The root of those that locate faults has located one that is about hosts or a link, or says that one is over.
+    Located {
+        /// Which.
+        fault: Fault,
+        /// Whether it is over.
+        over: bool,
+    },
 }
 
 /// Something is to be done.

@@ -6,7 +6,11 @@ use core::ops::{Index, IndexMut};
 use everfold_protocol::{Rank, Timestamp, message::TaskCounters};
 use smallvec::SmallVec;
 
-use crate::{policy::Policy, queue::is_slow};
+use crate::{
+    located::{Fault, Faults},
+    policy::Policy,
+    queue::is_slow,
+};
 
 /// Weight of the latest observation in a smoothed value, as a power of two: 1/8.
 const SMOOTHING_SHIFT: u32 = 3;
@@ -52,6 +56,8 @@ pub struct Lanes {
     read_ns: BTreeMap<u64, u32>,
     /// How many were observed.
     observed: usize,
+    /// Faults that were located and are not over.
+    faults: Faults,
 }
 
 impl Lanes {
@@ -60,14 +66,23 @@ impl Lanes {
         self.by_rank.values().all(Lane::is_empty)
     }
 
-    /// Whether partials of some take much longer to be read than those of others.
+    /// Whether partials of some take much longer to be read than those of others, as far as is known.
     pub fn differ(&self, policy: &Policy) -> bool {
         let usual = policy.read_time.as_nanos() as u64;
         let known = || self.read_ns.keys().copied();
         let quickest = if self.observed < self.by_rank.len() { None } else { known().next() };
-        known()
-            .next_back()
-            .is_some_and(|slowest| is_slow(slowest.max(usual), quickest.unwrap_or(0).max(usual)))
+        let is_slow = |slowest: u64| is_slow(slowest.max(usual), quickest.unwrap_or(0).max(usual));
+        !self.faults.are_none() || known().next_back().is_some_and(is_slow)
+    }
+
+    /// Takes in that a fault was located, or is over.
+    pub fn see_located(&mut self, fault: &Fault, over: bool) {
+        self.faults.see(fault, over);
+    }
+
+    /// Faults that were located and are not over.
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Learns from a task that is answered `now`.

@@ -23,6 +23,7 @@
 //! | `by_rank` | something for each rank, found in the same time however many there are |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `scheduler` | who is given which task, and when |
+//! | [`located`] | which components are known to be faulty, and between which hosts reads are slow for it |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take |
 //! | `listing` | which segments wait, for whom, and under what they are found |
@@ -62,6 +63,7 @@ pub mod lane;
 mod lengths;
 mod listing;
 mod liveness;
+pub mod located;
 pub mod machine;
 pub mod membership;
 mod outbox;

@@ -36,7 +36,7 @@ const PART_BYTES_MIN: u64 = 256 << 10;
 
 /// How the scheduler cuts, batches and waits. The defaults are measured ones: with `everfold bench reduce`
 /// and `bench compare`, and for large groups with `everfold sim scale`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Limits that hold for all processes of the job.
     pub limits: Limits,

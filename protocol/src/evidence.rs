@@ -117,6 +117,8 @@ pub enum NoReturn {
     NoHost,
     /// No process of it stands by.
     NoStandby,
+    /// Its host has a fault that was located.
+    Located,
 }
 
 impl fmt::Display for NoReturn {
@@ -139,6 +141,7 @@ impl fmt::Display for NoReturn {
             Self::NoReplica => f.write_str("no other host has a replica of its checkpoint and outcomes"),
             Self::NoHost => f.write_str("no other host can start it"),
             Self::NoStandby => f.write_str("no process of it stands by"),
+            Self::Located => f.write_str("its host has a fault that was located"),
         }
     }
 }

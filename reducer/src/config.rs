@@ -11,7 +11,7 @@ use everfold_protocol::spec::Limits;
 
 use crate::{
     checkpoint::Interval,
-    recovery::{Recoveries, Recovery, Repeated, Restart},
+    recovery::{LocatedFaults, NAMES_MAX, Recoveries, Recovery, Repeated, Restart},
 };
 
 /// What a job may use and how long it waits. All processes of a job run the same program and so have the
@@ -207,6 +207,7 @@ impl Config {
         let ignore = Recovery::Ignore.into();
         self.recoveries = Recoveries {
             process: ignore,
+            located: None,
             repeated: None,
             physical: ignore,
             network: None,
@@ -271,7 +272,7 @@ impl Config {
     }
 
     fn validate_recoveries(&self, day_ns: u128) -> Result<(), ConfigError> {
-        let Recoveries { repeated, restart, network, replica_bytes_max, .. } = self.recoveries;
+        let Recoveries { ref located, repeated, restart, network, replica_bytes_max, .. } = self.recoveries;
         check("restart.starts_max", restart.starts_max.into(), 1..=1 << 20)?;
         check("restart.fruitless_max", restart.fruitless_max.into(), 0..=1 << 20)?;
         check("restart.pause_max (ns)", restart.pause_max.as_nanos(), 0..=day_ns)?;
@@ -280,6 +281,9 @@ impl Config {
         check("migrate.replica_bytes", replica_bytes_max.into(), 1 << 10..=1 << 48)?;
         if let Some(network) = network {
             check("network.share_percent", network.share_percent.into(), 0..=99)?;
+        }
+        if let Some(LocatedFaults { faults, .. }) = located {
+            check("located.faults", faults.len() as u128, 1..=NAMES_MAX as u128)?;
         }
         let Some(Repeated { faults, within, .. }) = repeated else { return Ok(()) };
         check("repeated.faults", faults.into(), 1..=1 << 20)?;
@@ -291,7 +295,7 @@ impl Config {
         Policy {
             limits: self.limits(),
             join_timeout: self.join_timeout,
-            recoveries: self.recoveries,
+            recoveries: self.recoveries.clone(),
             folds,
             ..Policy::default()
         }

@@ -117,7 +117,7 @@ impl Deputies {
             return Vec::new();
         };
         let deputy = deputy.get_or_insert_with(|| {
-            let policy = Policy { limits: *limits, ..self.policy };
+            let policy = Policy { limits: *limits, ..self.policy.clone() };
             let mut deputy = Deputy::new(now, self.job, self.me.rank, peers.clone(), policy);
             departed.iter().for_each(|(process, evidence)| deputy.depart(now, *process, *evidence));
             deputy

@@ -188,7 +188,7 @@ fn memory(config: &RankConfig) -> (u64, Option<Arc<Region>>) {
 
 /// What the agent of this host is to know of this process.
 fn about<'a>(config: &'a RankConfig, region: Option<&'a Region>) -> About<'a> {
-    let RankConfig { process, job, size, ref key, policy, ref detectors, transport, .. } = *config;
+    let RankConfig { process, job, size, ref key, ref policy, ref detectors, transport, .. } = *config;
     About { key, job, process, size, policy, detectors, region, board: transport != Transport::Tcp }
 }
 

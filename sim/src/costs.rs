@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         let now = Timestamp::ZERO;
         let mut run = Self {
             costs,
-            master: Master::new(now, JOB, costs.ranks, costs.policy),
+            master: Master::new(now, JOB, costs.ranks, costs.policy.clone()),
             random: ChaCha8Rng::seed_from_u64(costs.seed),
             now,
             calls: VecDeque::new(),

@@ -35,7 +35,7 @@ impl MasterDriver {
     /// A master that waits for its ranks, and looks at a board if there is one.
     pub fn new(now: Timestamp, settings: &Settings, board: Option<Arc<Board<Words>>>) -> Self {
         let own = if settings.has_own_detectors() { detector::drawn(settings.seed) } else { Vec::new() };
-        let master = Master::new(now, JOB, settings.ranks, settings.policy).with_detectors(own);
+        let master = Master::new(now, JOB, settings.ranks, settings.policy.clone()).with_detectors(own);
         Self {
             coordinator: Coordinator::new(JOB, master, board.map(Clerk::new)),
             due: None,

@@ -1,6 +1,7 @@
 //! What happens in a world.
 
 use everfold_agent::Event as AgentEvent;
+use everfold_master::located::Fault;
 use everfold_protocol::{
     Epoch, ProcessId, Rank, ReductionId, ReductionSpec,
     message::{FromAgent, Task, ToAgent, ToMaster, ToWorker},
@@ -149,6 +150,8 @@ pub(crate) enum Happening {
     Falls(ProcessId),
     /// It takes the place of the first one.
     Takes(ProcessId),
+    /// The master hears that a fault was located, or is over.
+    Located(Box<Fault>, bool),
 }
 
 impl Happening {
@@ -186,7 +189,7 @@ impl Happening {
             Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_) => {
                 Some(Place::Master)
             }
-            Self::Timeout | Self::Look | Self::Turn => Some(Place::Master),
+            Self::Timeout | Self::Look | Self::Turn | Self::Located(..) => Some(Place::Master),
             Self::AtAgent(host, _) => Some(Place::Agent(*host)),
             Self::Spoil(_) | Self::Tick(_) | Self::Die(_) | Self::Crash(..) | Self::LetGo(_) => None,
             Self::LoseHost(_) | Self::EndHost(_) | Self::Break(_) | Self::Freeze(_) => None,
@@ -215,6 +218,7 @@ impl Happening {
     /// Whether the master hears it.
     pub fn is_for_master(&self) -> bool {
         matches!(self, Self::ToMaster(..) | Self::Disconnected(_) | Self::FromAgent(..) | Self::AgentLost(_))
+            || matches!(self, Self::Located(..))
     }
 
     /// Whether it comes from the process's own clock.

@@ -110,7 +110,7 @@ impl Experiment {
     pub fn begin(&self) -> World {
         let mut settings = Settings::new(self.ranks, self.seed);
         settings.cluster = Some(self.cluster.clone());
-        settings.policy = self.policy;
+        settings.policy = self.policy.clone();
         settings.follow = self.follow;
         settings.stopwatch = self.stopwatch;
         // As long as nothing dies, they say nothing but that they live.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use everfold_agent::{Connection, Event as AgentEvent};
-use everfold_master::Notice;
+use everfold_master::{Notice, located};
 use everfold_protocol::{
     Path, ProcessId, Rank, ReductionId, SegmentId, Timestamp,
     message::{Data, Fault, FromAgent, Piece, Task, ToAgent, ToMaster, ToWorker},
@@ -207,6 +207,11 @@ impl Teller {
             Happening::Disk(rank, Disk::Full) => (of(*rank), "HAS A FULL DISK".to_owned()),
             Happening::Disk(rank, Disk::Free) => (of(*rank), "HAS ROOM ON ITS DISK".to_owned()),
             Happening::Spoil(rank) => (of(*rank), "THE COPIES THAT IT KEEPS ARE DAMAGED".to_owned()),
+            Happening::Located(fault, over) => {
+                let located::Fault { name, place, .. } = &**fault;
+                let what = if *over { "is over" } else { "was located" };
+                (MASTER.to_owned(), format!("hears that {name} of {place:?} {what}"))
+            }
             Happening::Turn => (MASTER.to_owned(), "takes in what has come".to_owned()),
             Happening::Disconnected(process) => {
                 (MASTER.to_owned(), format!("sees the connection of rank {} break", process.rank))

@@ -60,6 +60,11 @@ impl Trigger {
     }
 }
 
+/// Whether a rule may call a fault so: in `snake_case`.
+pub fn is_fault(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
+
 /// IF a condition holds THEN there may be a fault; probes confirm it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -191,7 +196,7 @@ impl Written {
             let unfit = self.unfit(key, &compiled, faults);
             unfit.map_or(Ok(compiled), |reason| Err(error(key, written.span(), reason)))
         };
-        if fault.is_empty() || !fault.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+        if !is_fault(fault) {
             return Err(error("fault", self.fault.span(), "a fault is written in snake_case".to_string()));
         }
         let confidence = *self.confidence.get_ref();

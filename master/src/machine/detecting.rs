@@ -10,6 +10,7 @@ use everfold_protocol::{
 
 use super::Master;
 use crate::{
+    located::Fault,
     recovery::{Candidate, Death, Detector, Elsewhere, Judgement, Own, Sign},
     timers::Timer,
 };
@@ -18,6 +19,12 @@ impl Master {
     /// The same, with detectors that are asked in this order about each death, before the built-in ones.
     pub fn with_detectors(self, own: Vec<Box<dyn Detector>>) -> Self {
         Self { own: Own::new(own), ..self }
+    }
+
+    /// Takes in that a fault was located, or is over.
+    pub(super) fn see_located(&mut self, fault: &Fault, over: bool) {
+        self.detectors.see_located(fault, over);
+        self.scheduler.see_located(fault, over);
     }
 
     /// What the loss of a host is a sign of.

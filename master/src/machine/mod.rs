@@ -83,8 +83,9 @@ pub struct Master {
 impl Master {
     /// A master for a job of `size` ranks that have yet to join.
     pub fn new(now: Timestamp, job: JobId, size: u32, policy: Policy) -> Self {
+        let join_timeout = policy.join_timeout;
         let mut desk = Desk::new(now, policy, Membership::new(job, size));
-        desk.timers.set(now + policy.join_timeout, Timer::Join);
+        desk.timers.set(now + join_timeout, Timer::Join);
         Self {
             desk,
             reductions: BTreeMap::new(),
@@ -179,6 +180,7 @@ impl Master {
             Event::Disconnected(process) => self.fail(process, Evidence::Disconnected),
             Event::Agent(agent, said) => self.hear_agent(agent, said),
             Event::AgentLost(agent) => self.lose_agent(agent),
+            Event::Located { fault, over } => self.see_located(&fault, over),
         }
         self.look_when_own_are_due();
     }

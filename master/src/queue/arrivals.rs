@@ -120,12 +120,11 @@ impl Arrivals {
     pub(super) fn waits_for_slow(
         &self,
         can_read: impl Fn(&Ready) -> bool,
-        read_ns: impl Fn(Rank) -> u64,
+        read_ns: impl Fn(&Ready) -> u64,
     ) -> bool {
-        let read_ns = |ready: &Ready| read_ns(ready.process.rank);
         let partials = || self.iter().map(|ready| &**ready);
         let folded = partials().filter(|ready| ready.path.len() > 1 && can_read(ready));
-        let quickest = folded.map(read_ns).min();
+        let quickest = folded.map(&read_ns).min();
         quickest.is_some_and(|quickest| partials().any(|ready| is_slow(read_ns(ready), quickest)))
     }
 
@@ -201,10 +200,10 @@ mod tests {
         for rank in [2, 3, 4] {
             queue.push(ready(Path::single(Rank(rank))), &group, &group);
         }
-        let read_ns = |rank: Rank| if rank.0 == 3 { 100_000_000 } else { 10_000_000 };
+        let read_ns = |ready: &Ready| if ready.process.rank == 3 { 100_000_000 } else { 10_000_000 };
         let access = |other: &Ready| {
-            let rank = other.process.rank;
-            if rank.0 == 2 { Access::Later } else { Access::Far { serves: 0, read_ns: read_ns(rank) } }
+            let far = Access::Far { serves: 0, read_ns: read_ns(other) };
+            if other.process.rank == 2 { Access::Later } else { far }
         };
         let taken = |own| {
             let taken = queue.clone().take(Some(&ready(Path::single(Rank(own)))), 5, access);

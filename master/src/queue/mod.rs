@@ -15,6 +15,7 @@ mod waiting;
 use everfold_protocol::Rank;
 use smallvec::SmallVec;
 
+pub(crate) use self::ready::SLOW_FACTOR;
 pub use self::{
     arrivals::Arrivals,
     brackets::Brackets,

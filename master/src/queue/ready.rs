@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use everfold_protocol::{Path, ProcessId, message::Data};
 
 /// How many times longer reads from somebody slow take than those from others.
-const SLOW_FACTOR: u64 = 4;
+pub(crate) const SLOW_FACTOR: u64 = 4;
 
 /// Whether a process from which reads take so long is slow beside the one with the quickest.
 pub fn is_slow(read_ns: u64, quickest_ns: u64) -> bool {

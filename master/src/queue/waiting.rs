@@ -167,7 +167,7 @@ impl Queue {
 
     /// Whether something that was folded already, and that can be read, waits for a partial that is read much
     /// slower, by what `read_ns` tells of reads from their owners.
-    pub fn waits_for_slow(&self, can_read: impl Fn(&Ready) -> bool, read_ns: impl Fn(Rank) -> u64) -> bool {
+    pub fn waits_for_slow(&self, can_read: impl Fn(&Ready) -> bool, read_ns: impl Fn(&Ready) -> u64) -> bool {
         match self {
             Self::Arrival(queue) => queue.waits_for_slow(can_read, read_ns),
             Self::Fixed(_) => false,

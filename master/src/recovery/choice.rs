@@ -1,5 +1,6 @@
 //! Which recovery is chosen for which fault.
 
+use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -57,13 +58,15 @@ impl From<Recovery> for Chain {
 
 /// The recovery of each fault.
 ///
-/// The detector of repeated faults looks at the end of a process first. If it sees none, the one of process
-/// faults does. A host that is lost is looked at by the detector of network faults first, and then by that of
+/// The detector of located faults looks at the end of a process first, then that of repeated faults. If neither sees one,
+/// the one of process faults does. A host that is lost is looked at by the detector of network faults first, and then by that of
 /// physical faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recoveries {
     /// What is done if a process has ended and its host is well.
     pub process: Chain,
+    /// What is done if a process has ended on a host that is known to be faulty.
+    pub located: Option<LocatedFaults>,
     /// What is done if processes of one host end again and again.
     pub repeated: Option<Repeated>,
     /// What is done if a host is lost.
@@ -74,6 +77,16 @@ pub struct Recoveries {
     pub restart: Restart,
     /// Most bytes of replicas that an agent holds, where ranks migrate.
     pub replica_bytes_max: u64,
+}
+
+/// A host has a fault that was located and is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocatedFaults {
+    /// What rules call these faults. One that is about a domain is one of each of its hosts; one that is about a rank or a
+    /// link is none of any host.
+    pub faults: Vec<String>,
+    /// What is done if a process ends there.
+    pub recovery: Chain,
 }
 
 /// More process faults on one host than its programs explain.
@@ -117,6 +130,7 @@ impl Recoveries {
     /// The job goes on without ranks whose processes have died.
     pub const IGNORE: Self = Self {
         process: Chain::of(Recovery::Ignore),
+        located: None,
         repeated: None,
         physical: Chain::of(Recovery::Ignore),
         network: None,
@@ -152,9 +166,10 @@ impl Recoveries {
     }
 
     fn have(&self, recovery: Recovery) -> bool {
+        let located = self.located.as_ref().map(|located| located.recovery);
         let repeated = self.repeated.map(|repeated| repeated.recovery);
         let network = self.network.map(|network| network.recovery);
-        let all = [Some(self.process), repeated, Some(self.physical), network];
+        let all = [Some(self.process), located, repeated, Some(self.physical), network];
         all.iter().flatten().any(|chain| chain.contains(recovery))
     }
 }
@@ -222,6 +237,8 @@ mod tests {
         assert!(only.ranks_return() && only.ranks_migrate());
         let network = Network { share_percent: 50, recovery: Recovery::Migrate.into() };
         assert!(Recoveries { network: Some(network), ..Recoveries::IGNORE }.ranks_migrate());
+        let located = LocatedFaults { faults: Vec::new(), recovery: Recovery::Migrate.into() };
+        assert!(Recoveries { located: Some(located), ..Recoveries::IGNORE }.ranks_migrate());
         let standbys = Recoveries { process: Recovery::Promote.into(), ..Recoveries::IGNORE };
         assert!(standbys.ranks_return() && standbys.ranks_migrate() && standbys.ranks_stand_by());
         assert!(!Recoveries::MIGRATE.ranks_stand_by() && Recoveries::PROMOTE.ranks_stand_by());

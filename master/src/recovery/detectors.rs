@@ -8,7 +8,8 @@ use core::time::Duration;
 
 use everfold_protocol::{AgentId, Rank, Timestamp, message::NoReturn};
 
-use super::choice::{Chain, Recoveries, Recovery, Repeated, Restart};
+use super::choice::{Chain, LocatedFaults, Recoveries, Recovery, Repeated, Restart};
+use crate::located::{Fault, Faults};
 
 /// What becomes of a rank whose process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,8 @@ pub struct Elsewhere {
 /// What is remembered of faults.
 ///
 /// # Memory
-/// A number for each rank that was started again, and for each host as many times as the choice counts.
+/// A number for each rank that was started again, for each host as many times as the choice counts, and the faults that
+/// were located and are not over.
 #[derive(Clone, Debug, Default)]
 pub struct Detectors {
     starts: BTreeMap<Rank, Starts>,
@@ -73,6 +75,7 @@ pub struct Detectors {
     faults: BTreeMap<AgentId, VecDeque<Timestamp>>,
     /// When the latest repeated fault of each host was that had one.
     repeated: BTreeMap<AgentId, Timestamp>,
+    located: Faults,
 }
 
 /// How often a rank was started again.
@@ -165,10 +168,28 @@ impl Detectors {
                 return (network.unwrap_or(choice.physical), NoReturn::HostLost);
             }
         };
-        match choice.repeated.filter(|repeated| self.is_repeated(now, agent, repeated)) {
-            Some(Repeated { faults, within, recovery }) => (recovery, NoReturn::Repeated { faults, within }),
-            None => (choice.process, NoReturn::Ignored),
+        // It counts there, too, if it is met otherwise.
+        let repeated = choice.repeated.filter(|repeated| self.is_repeated(now, agent, repeated));
+        match (self.located_on(agent, choice), repeated) {
+            (Some(located), _) => (located.recovery, NoReturn::Located),
+            (None, Some(Repeated { faults, within, recovery })) => {
+                (recovery, NoReturn::Repeated { faults, within })
+            }
+            (None, None) => (choice.process, NoReturn::Ignored),
         }
+    }
+
+    /// Takes in that a fault was located, or is over.
+    pub fn see_located(&mut self, fault: &Fault, over: bool) {
+        self.located.see(fault, over);
+    }
+
+    /// The choice that a host has a fault of which was located.
+    fn located_on<'a>(&self, agent: AgentId, choice: &'a Recoveries) -> Option<&'a LocatedFaults> {
+        let is_there = |located: &&LocatedFaults| {
+            self.located.of(agent).any(|name| located.faults.iter().any(|fault| fault == name))
+        };
+        choice.located.as_ref().filter(is_there)
     }
 
     /// Takes in that a rank has contributed to a reduction to which none of its processes has before.
@@ -193,9 +214,9 @@ impl Detectors {
         is_repeated
     }
 
-    /// Of these hosts, with the number of ranks of each, the one that takes another rank: one with repeated faults only
-    /// if there is no other one, until none of the faults counts that have led to the latest of them; else the one with
-    /// the fewest ranks.
+    /// Of these hosts, with the number of ranks of each, the one that takes another rank: one with located or repeated faults
+    /// only if there is no other one, until those are over, and none of these counts that have led to the latest of them;
+    /// else the one with the fewest ranks.
     pub fn choose_host(
         &self,
         now: Timestamp,
@@ -208,7 +229,8 @@ impl Detectors {
 
     fn is_bad(&self, now: Timestamp, agent: AgentId, choice: &Recoveries) -> bool {
         let latest = self.repeated.get(&agent);
-        choice.repeated.zip(latest).is_some_and(|(repeated, latest)| now.since(*latest) <= repeated.within)
+        let is_repeated = |(repeated, latest): (Repeated, &Timestamp)| now.since(*latest) <= repeated.within;
+        self.located_on(agent, choice).is_some() || choice.repeated.zip(latest).is_some_and(is_repeated)
     }
 
     fn restart(&mut self, rank: Rank, choice: &Recoveries) -> Result<Duration, NoReturn> {
@@ -246,7 +268,7 @@ impl Detectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recovery::Network;
+    use crate::{located::Place, recovery::Network};
 
     const HOST: AgentId = AgentId(7);
     const NOWHERE: Elsewhere =
@@ -351,6 +373,87 @@ mod tests {
         fail(210, AgentId(9));
         fail(220, AgentId(8));
         assert_eq!(find(&fail(230, AgentId(8)), 230, &hosts[1..]), Some(AgentId(9)), "both are bad");
+    }
+
+    /// Hosts have this fault, or have it no more.
+    fn locate(detectors: &mut Detectors, name: &str, hosts: &[AgentId], over: bool) {
+        let place = Place::Hosts(hosts.into());
+        detectors.see_located(&Fault { name: name.into(), place, harmless: false }, over);
+    }
+
+    fn met_if_located(faults: &[&str], recovery: Recovery) -> Recoveries {
+        let faults = faults.iter().map(|name| (*name).into()).collect();
+        let located = Some(LocatedFaults { faults, recovery: recovery.into() });
+        Recoveries { located, ..Recoveries::RESTART }
+    }
+
+    #[test]
+    fn a_process_that_ends_on_a_host_with_a_located_fault_is_met_otherwise_until_that_is_over() {
+        let choice = met_if_located(&["disk_failing", "host_overloaded"], Recovery::Migrate);
+        let mut detectors = Detectors::default();
+        let judge = |detectors: &mut Detectors, host| {
+            detectors.see_progress(Rank(1));
+            detectors.judge(at(0), Rank(1), Sign::Process(host), &choice, ANYWHERE).verdict
+        };
+        let restarted = Verdict::Restart(Duration::ZERO);
+        locate(&mut detectors, "disk_full", &[HOST], false);
+        assert_eq!(judge(&mut detectors, HOST), restarted, "that fault is not named");
+        locate(&mut detectors, "disk_failing", &[HOST], false);
+        locate(&mut detectors, "host_overloaded", &[HOST], false);
+        assert_eq!(judge(&mut detectors, HOST), Verdict::Migrate);
+        assert_eq!(judge(&mut detectors, AgentId(8)), restarted, "that is another host");
+        locate(&mut detectors, "disk_failing", &[HOST], true);
+        assert_eq!(judge(&mut detectors, HOST), Verdict::Migrate, "the other one is not over");
+        locate(&mut detectors, "host_overloaded", &[HOST], true);
+        assert_eq!(judge(&mut detectors, HOST), restarted);
+    }
+
+    #[test]
+    fn a_located_fault_is_met_before_a_repeated_one_which_counts_all_the_same() {
+        let within = Duration::from_millis(100);
+        let repeated = Some(Repeated { faults: 1, within, recovery: Recovery::Ignore.into() });
+        let choice = Recoveries { repeated, ..met_if_located(&["disk_failing"], Recovery::Restart) };
+        let mut detectors = Detectors::default();
+        let judge = |detectors: &mut Detectors| {
+            detectors.see_progress(Rank(1));
+            detectors.judge(at(0), Rank(1), Sign::Process(HOST), &choice, ANYWHERE).verdict
+        };
+        locate(&mut detectors, "disk_failing", &[HOST], false);
+        assert_eq!([(); 2].map(|()| judge(&mut detectors)), [Verdict::Restart(Duration::ZERO); 2]);
+        locate(&mut detectors, "disk_failing", &[HOST], true);
+        let reason = NoReturn::Repeated { faults: 1, within };
+        assert_eq!(judge(&mut detectors), Verdict::Ignore(reason));
+        let ignore = met_if_located(&["disk_failing"], Recovery::Ignore);
+        locate(&mut detectors, "disk_failing", &[HOST], false);
+        let judged = detectors.judge(at(0), Rank(1), Sign::Process(HOST), &ignore, ANYWHERE).verdict;
+        assert_eq!(judged, Verdict::Ignore(NoReturn::Located));
+    }
+
+    #[test]
+    fn a_located_fault_changes_nothing_about_a_host_that_is_lost() {
+        let choice = Recoveries {
+            physical: Recovery::Migrate.into(),
+            ..met_if_located(&["host_dead"], Recovery::Ignore)
+        };
+        let mut detectors = Detectors::default();
+        locate(&mut detectors, "host_dead", &[HOST], false);
+        let judged = detectors.judge(at(0), Rank(1), Sign::Host, &choice, ANYWHERE).verdict;
+        assert_eq!(judged, Verdict::Migrate);
+    }
+
+    #[test]
+    fn a_host_with_a_located_fault_takes_a_rank_only_if_no_other_one_can() {
+        let choice = met_if_located(&["domain_bad"], Recovery::Migrate);
+        let mut detectors = Detectors::default();
+        let hosts = [(HOST, 0), (AgentId(8), 3), (AgentId(9), 2)];
+        let find =
+            |detectors: &Detectors, hosts: &[_]| detectors.choose_host(at(0), &choice, hosts.iter().copied());
+        assert_eq!(find(&detectors, &hosts), Some(HOST));
+        locate(&mut detectors, "domain_bad", &[HOST, AgentId(9)], false);
+        assert_eq!(find(&detectors, &hosts), Some(AgentId(8)));
+        assert_eq!(find(&detectors, &hosts[..1]), Some(HOST), "no other one can");
+        locate(&mut detectors, "domain_bad", &[HOST, AgentId(9)], true);
+        assert_eq!(find(&detectors, &hosts), Some(HOST));
     }
 
     #[test]

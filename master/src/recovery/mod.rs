@@ -12,7 +12,7 @@ mod detectors;
 mod own;
 mod starts;
 
-pub use choice::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
+pub use choice::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart};
 pub use detectors::{Detectors, Elsewhere, Judgement, Sign, Verdict};
 pub(crate) use own::Own;
 pub use own::{Candidate, Death, Detector, Seen};

@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use everfold_protocol::{Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
+use everfold_protocol::{AgentId, Path, Rank, SegmentId, SegmentIndex, message::Data, spec::Order};
 use smallvec::SmallVec;
 
 use crate::{
@@ -11,9 +11,13 @@ use crate::{
     listing::{Listings, Turn},
     membership::Membership,
     policy::Policy,
-    queue::{Access, Ready},
+    queue::{Access, Ready, SLOW_FACTOR},
     reduction::{Reduction, Reductions},
 };
+
+/// How many times longer a read is taken to take where a fault was located: it is slow beside all others, unless theirs
+/// were measured to be slow beside it.
+const LOCATED_FACTOR: u64 = SLOW_FACTOR * SLOW_FACTOR;
 
 /// Owners that are compared at least for a segment that waits: the latest may all have no room.
 const OWNERS_COMPARED: usize = 16;
@@ -33,6 +37,8 @@ const CROWD_LOOKS_MAX: usize = 64;
 pub(super) struct Reader<'a> {
     rank: Rank,
     host: Option<u64>,
+    /// Its host's, if that matters.
+    agent: Option<AgentId>,
     lane: &'a Lane,
     members: &'a Membership,
     lanes: &'a Lanes,
@@ -49,8 +55,11 @@ impl<'a> Reader<'a> {
         policy: &'a Policy,
         out_of_reach: Path,
     ) -> Self {
-        let host = members.alive(rank).map(|peer| peer.host);
-        Self { rank, host, lane: &lanes[rank], members, lanes, policy, out_of_reach }
+        let peer = members.alive(rank);
+        let host = peer.map(|peer| peer.host);
+        let located = peer.filter(|_| !lanes.faults().are_none());
+        let agent = located.and_then(|peer| members.agents().of(peer.process));
+        Self { rank, host, agent, lane: &lanes[rank], members, lanes, policy, out_of_reach }
     }
 
     /// How well it can read a partial.
@@ -66,11 +75,25 @@ impl<'a> Reader<'a> {
         match share_memory || ready.is_inline() || self.members.host_of(ready.process) == self.host {
             true => Access::Near,
             false if !self.lane.has_room_for(owner, self.policy) => Access::Later,
-            false => {
-                let lane = &self.lanes[owner];
-                Access::Far { serves: lane.serves(), read_ns: lane.read_ns(self.policy) }
-            }
+            false => Access::Far { serves: self.lanes[owner].serves(), read_ns: self.read_ns(ready) },
         }
+    }
+
+    /// How long it takes to read a partial from another host, in nanoseconds: as was measured, and much longer if a fault
+    /// was located that speaks for it.
+    pub(super) fn read_ns(&self, ready: &Ready) -> u64 {
+        let read_ns = self.lanes[ready.process.rank].read_ns(self.policy);
+        match self.is_located(ready) {
+            true => read_ns.saturating_mul(LOCATED_FACTOR),
+            false => read_ns,
+        }
+    }
+
+    /// Whether the host of a partial, or the link from there, has a fault.
+    fn is_located(&self, ready: &Ready) -> bool {
+        let faults = self.lanes.faults();
+        let slow = |owner| faults.slow_reads(owner, self.agent);
+        !faults.are_none() && self.members.agents().of(ready.process).is_some_and(slow)
     }
 }
 

@@ -31,6 +31,7 @@ use crate::{
     desk::Desk,
     lane::{Lanes, Load},
     listing::{Listings, Turn},
+    located::Fault,
     membership::Membership,
     pace::Paces,
     policy::Policy,
@@ -101,6 +102,11 @@ impl Scheduler {
     pub fn change_all(&mut self, id: ReductionId, reduction: &Reduction) {
         let changed = reduction.indices().filter(|index| !reduction.rests(*index));
         self.changed.extend(changed.map(|index| SegmentId { reduction: id, index }));
+    }
+
+    /// Takes in that a fault was located, or is over.
+    pub fn see_located(&mut self, fault: &Fault, over: bool) {
+        self.lanes.see_located(fault, over);
     }
 
     /// Takes in that a task of `executor` is not under way any more.
@@ -291,7 +297,7 @@ impl Scheduler {
         }
         let reader = Reader::new(root, members, lanes, policy, Path::empty());
         let can_read = |ready: &Ready| reader.access(ready, false) < Access::Later;
-        let read_ns = |rank: Rank| lanes[rank].read_ns(policy);
+        let read_ns = |ready: &Ready| reader.read_ns(ready);
         let is_stuck = |id: &SegmentId| {
             let reduction = &reductions[&id.reduction];
             let queue = reduction.segment(id.index).queue();

@@ -4,17 +4,16 @@ use std::{fmt, time::Duration};
 
 use everfold_protocol::units::Times;
 
-use super::{Chain, Network, Recoveries, Recovery, RecoveryFile, Repeated, Restart};
+use super::{Chain, LocatedFaults, Network, Recoveries, Recovery, RecoveryFile, Repeated, Restart};
 use crate::checkpoint::Interval;
 
 impl fmt::Display for RecoveryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recoveries = self.recoveries();
-        let Recoveries { process, repeated, physical, network, .. } = recoveries;
+        let Recoveries { process, repeated, physical, network, ref located, .. } = recoveries;
         if !self.detectors().is_empty() {
-            let names: Vec<String> = self.detectors().iter().map(|name| format!("`{name}`")).collect();
             writeln!(f, "A process ends, or a host is lost:")?;
-            writeln!(f, "  detectors of your own are asked, in this order: {}", names.join(", "))?;
+            writeln!(f, "  detectors of your own are asked, in this order: {}", names(self.detectors()))?;
             writeln!(f, "  if none of them chooses, and for what it chooses in vain, this holds:")?;
         }
         let about_process = if self.rolls_back() { ROLLBACK.to_owned() } else { told(process) };
@@ -25,6 +24,14 @@ impl fmt::Display for RecoveryFile {
                 "That happens although {faults} processes of that host have ended within {}:{}",
                 time(within),
                 told(recovery)
+            )?;
+        }
+        if let Some(LocatedFaults { faults, recovery }) = located {
+            writeln!(
+                f,
+                "A process ends, and its host has one of these faults, which was located and is not over: {}:{}",
+                names(faults),
+                told(*recovery)
             )?;
         }
         writeln!(
@@ -91,6 +98,12 @@ impl RecoveryFile {
             None => Ok(()),
         }
     }
+}
+
+/// Names as they stand in the file.
+fn names(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }
 
 const ROLLBACK: &str = "\n  all ranks are started again, and go back to the last checkpoint that is complete";
@@ -219,6 +232,10 @@ mod tests {
         ] {
             assert!(told.contains(line), "{told}");
         }
+        let text = "[located]\nfaults = [\"host_overloaded\", \"disk_failing\"]\nrecovery = \"migrate\"";
+        let told = RecoveryFile::parse(text).unwrap().to_string();
+        let line = "located and is not over: `host_overloaded`, `disk_failing`:\n  its rank is started on the host with";
+        assert!(told.contains(line), "{told}");
         let told = RecoveryFile::parse("detectors = [\"cautious\", \"brave\"]").unwrap().to_string();
         assert!(told.contains("asked, in this order: `cautious`, `brave`\n"), "{told}");
         let told = RecoveryFile::parse("process = \"ignore\"").unwrap().to_string();

@@ -78,7 +78,7 @@ pub struct About<'a> {
     pub job: JobId,
     pub process: ProcessId,
     pub size: u32,
-    pub policy: Policy,
+    pub policy: &'a Policy,
     /// Names of own detectors, if this agent hosts the master.
     pub detectors: &'a [String],
     pub region: Option<&'a Region>,
@@ -101,7 +101,7 @@ pub async fn hail(
     let mut line = Line::new(stream, seals);
     let handle: Option<RegionRef> = region.map(Region::handle);
     let detectors = detectors.to_vec();
-    line.tell(&Hail { size, region: handle, policy, detectors, board }).await?;
+    line.tell(&Hail { size, region: handle, policy: policy.clone(), detectors, board }).await?;
     if let Some(region) = region {
         line.hand_over(region.file()).await?;
     }

@@ -183,7 +183,7 @@ impl Driver {
                 windows: server.windows().clone(),
                 server,
                 met: Notify::new(),
-                deputies: Deputies::new(config.policy, config.job, config.process, config.key),
+                deputies: Deputies::new(config.policy.clone(), config.job, config.process, config.key),
                 peers,
                 failed: watch::Sender::new(Path::empty()),
                 gone: watch::Sender::new(None),

@@ -6,10 +6,13 @@ use std::{
 };
 
 use everfold_locate::observer::Observer;
-use everfold_master::event::{Action, Notice};
+use everfold_master::{
+    event::{Action, Notice},
+    located::{Fault, Place},
+};
 use everfold_protocol::{
     AgentId, Path, ProcessId, Rank, Timestamp,
-    locating::HostRef,
+    locating::{Component, HostName, HostRef, Located},
     message::{News, Peer, ToMaster, ToWorker},
 };
 
@@ -34,6 +37,24 @@ impl AtMaster {
     /// The hosts of the job, once it has begun.
     pub fn hosts(&self) -> Option<Arc<[HostRef]>> {
         self.job.as_ref().map(|(_, hosts)| hosts.clone())
+    }
+
+    /// What the master is to know of a fault: nothing if it is about a rank.
+    pub fn fault(&self, located: &Located) -> Option<Fault> {
+        let (_, hosts) = self.job.as_ref()?;
+        // Each has had ranks of its own since the job began.
+        let agent = |name: &HostName| hosts.iter().find(|it| it.ranks == name.ranks).map(|it| it.agent.id);
+        let in_domain = |label: &String| {
+            let inside = hosts.iter().filter(|it| it.domain.as_ref() == Some(label));
+            inside.map(|it| it.agent.id).collect()
+        };
+        let place = match &located.component {
+            Component::Rank(_) => return None,
+            Component::Host(host) => Place::Hosts(vec![agent(host)?]),
+            Component::Link { from, to } => Place::Link { from: agent(from)?, to: agent(to)? },
+            Component::Domain { label, .. } => Place::Hosts(in_domain(label)),
+        };
+        Some(Fault { name: located.fault.clone(), place, harmless: located.harmless })
     }
 
     /// A rank has said something.

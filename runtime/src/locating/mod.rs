@@ -15,7 +15,7 @@
 //! | `told` | what users read of a located fault |
 //! | [`ask`] | what users may ask a running job |
 //!
-//! Deliberately absent: doing anything about a fault.
+//! Deliberately absent: doing anything about a fault. The master's machine hears of it, and decides.
 
 pub mod ask;
 pub(crate) mod at_master;
@@ -33,8 +33,14 @@ use std::{
     time::Instant,
 };
 
+pub use everfold_locate::rules::is_fault;
 use everfold_locate::{
-    message::Message, place::Host, probe::Answer, rules::RuleBase, symptom::Symptom, tfa::Question,
+    message::Message,
+    place::{Host, Scope},
+    probe::Answer,
+    rules::RuleBase,
+    symptom::Symptom,
+    tfa::Question,
 };
 use everfold_protocol::{
     AgentId, ProcessId,
@@ -151,6 +157,13 @@ pub(crate) fn start(config: NodeConfig) -> Locator {
     tokio::spawn(ask::listen(config.agent.job, locator.clone()));
     tokio::spawn(node::Node::new(config, locator.clone()).run(inputs));
     locator
+}
+
+/// The faults of hosts and domains that the rules name which everfold comes with, but for those that are harmless.
+pub fn host_faults() -> Vec<String> {
+    let rules = RuleBase::default();
+    let of_hosts = rules.rules().iter().filter(|rule| matches!(rule.about, Scope::Host | Scope::Domain));
+    of_hosts.filter(|rule| !rule.harmless).map(|rule| rule.fault.clone()).collect()
 }
 
 /// The rules in a file; without one, those in the file that the environment names, or those that everfold comes with.

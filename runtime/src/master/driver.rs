@@ -77,7 +77,7 @@ pub(super) struct MasterDriver {
 impl MasterDriver {
     pub(super) fn new(config: &MasterConfig) -> Self {
         let origin = Instant::now();
-        let master = Master::new(timestamp(origin), config.job, config.size, config.policy)
+        let master = Master::new(timestamp(origin), config.job, config.size, config.policy.clone())
             .with_detectors(config.components.detectors());
         let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
         Self {
@@ -347,6 +347,10 @@ impl MasterDriver {
             FromLocator::Starved(percent) => self.locating.take_starved(from, percent),
             FromLocator::Rules(text) => self.tell_agents(&all, ToLocator::Rules(text)),
             FromLocator::Located(located) => {
+                if let Some(fault) = self.locating.fault(&located) {
+                    self.coordinator.hear(Event::Located { fault, over: located.over });
+                    self.take_in(timestamp(self.origin));
+                }
                 let header = self.header();
                 for connection in self.connections.values() {
                     let news = ToWorker::News(News::Located(located.clone()));

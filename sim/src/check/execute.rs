@@ -7,13 +7,14 @@ use std::{
 
 use everfold_master::{
     Policy,
-    recovery::{Chain, Network, Recoveries, Recovery, Repeated, Restart},
+    located::{Fault as Located, Place},
+    recovery::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart},
 };
-use everfold_protocol::{Rank, Timestamp, spec::Limits};
+use everfold_protocol::{AgentId, Rank, Timestamp, spec::Limits};
 
 use super::{
     judge::{self, Judgement},
-    schedule::{Fault, Pacing, Schedule, Trouble},
+    schedule::{Fault, Pacing, Remedy, Schedule, Trouble},
     suspects::Suspects,
     tally::Tally,
     violation::Violation,
@@ -26,6 +27,9 @@ use crate::{
 
 /// Events after which a world that has not come to rest never will.
 const EVENTS_MAX: u64 = 1_000_000;
+
+/// What a located fault is called that has a recovery.
+const NAMED: &str = "named";
 
 /// What came of a run in which everything held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,6 +199,14 @@ fn settings(schedule: &Schedule) -> Settings {
         let first_promote = |then| if stand_by { Chain::then(Recovery::Promote, then) } else { then.into() };
         settings.policy.recoveries = Recoveries {
             process: first_promote(Recovery::Restart),
+            located: returns.located.map(|remedy| LocatedFaults {
+                faults: vec![NAMED.to_owned()],
+                recovery: match remedy {
+                    Remedy::Restart => Recovery::Restart.into(),
+                    Remedy::Migrate if returns.migrates.is_some() => first_promote(Recovery::Migrate),
+                    Remedy::Migrate | Remedy::Ignore => Recovery::Ignore.into(),
+                },
+            }),
             repeated: returns.repeated.map(|(faults, within_us)| Repeated {
                 faults,
                 within: us(within_us),
@@ -239,6 +251,8 @@ fn call_all(world: &mut World, schedule: &Schedule) -> u64 {
 
 fn inject(world: &mut World, fault: &Fault) {
     let (at, lasts) = (us(fault.at_us), us(fault.lasts_us));
+    let for_a_time = (!lasts.is_zero()).then_some(lasts);
+    let agent = |host: u32| AgentId(host.into());
     let hosts = |hosts: &[u32]| hosts.iter().copied().map(u64::from).collect();
     match &fault.what {
         Trouble::Kill(rank) => world.kill(at, Rank(*rank)),
@@ -261,7 +275,7 @@ fn inject(world: &mut World, fault: &Fault) {
         }
         Trouble::Unreachable { a, b, at_once } => {
             let gap = Gap { hosts: [u64::from(*a), u64::from(*b)], at_once: *at_once };
-            world.part(at, gap, (!lasts.is_zero()).then_some(lasts));
+            world.part(at, gap, for_a_time);
         }
         Trouble::Garble { rank, reads } => world.garble(at, Rank(*rank), *reads),
         Trouble::Late { rank, by_us } => world.delay(at, Rank(*rank), us(*by_us), lasts),
@@ -269,5 +283,15 @@ fn inject(world: &mut World, fault: &Fault) {
         Trouble::SlowDisk { rank, write_us } => world.slow_disk(at, Rank(*rank), us(*write_us), lasts),
         Trouble::FullDisk(rank) => world.fill_disk(at, Rank(*rank), lasts),
         Trouble::SpoilCopies(rank) => world.spoil_copies(at, Rank(*rank)),
+        Trouble::Locate { hosts, named } => {
+            let place = Place::Hosts(hosts.iter().copied().map(agent).collect());
+            let name = if *named { NAMED } else { "not_named" };
+            world.locate(at, Located { name: name.to_owned(), place, harmless: false }, for_a_time);
+        }
+        Trouble::LocateLink { from, to } => {
+            let place = Place::Link { from: agent(*from), to: agent(*to) };
+            let located = Located { name: "link_slow".to_owned(), place, harmless: false };
+            world.locate(at, located, for_a_time);
+        }
     }
 }

@@ -62,7 +62,8 @@ fn is_fair(schedule: &Schedule) -> bool {
     let Schedule { faults, leaves, damage_percent, keep_failures_percent, windowless, .. } = schedule;
     let mishaps = damage_percent + keep_failures_percent;
     // Processes without a window refuse to keep copies.
-    faults.is_empty() && leaves.is_empty() && windowless.is_empty() && mishaps == 0
+    let goes_wrong = faults.iter().any(|fault| !fault.what.is_only_told());
+    !goes_wrong && leaves.is_empty() && windowless.is_empty() && mishaps == 0
 }
 
 fn no_copy_was_needless(world: &World, case: &Case) -> Result<(), Violation> {

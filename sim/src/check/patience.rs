@@ -165,6 +165,9 @@ impl Suspects<'_> {
 
 /// When a fault is over. A rank that was slow is done with what it has begun.
 fn end_us(fault: &Fault) -> u64 {
+    if fault.what.is_only_told() {
+        return 0;
+    }
     let tail_us = match fault.what {
         Trouble::Slow { task_us, .. } => task_us,
         Trouble::SlowDisk { write_us, .. } => write_us,

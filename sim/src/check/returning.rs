@@ -65,7 +65,7 @@ fn is_harmless(schedule: &Schedule) -> bool {
         matches!(what, Kill(_) | LetGo(_) | Abandon(_) | Break(_) | Crash { .. } | Slow { .. })
             || (migrates && matches!(what, EndHost(host) if *host != hosts[0]))
     };
-    faults.iter().all(|fault| is_death(&fault.what))
+    faults.iter().all(|fault| is_death(&fault.what) || fault.what.is_only_told())
         && returns.is_some_and(|returns| returns.start_failures_percent + returns.hang_percent == 0)
         // Of a process that dies before, nobody holds the memory.
         && *agents_join_us == 0

@@ -152,6 +152,8 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
     if !schedule.hosts.contains(&host) {
         let lost = |what: &Trouble| match what {
             Trouble::Unreachable { a, b, .. } => [*a, *b].contains(&host),
+            Trouble::LocateLink { from, to } => [*from, *to].contains(&host),
+            Trouble::Locate { hosts, .. } => hosts.contains(&host),
             what => what.host() == Some(host),
         };
         schedule.faults.retain(|fault| !lost(&fault.what));
@@ -224,13 +226,14 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     },
 ];
 
-const SIMPLER_WORLDS: [fn(&mut Schedule); 32] = [
+const SIMPLER_WORLDS: [fn(&mut Schedule); 33] = [
     |schedule| schedule.returns = None,
     |schedule| {
         let migrates = schedule.returns.iter_mut().flat_map(|returns| &mut returns.migrates);
         migrates.for_each(|migrates| migrates.standbys = None);
     },
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.own_detectors = false),
+    |schedule| schedule.returns.iter_mut().for_each(|returns| returns.located = None),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.note_us = 20),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.start_us = 200),
     |schedule| schedule.returns.iter_mut().for_each(|returns| returns.return_us = 10_000_000),

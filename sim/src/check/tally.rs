@@ -38,6 +38,8 @@ impl Tally {
         count("worlds whose ranks come back", u64::from(schedule.returns.is_some()));
         let stands_by = schedule.returns.and_then(|it| it.migrates).is_some_and(|it| it.standbys.is_some());
         count("worlds with standbys", u64::from(stands_by));
+        let meets = schedule.returns.is_some_and(|returns| returns.located.is_some());
+        count("worlds with recoveries of located faults", u64::from(meets));
         let has_own = schedule.returns.is_some_and(|returns| returns.own_detectors);
         count("worlds with own detectors", u64::from(has_own));
         count("worlds with a board", u64::from(schedule.board && schedule.ranks() > 1));
@@ -114,6 +116,8 @@ impl Tally {
                     Trouble::SlowDisk { .. } => "slow disks",
                     Trouble::FullDisk(_) => "full disks",
                     Trouble::SpoilCopies(_) => "keepers whose copies were damaged",
+                    Trouble::Locate { .. } => "located faults of hosts",
+                    Trouble::LocateLink { .. } => "located faults of links",
                 },
                 1,
             );

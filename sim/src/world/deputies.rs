@@ -31,7 +31,7 @@ impl World {
         }
         let departed = &process.departed;
         let deputy = process.deputy.get_or_insert_with(|| {
-            let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy);
+            let mut machine = master::Deputy::new(now, JOB, rank, peers.clone(), settings.policy.clone());
             for (failed, evidence) in departed {
                 machine.depart(now, *failed, *evidence);
             }

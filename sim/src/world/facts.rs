@@ -29,7 +29,10 @@ impl World {
             Notice::News(News::Unprotected { rank, name, .. }) => {
                 self.facts.unprotect(*rank, name);
             }
-            Notice::News(News::Migrates { to, .. }) => self.check_target(to),
+            Notice::News(News::Migrates { rank, to }) => {
+                self.check_leave(*rank);
+                self.check_target(to);
+            }
             _ => {}
         }
         self.notices.push(notice);

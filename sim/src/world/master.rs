@@ -59,8 +59,9 @@ impl World {
                 self.driver.hear(master::Event::AgentLost(AgentId(host)));
                 self.run_coordinator();
             }
+            Happening::Located(fault, over) if !self.driver.is_done() => self.hear_located(*fault, over),
             // Nobody is there any more.
-            Happening::FromAgent(..) | Happening::AgentLost(_) => {}
+            Happening::FromAgent(..) | Happening::AgentLost(_) | Happening::Located(..) => {}
             other => unreachable!("it does not come to the master: {other:?}"),
         }
     }
@@ -96,6 +97,7 @@ impl World {
                     self.courier.tell_worker(&mut self.agenda, to, &header, message);
                 }
                 master::Action::SendAgent { to, message } => {
+                    self.check_start(to.0, &message);
                     self.courier.tell_agent(&mut self.agenda, to.0, AgentEvent::Master(message));
                 }
                 // It is given up.

@@ -51,19 +51,26 @@ impl World {
         }
     }
 
-    /// A rank is started on a host where processes have failed again and again only if there is no host
-    /// without faults, unless an own detector may have chosen the host.
+    /// A rank is started on a host where processes have failed again and again, or that has a located fault, only if there is
+    /// no host without faults, unless an own detector may have chosen the host.
     pub(super) fn check_target(&mut self, to: &str) {
         if self.settings.has_own_detectors() {
             return;
         }
         let target = self.agents.keys().copied().find(|host| address(*host) == to);
-        if target.is_none_or(|host| !self.has_repeated_faults(host)) {
+        let Some(target) = target else { return };
+        let (is_repeated, is_located) =
+            (self.has_repeated_faults(target), self.has_located_fault(target, true));
+        if !is_repeated && !is_located {
             return;
         }
-        *self.seen.entry("migrations to hosts with repeated faults").or_default() += 1;
+        let what = match is_located {
+            true => "migrations to hosts with located faults",
+            false => "migrations to hosts with repeated faults",
+        };
+        *self.seen.entry(what).or_default() += 1;
         let good = self.agents.keys().find(|host| self.is_spotless(**host));
-        assert!(good.is_none(), "processes fail again and again on {to}, and there is host {good:?}");
+        assert!(good.is_none(), "{to} is known to be bad, and there is host {good:?}");
     }
 
     /// Whether processes of a host have failed again and again, the latest of them so lately that this counts.
@@ -75,7 +82,7 @@ impl World {
         counts.count() > repeated.faults as usize
     }
 
-    /// Whether a host can take a rank, and nothing ever failed there or in its domain.
+    /// Whether a host can take a rank, nothing ever failed there or in its domain, and no fault is located there.
     fn is_spotless(&self, host: u64) -> bool {
         let domain = self.settings.domain(host);
         let is_near =
@@ -83,7 +90,8 @@ impl World {
         let lost = self.facts.hosts_ended.keys().chain(self.facts.hosts_lost.keys());
         let failed = self.facts.failures.keys().map(|process| self.host_of(*process));
         let has_failed = failed.chain(lost.copied()).any(|other| is_near(&other));
-        self.facts.has_agent(host) && !has_failed && !self.comebacks.starters.contains(&host)
+        let is_located = self.has_located_fault(host, false);
+        self.facts.has_agent(host) && !has_failed && !is_located && !self.comebacks.starters.contains(&host)
     }
 
     /// Lets a process begin to bring its replica up to date.

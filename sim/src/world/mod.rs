@@ -34,6 +34,7 @@ mod facts;
 mod folding;
 mod keeping;
 mod lending;
+mod located;
 mod master;
 mod migrating;
 mod notes;
@@ -58,7 +59,7 @@ use everfold_protocol::{
 use everfold_worker::machine::Event;
 
 pub(crate) use self::returning::AGAIN;
-use self::returning::Comebacks;
+use self::{located::Located, returning::Comebacks};
 use crate::{
     agenda::Agenda,
     agent::Agent,
@@ -137,6 +138,8 @@ pub struct World {
     notices: Vec<Notice>,
     /// What outlives the processes of ranks that come back.
     comebacks: Comebacks,
+    /// What the master was told of located faults.
+    located: Located,
 }
 
 impl World {
@@ -179,6 +182,7 @@ impl World {
             teller: Teller::default(),
             notices: Vec::new(),
             comebacks: Comebacks::default(),
+            located: Located::default(),
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
@@ -389,7 +393,9 @@ impl World {
                 }
             }
             Happening::ToMaster(..) | Happening::Disconnected(_) => unreachable!("the master hears it"),
-            Happening::FromAgent(..) | Happening::AgentLost(_) => unreachable!("the master hears it"),
+            Happening::FromAgent(..) | Happening::AgentLost(_) | Happening::Located(..) => {
+                unreachable!("the master hears it");
+            }
             Happening::WorkerTimeout(rank) => {
                 self.process_mut(rank).due = None;
                 self.take_part(rank, |now, worker, publish| ((), worker.let_time_pass(now, publish)));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use everfold_master::located::Fault;
 use everfold_protocol::{ProcessId, Rank};
 
 use super::World;
@@ -150,6 +151,15 @@ impl World {
         let limp = Limp { message_time: Some(time), ..Limp::default() };
         self.schedule(self.now() + after, Happening::Limp(rank, limp));
         self.schedule(self.now() + after + lasts, Happening::Limp(rank, Limp::default()));
+    }
+
+    /// Lets the master hear `after` now that a fault was located, rightly or not, and that it is over after a `time`, if that is
+    /// given.
+    pub fn locate(&mut self, after: Duration, fault: Fault, time: Option<Duration>) {
+        self.schedule(self.now() + after, Happening::Located(Box::new(fault.clone()), false));
+        if let Some(time) = time {
+            self.schedule(self.now() + after + time, Happening::Located(Box::new(fault), true));
+        }
     }
 
     /// Lets a rank's disk take `write_time` more for each copy that is written before it is acknowledged,

@@ -8,21 +8,24 @@ use std::{
     time::Duration,
 };
 
+use everfold_runtime::locating::{host_faults, is_fault};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use self::written::{Due, Process, Protocol, Written, WrittenNetwork, WrittenRepeated, WrittenRestart};
-use super::{Chain, Network, Recoveries, Recovery, Repeated, Restart};
+use self::written::{
+    Due, Process, Protocol, Written, WrittenLocated, WrittenNetwork, WrittenRepeated, WrittenRestart,
+};
+use super::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart};
 use crate::{
     checkpoint::Interval,
     config::{Config, ConfigError},
 };
 
-/// Most detectors of a programmer's own, and most bytes of the name of one.
-const DETECTORS_MAX: usize = 16;
-/// The same.
+/// Most detectors of a programmer's own, and most located faults.
+pub(crate) const NAMES_MAX: usize = 16;
+/// Most bytes of the name of one.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The variable that names the file.
@@ -37,6 +40,10 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 ///     process = "restart"       # a process has ended: "migrate", "promote", "ignore", a list of them, or "rollback"
 ///     physical = "ignore"       # a host is lost: "migrate", "promote", "ignore", or a list of them
 ///     detectors = ["cautious"]  # of your own, which are asked before all of these; none without it
+///
+///     [located]                 # a process has ended on a host that is known to be faulty
+///     faults = ["disk_failing"] # what the rules call it
+///     recovery = "migrate"
 ///
 ///     [repeated]                # processes of one host die again and again
 ///     faults = 5                # after this number of faults ...
@@ -69,8 +76,8 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// ```
 ///
 /// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
-/// `[repeated]` and `[network]`: without these sections nothing counts as repeated, or as lost with its domain.
-/// Their own keys are all needed. Without `directory`, the protocol is "independent".
+/// `[located]`, `[repeated]` and `[network]`: without these sections no located fault counts, and nothing counts as repeated,
+/// or as lost with its domain. Their own keys are all needed. Without `directory`, the protocol is "independent".
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,7 +161,7 @@ impl RecoveryFile {
 
     /// Which recovery meets which fault.
     pub fn recoveries(&self) -> Recoveries {
-        self.recoveries
+        self.recoveries.clone()
     }
 
     /// When checkpoints are due.
@@ -170,7 +177,7 @@ impl RecoveryFile {
     /// `config`, with what the file says in place of what the program says.
     pub fn apply(&self, config: Config) -> Config {
         let config = config
-            .recover(self.recoveries)
+            .recover(self.recoveries.clone())
             .detectors(self.detectors.iter().cloned())
             .checkpoint_interval(self.interval)
             .result_log_bytes_max(self.result_log_bytes_max);
@@ -198,9 +205,11 @@ impl RecoveryFile {
         if file.rolls_back && file.recoveries.ranks_migrate() {
             let goes = |chain: Chain| chain.contains(Recovery::Migrate) || chain.contains(Recovery::Promote);
             let is_network = file.recoveries.network.is_some_and(|network| goes(network.recovery));
+            let is_located = file.recoveries.located.as_ref().is_some_and(|located| goes(located.recovery));
             let key = match goes(file.recoveries.physical) {
                 true => "physical",
                 false if is_network => "network",
+                false if is_located => "located",
                 false => "repeated",
             };
             return refused(key, "where all ranks go back, none migrates or is promoted");
@@ -223,8 +232,17 @@ impl RecoveryFile {
 
     /// What is written; an error comes with its offset.
     fn from_written(written: &Written) -> Result<Self, (usize, String)> {
-        let Written { process, physical, detectors, repeated, network, restart, migrate, checkpoint } =
-            written;
+        let Written {
+            process,
+            physical,
+            detectors,
+            located,
+            repeated,
+            network,
+            restart,
+            migrate,
+            checkpoint,
+        } = written;
         let day = Duration::from_secs(86_400);
         let mtbf = checkpoint.mtbf.as_ref().map_or(day, |mtbf| mtbf.get_ref().0);
         let interval = match (checkpoint.interval, &checkpoint.mtbf) {
@@ -243,6 +261,7 @@ impl RecoveryFile {
             within,
             recovery,
         });
+        let located = located.as_ref().map(faults).transpose()?;
         let network = network
             .as_ref()
             .map(|&WrittenNetwork { share_percent, recovery }| Network { share_percent, recovery });
@@ -265,13 +284,14 @@ impl RecoveryFile {
         Ok(Self {
             recoveries: Recoveries {
                 process,
+                located,
                 repeated,
                 physical: *physical,
                 network,
                 restart,
                 replica_bytes_max,
             },
-            detectors: named(detectors)?,
+            detectors: named("detectors", detectors, |name| !name.is_empty(), || "is no name".into())?,
             rolls_back,
             interval,
             directory,
@@ -280,20 +300,37 @@ impl RecoveryFile {
     }
 }
 
-/// The names of own detectors.
-fn named(names: &[Spanned<String>]) -> Result<Vec<String>, (usize, String)> {
+/// The located faults that are met in a way of their own. Whether a rule concludes them shows only while the job runs: then others
+/// may be pushed.
+fn faults(written: &WrittenLocated) -> Result<LocatedFaults, (usize, String)> {
+    let faults = named("located.faults", &written.faults, is_fault, || {
+        let known = host_faults().join("`, `");
+        format!(
+            "is no fault: rules write them in snake_case, such as those that everfold comes with: `{known}`"
+        )
+    })?;
+    Ok(LocatedFaults { faults, recovery: written.recovery })
+}
+
+/// The names in a list, all of which `is_name` accepts, or else `why` not.
+fn named(
+    key: &str,
+    names: &[Spanned<String>],
+    is_name: impl Fn(&str) -> bool,
+    why: impl Fn() -> String,
+) -> Result<Vec<String>, (usize, String)> {
     let mut all: Vec<String> = Vec::new();
     for name in names {
         let why = match name.get_ref() {
-            name if name.is_empty() || name.len() > NAME_BYTES_MAX => "is no name",
-            name if all.contains(name) => "stands there twice",
-            _ if all.len() == DETECTORS_MAX => "is one too many",
+            name if name.len() > NAME_BYTES_MAX || !is_name(name) => why(),
+            name if all.contains(name) => "stands there twice".into(),
+            _ if all.len() == NAMES_MAX => "is one too many".into(),
             name => {
                 all.push(name.clone());
                 continue;
             }
         };
-        return Err((name.span().start, format!("key `detectors`: `{}` {why}", name.get_ref())));
+        return Err((name.span().start, format!("key `{key}`: `{}` {why}", name.get_ref())));
     }
     Ok(all)
 }
@@ -354,6 +391,21 @@ mod tests {
     }
 
     #[test]
+    fn located_faults_have_a_recovery_of_their_own() {
+        let text =
+            "[located]\nfaults = [\"host_overloaded\", \"of_my_own\"]\nrecovery = [\"migrate\", \"restart\"]";
+        let file = RecoveryFile::parse(text).unwrap();
+        let faults = ["host_overloaded", "of_my_own"].map(str::to_owned).into();
+        let recovery = Chain::then(Recovery::Migrate, Recovery::Restart);
+        assert_eq!(file.recoveries().located, Some(LocatedFaults { faults, recovery }));
+        assert!(file.recoveries().ranks_migrate(), "there are replicas");
+        let unknown = refused("[located]\nfaults = [\"Disk-Failing\"]\nrecovery = \"migrate\"");
+        let known = |name: &str| unknown.contains(&format!("`{name}`"));
+        assert!(known("disk_failing") && known("domain_bad"), "{unknown}");
+        assert!(!known("link_slow") && !known("process_crashed") && !known("clock_jumped"), "{unknown}");
+    }
+
+    #[test]
     fn ranks_may_migrate_at_every_fault() {
         let text = "process = [\"restart\", \"migrate\"]\nphysical = [\"migrate\", \"ignore\"]\n\
                     [network]\nshare_percent = 60\nrecovery = \"migrate\"\n[migrate]\nreplica_bytes = \"2 GiB\"";
@@ -409,6 +461,16 @@ mod tests {
             ("process = \"rollback\"\ndetectors = [\"a\"]", ["line 2", "no rank comes back"]),
             ("detectors = [\"a\",\n\"a\"]", ["line 2", "twice"]),
             ("detectors = [\"\"]", ["line 1", "no name"]),
+            ("[located]\nrecovery = \"migrate\"", ["line 1", "`faults`"]),
+            ("[located]\nfaults = [\"a\"]", ["line 1", "`recovery`"]),
+            ("[located]\nfaults = [\"a\"]\nrecovery = \"rollback\"", ["line 3", "unknown recovery"]),
+            ("[located]\nfaults = []\nrecovery = \"migrate\"", ["line 2", "located.faults is 0"]),
+            ("[located]\nfaults = [\"a\",\n\"a\"]\nrecovery = \"migrate\"", ["line 3", "twice"]),
+            ("[located]\nfaults = [\"disk 1\"]\nrecovery = \"migrate\"", ["line 2", "`disk 1` is no fault"]),
+            (
+                "process = \"rollback\"\n[located]\nfaults = [\"a\"]\nrecovery = \"migrate\"",
+                ["line 2, key `located`", "none migrates"],
+            ),
             ("process = 3", ["line 1", "a list of them"]),
             ("[network]\nshare_percent = 50", ["line 1", "`recovery`"]),
             ("[network]\nshare_percent = 100\nrecovery = \"migrate\"", ["line 2", "network.share_percent"]),

@@ -19,6 +19,7 @@ pub(super) struct Written {
     #[serde(deserialize_with = "chain_elsewhere")]
     pub(super) physical: Chain,
     pub(super) detectors: Vec<Spanned<String>>,
+    pub(super) located: Option<WrittenLocated>,
     pub(super) repeated: Option<WrittenRepeated>,
     pub(super) network: Option<WrittenNetwork>,
     pub(super) restart: WrittenRestart,
@@ -41,6 +42,14 @@ pub(super) enum Process {
 pub(super) enum Protocol {
     Independent,
     Coordinated,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenLocated {
+    pub(super) faults: Vec<Spanned<String>>,
+    #[serde(deserialize_with = "chain")]
+    pub(super) recovery: Chain,
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,6 +118,7 @@ impl Default for Written {
             process: Process::Of(Chain::of(Recovery::Restart)),
             physical: Recovery::Ignore.into(),
             detectors: Vec::new(),
+            located: None,
             repeated: None,
             network: None,
             restart: WrittenRestart::default(),

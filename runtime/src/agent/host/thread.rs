@@ -291,7 +291,7 @@ impl Host {
             key,
             size: *size,
             rendezvous,
-            policy: *policy,
+            policy: policy.clone(),
             components,
             board: board.clone(),
             locator,

@@ -228,6 +228,12 @@ pub fn draw(seed: u64) -> Schedule {
     if let Some(returns) = schedule.returns.as_mut().filter(|_| weather != Weather::Fair) {
         returns.own_detectors = apart.random_bool(0.3);
     }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(20);
+    let share = if schedule.returns.is_some() { 0.5 } else { 0.1 };
+    if schedule.agents && apart.random_bool(share) {
+        returns::locate(&mut schedule, &mut apart, weather);
+    }
     schedule
 }
 

@@ -9,7 +9,7 @@ use super::{
     pick,
 };
 use crate::{
-    check::schedule::{Body, Fault, Migrating, Receiver, Returning, Schedule, Standing, Trouble},
+    check::schedule::{Body, Fault, Migrating, Receiver, Remedy, Returning, Schedule, Standing, Trouble},
     settings::FIRST_SPARE,
 };
 
@@ -27,6 +27,7 @@ pub(super) fn bring_back(schedule: &mut Schedule, random: &mut ChaCha8Rng, weath
         fruitless_max: if gives_up { pick(random, [0, 1, 3, 100]) } else { 100 },
         pause_us: pick(random, [0, 300, 2000]),
         own_detectors: false,
+        located: None,
         repeated: (gives_up && random.random_bool(0.3)).then(|| (pick(random, [0, 1, 2]), 10_000)),
         migrates: None,
     });
@@ -167,6 +168,33 @@ pub(super) fn silence_hosts(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
             _ => pick(random, [5000, 20_000, 60_000, 300_000]),
         };
         schedule.faults.push(Fault { at_us: random.random_range(0..20_000), lasts_us, what });
+    }
+    schedule.faults.sort_by_key(|fault| fault.at_us);
+}
+
+/// Lets the master hear of located faults, most of which nobody has, and lets ranks die there and come back in another way.
+pub(super) fn locate(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
+    if let Some(returns) = &mut schedule.returns {
+        let rarely = pick(random, [Remedy::Restart, Remedy::Ignore]);
+        let migrates = returns.migrates.is_some() && random.random_bool(0.8);
+        let remedy = if migrates { Remedy::Migrate } else { rarely };
+        returns.located = random.random_bool(0.9).then_some(remedy);
+    }
+    for _ in 0..random.random_range(1..=4) {
+        let [rank, other] = [(); 2].map(|()| random.random_range(0..schedule.ranks()));
+        let [host, to] = [rank, other].map(|rank| schedule.hosts[rank as usize]);
+        let what = match random.random_range(0..10) {
+            0..6 => Trouble::Locate { hosts: vec![host], named: random.random_bool(0.8) },
+            6 => Trouble::Locate { hosts: vec![host, to, FIRST_SPARE], named: true },
+            _ => Trouble::LocateLink { from: host, to },
+        };
+        let latest_us = pick(random, [1000, 5000, 20_000]);
+        let (at_us, lasts_us) = (random.random_range(0..latest_us), pick(random, [0, 500, 3000, 20_000]));
+        schedule.faults.push(Fault { at_us, lasts_us, what });
+        if schedule.returns.is_some() && weather != Weather::Fair && random.random_bool(0.6) {
+            let (at_us, what) = (at_us + random.random_range(0..5000), death(schedule, random, rank));
+            schedule.faults.push(Fault { at_us, lasts_us: 0, what });
+        }
     }
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }

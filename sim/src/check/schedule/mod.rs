@@ -17,7 +17,7 @@ use everfold_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    returning::{Migrating, Returning, Standing},
+    returning::{Migrating, Remedy, Returning, Standing},
     trouble::{Fault, Trouble},
 };
 use crate::settings::Wakes;
@@ -276,6 +276,7 @@ impl Schedule {
             let is_told =
                 matches!(fault.what, Trouble::Unreachable { at_once: true, .. } | Trouble::SpoilCopies(_));
             let is_slow = matches!(fault.what, Trouble::Slow { .. } | Trouble::Late { .. });
+            let is_told = is_told || fault.what.is_only_told();
             !is_seen && !is_told && !is_slow && !matches!(fault.what, Trouble::Garble { .. })
         };
         let is_beside_master = |rank: u32| self.hosts[rank as usize] == self.hosts[0];

@@ -31,6 +31,9 @@ pub struct Returning {
     /// With how many process faults of a host within which time further ones are ignored.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeated: Option<(u32, u64)>,
+    /// What is done about processes that end on hosts with located faults.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub located: Option<Remedy>,
     /// Whether own detectors choose recoveries and hosts, as they are drawn.
     #[serde(default, skip_serializing_if = "is_default")]
     pub own_detectors: bool,
@@ -46,6 +49,18 @@ impl Returning {
         let copy_us = self.migrates.map_or(0, |migrates| migrates.copy_us);
         2 * (self.note_us + copy_us)
     }
+}
+
+/// A recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remedy {
+    /// The rank is started again where it was.
+    Restart,
+    /// It leaves its host, in worlds whose ranks migrate.
+    Migrate,
+    /// It does not come back.
+    Ignore,
 }
 
 /// How ranks come back on other hosts.

@@ -62,6 +62,11 @@ pub enum Trouble {
     FullDisk(u32),
     /// The copies that a rank keeps by then are damaged.
     SpoilCopies(u32),
+    /// The master hears that hosts have a fault, rightly or not, and that it is over if it lasts for a time. Its name is one
+    /// that has a recovery, or another one.
+    Locate { hosts: Vec<u32>, named: bool },
+    /// It hears that of the link from one host to another.
+    LocateLink { from: u32, to: u32 },
 }
 
 impl Trouble {
@@ -78,6 +83,11 @@ impl Trouble {
             | Self::Late { rank, .. } => Some(*rank),
             _ => None,
         }
+    }
+
+    /// Whether nothing is wrong for it: the master only hears so.
+    pub(crate) fn is_only_told(&self) -> bool {
+        matches!(self, Self::Locate { .. } | Self::LocateLink { .. })
     }
 
     /// Whether somebody does not run meanwhile, or messages do not arrive.
