@@ -30,10 +30,15 @@ pub struct Check {
 }
 
 const EXAMPLE: &str = "\
-Every key may be left out. All but [repeated] and [network] are shown with what they are then:
+Every key may be left out. All but [located], [repeated] and [network] are shown with what they are
+then:
   process = \"restart\"       # a process has ended, and its host is well: \"restart\", \"migrate\", \"ignore\",
                             # or \"rollback\" of all ranks
   physical = \"ignore\"       # a host is lost: \"migrate\" or \"ignore\"; [\"migrate\", \"ignore\"] is a list
+
+  [located]                 # a process has ended on a host with one of these faults, which was located
+  faults = [\"disk_failing\", \"host_overloaded\"] # names of rules: `everfold rules check` lists them
+  recovery = \"migrate\"
 
   [repeated]                # processes of one host die again and again
   faults = 5                # after this number of faults ...

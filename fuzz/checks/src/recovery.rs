@@ -23,6 +23,7 @@ pub fn samples() -> Vec<Vec<u8>> {
         "process = \"ignore\"\n[repeated]\nfaults = 3\nwithin = \"1.5 h\"\nrecovery = \"restart\"\n",
         "process = \"restart\"\n[restart]\nstarts_max = 100\nfruitless_max = 8\npause = \"100 ms\"\npause_max = \"10 s\"\n\
          join_timeout = \"60 s\"\n[checkpoint]\ninterval = \"daly\"\nmtbf = \"1 d\"\nresult_log = \"1 GiB\"\n",
+        "[located]\nfaults = [\"host_overloaded\", \"disk_failing\"]\nrecovery = [\"migrate\", \"restart\"]\n",
         "[checkpoint]\ninterval = \"5 min\"\n",
         "[checkpoint]\ninterval = \"1 s\"\nmtbf = \"1 d\"",
     ]

@@ -280,3 +280,90 @@ impl<'a> Choice<'a> {
         free.min_by_key(|rank| lane(rank).expected_ns(bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use everfold_protocol::{
+        Generation, JobId, ProcessId, RegionOffset, Timestamp, WindowId,
+        message::{AgentRef, Peer, Place as At, TaskCounters, WindowRef},
+    };
+
+    use super::*;
+    use crate::{
+        lane::Load,
+        located::{Fault, Place},
+        queue::Queue,
+    };
+
+    const HERE: Rank = Rank(0);
+
+    fn agent(rank: Rank) -> AgentId {
+        AgentId(100 + u64::from(rank.0))
+    }
+
+    /// A job of one rank on each of four hosts.
+    fn members() -> Membership {
+        let mut members = Membership::new(JobId(1), 4);
+        for rank in (0..4).map(Rank) {
+            let agent = Some(AgentRef { id: agent(rank), address: Default::default() });
+            let (region, bell, board, domain) = (None, None, None, None);
+            let (process, address) = (ProcessId::first(rank), Default::default());
+            let host = rank.0.into();
+            members.join(Peer { process, host, pid: 0, region, bell, board, address, domain, agent });
+        }
+        members
+    }
+
+    fn ready(rank: Rank) -> Arc<Ready> {
+        let (window, generation, place) = (WindowId(0), Generation(1), At::Region(RegionOffset(0)));
+        let data = Data::Window(WindowRef { window, generation, bytes: 1 << 20, checksum: None, place });
+        Arc::new(Ready { process: ProcessId::first(rank), path: Path::single(rank), data })
+    }
+
+    /// From whom rank 0 reads now that could read from all others.
+    fn read(members: &Membership, lanes: &Lanes) -> Vec<u32> {
+        let (mut queue, group) = (Queue::new(Order::Arrival), Path::range(0, 4));
+        (0..4).for_each(|rank| queue.push(ready(Rank(rank)), &group, &group));
+        let policy = Policy { read_time: Duration::from_millis(5), ..Policy::default() };
+        let reader = Reader::new(HERE, members, lanes, &policy, Path::empty());
+        let taken = queue.take(Some(&ready(HERE)), 4, |other| reader.access(other, false));
+        taken.unwrap().iter().skip(1).map(|ready| ready.process.rank.0).collect()
+    }
+
+    #[test]
+    fn owners_on_faulty_hosts_and_behind_faulty_links_are_left_for_later_until_that_is_over() {
+        let (members, mut lanes) = (members(), Lanes::default());
+        let fault = |name: &str, place| Fault { name: name.into(), place, harmless: false };
+        let host = fault("network_slow", Place::Hosts(vec![agent(Rank(2))]));
+        let link = fault("link_slow", Place::Link { from: agent(Rank(3)), to: agent(HERE) });
+        let other_way = fault("link_slow", Place::Link { from: agent(HERE), to: agent(Rank(1)) });
+        let see = |lanes: &mut Lanes, fault: &Fault, over| {
+            lanes.see_located(fault, over);
+            read(&members, lanes)
+        };
+        assert_eq!(see(&mut lanes, &other_way, false), [1, 2, 3], "it reads over others");
+        assert_eq!(see(&mut lanes, &host, false), [1, 3]);
+        assert_eq!(see(&mut lanes, &link, false), [1]);
+        assert_eq!(see(&mut lanes, &host, true), [1, 2]);
+        assert_eq!(see(&mut lanes, &link, true), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_was_measured_outweighs_a_located_fault_if_others_are_much_slower() {
+        let (members, mut lanes) = (members(), Lanes::default());
+        let take = |lanes: &mut Lanes, from: u32, ms: u64| {
+            let load = Load { bytes: 1, from: [Rank(from)].into_iter().collect(), ..Load::default() };
+            let (fetch_ns, last) = (ms * 1_000_000, Some(Rank(from)));
+            let counters = TaskCounters { fetch_ns, last, ..TaskCounters::default() };
+            lanes.observe(Timestamp::ZERO, HERE, &load, &counters);
+        };
+        let place = Place::Hosts(vec![agent(Rank(2))]);
+        lanes.see_located(&Fault { name: "network_slow".into(), place, harmless: false }, false);
+        [1, 3].into_iter().for_each(|other| take(&mut lanes, other, 15));
+        assert_eq!(read(&members, &lanes), [1, 3]);
+        [1, 3].into_iter().for_each(|other| take(&mut lanes, other, 60));
+        assert_eq!(read(&members, &lanes), [1, 2, 3]);
+    }
+}

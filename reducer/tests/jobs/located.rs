@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use everfold::{
-    News, Rank, Session, Sum,
+    Config, News, Rank, Session, Sum,
     locating::{Component, Located},
 };
 use futures::{FutureExt, Stream, StreamExt};
@@ -14,6 +14,8 @@ use nix::{
 };
 
 use crate::{
+    come_back::Fate,
+    migrate::{Case, Job},
     process::{Process, job},
     suite::Suite,
 };
@@ -53,6 +55,39 @@ pub(crate) fn add_to(suite: &mut Suite) {
         let told = format!("everfold: located: rank {HIT}: process_crashed");
         assert!(end.said.iter().any(|line| line.contains(&told)), "{end:?}");
     });
+    let elsewhere = "located::a_rank_whose_host_has_a_located_fault_goes_elsewhere";
+    suite
+        .program_with(returning(), elsewhere, |session| a_rank_dies_where_a_fault_is_located(session, false));
+    suite.test(elsewhere, move || {
+        assert_eq!(the_host_is_to_blame(elsewhere, rules(60000)), [false, false, true]);
+    });
+    let over = "located::a_rank_whose_host_has_none_any_more_stays";
+    suite.program_with(returning(), over, |session| a_rank_dies_where_a_fault_is_located(session, true));
+    suite.test(over, move || {
+        assert_eq!(the_host_is_to_blame(over, rules(300)), [false, true, false]);
+    });
+}
+
+/// Where a process has ended, the host is to blame: rank 2 shows that, and then rank 3 of the same host dies.
+fn the_host_is_to_blame(program: &'static str, rules: &'static str) -> [bool; 3] {
+    let file = "[located]\nfaults = [\"disk_failing\", \"host_spoils_processes\"]\nrecovery = \"migrate\"";
+    let ends = Job::start(program, &Case { hosts: 2, spares: 1, file, rules, ..Case::default() }).end();
+    assert!(
+        ends[1].said.iter().any(|line| line.contains("life 1 of rank 2")),
+        "nothing was located: {ends:#?}"
+    );
+    let is_there = |host: usize| ends[host].said.iter().any(|line| line.contains("life 1 of rank 3"));
+    [0, 1, 2].map(is_there)
+}
+
+/// A rule of one's own, whose fault is over after this time.
+fn rules(quiet_ms: u32) -> &'static str {
+    let rules = format!(
+        "[trigger]\nsymptoms = 2\nat_once = [\"ended\"]\nsettle_ms = 50\nwindow_ms = 1000\nprobe_ms = 1000\n\
+         quiet_ms = {quiet_ms}\n[[rule]]\nfault = \"host_spoils_processes\"\nsays = \"processes end there\"\n\
+         about = \"host\"\nwhen = \"host.ended.count > 0\"\nconfidence = 0.9\n"
+    );
+    rules.leak()
 }
 
 /// Waits until a fault is located. Everything that is located before has to be harmless.
@@ -152,5 +187,34 @@ async fn all_end_after_a_death(session: Session) -> everfold::Result<()> {
     // A job that ends before it is located has nothing to tell of it.
     located(&mut events, "process_crashed").await;
     session.allreduce("all have heard", Sum(vec![1u8])).group(others(&session)).await?;
+    Ok(())
+}
+
+/// Ranks come back.
+fn returning() -> Config {
+    Config::default().restart_ranks()
+}
+
+/// Rank 2 dies first, and rank 3 of the same host when a fault is located there for that; or once that is over.
+async fn a_rank_dies_where_a_fault_is_located(session: Session, over: bool) -> everfold::Result<()> {
+    let mut events = session.events();
+    let life = Fate::of(&session).life;
+    session.resume::<u64>().await?;
+    // A call ends once its outcome is in the replica.
+    session.allreduce("all are here", Sum(vec![1u64])).await?;
+    if life == 0 && session.rank() == HIT {
+        raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+    }
+    if life == 0 && session.rank() == 3 {
+        loop {
+            match events.next().await {
+                Some(News::Located(located)) if located.over == over => break,
+                other => assert!(other.is_some(), "it is located"),
+            }
+        }
+        raise(Signal::SIGKILL).map_err(std::io::Error::from)?;
+    }
+    session.allreduce("all are here again", Sum(vec![1u64])).await?;
+    println!("life {life} of rank {}", session.rank());
     Ok(())
 }

@@ -96,6 +96,8 @@ pub(crate) struct Case {
     /// Hosts that are lost, in order: each once ranks that run there have said where they are.
     pub(crate) lost: &'static [usize],
     pub(crate) file: &'static str,
+    /// The rules that locate faults, if they are not those that everfold comes with.
+    pub(crate) rules: &'static str,
     pub(crate) domains: &'static [&'static str],
     pub(crate) plan: &'static str,
     /// At which passes of the point `seven` an asynchronous plan has a checkpoint.
@@ -105,7 +107,7 @@ pub(crate) struct Case {
 impl Default for Case {
     fn default() -> Self {
         let file = "physical = [\"migrate\", \"ignore\"]";
-        Self { hosts: 2, spares: 0, lost: &[], file, domains: &[], plan: "", passes: &[] }
+        Self { hosts: 2, spares: 0, lost: &[], file, rules: "", domains: &[], plan: "", passes: &[] }
     }
 }
 
@@ -114,8 +116,8 @@ pub(crate) struct Job {
     pub(crate) hosts: Vec<Option<Process>>,
     pub(crate) mark: Mark,
     pub(crate) file: PathBuf,
-    /// The plan that it follows, which is removed with it.
-    _planned: Option<File>,
+    /// The plan that it follows, and its rules, which are removed with it.
+    _written: [Option<File>; 2],
 }
 
 impl Job {
@@ -129,6 +131,8 @@ impl Job {
             let text = text("asynchronous", &["seven"], &[("host", &stops), ("device", &[])]);
             File::new(&format!("migrate-{}-plan.toml", mark.number()), &text)
         });
+        let rules = (!case.rules.is_empty())
+            .then(|| File::new(&format!("migrate-{}-rules.toml", mark.number()), case.rules));
         let start = |host: u32| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["host", program, &EACH.to_string()]);
@@ -142,10 +146,12 @@ impl Job {
                 .env("EVERFOLD_RECOVERY", &file)
                 .env("COME_BACK_PLAN", case.plan);
             command.envs(planned.iter().map(|plan| ("EVERFOLD_PLAN", &plan.0)));
+            command.envs(rules.iter().map(|rules| ("EVERFOLD_RULES", &rules.0)));
             command.envs(case.domains.get(host as usize).map(|label| ("EVERFOLD_DOMAIN", label)));
             Some(Process::spawn_marked(&mut command, mark.clone()))
         };
-        Self { hosts: (0..case.hosts + case.spares).map(start).collect(), mark, file, _planned: planned }
+        let hosts = (0..case.hosts + case.spares).map(start).collect();
+        Self { hosts, mark, file, _written: [planned, rules] }
     }
 
     /// Kills a host with everything on it.

@@ -149,3 +149,47 @@ fn hosts(peers: &[Peer]) -> Arc<[HostRef]> {
     }
     hosts.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use everfold_protocol::message::AgentRef;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Of each host, its agent, its ranks and its domain.
+    fn beside(hosts: &[(u64, &[u32], &str)]) -> AtMaster {
+        let host = |&(id, ranks, domain): &(u64, &[u32], &str)| HostRef {
+            agent: AgentRef { id: AgentId(id), address: "127.0.0.1:1".to_owned() },
+            ranks: ranks.iter().copied().map(Rank).collect(),
+            domain: Some(domain.to_owned()),
+        };
+        let hosts: Arc<[HostRef]> = hosts.iter().map(host).collect();
+        let mut beside = AtMaster::new(Locator(mpsc::unbounded_channel().0));
+        beside.job = Some((Observer::new(Timestamp::ZERO, &hosts), hosts));
+        beside
+    }
+
+    fn located(component: Component) -> Located {
+        let (fault, says, evidence) = ("link_slow".to_owned(), String::new(), Vec::new());
+        let (age, confidence, harmless, over) = (Default::default(), 90, false, false);
+        Located { fault, says, component, age, confidence, evidence, harmless, over }
+    }
+
+    #[test]
+    fn hosts_with_one_address_are_told_apart_by_their_ranks() {
+        let beside = beside(&[(7, &[0, 1], "a"), (8, &[2], "b"), (9, &[3, 4], "b")]);
+        let name = |ranks: &[u32]| HostName {
+            address: "127.0.0.1".to_owned(),
+            ranks: ranks.iter().copied().map(Rank).collect(),
+        };
+        let place = |component| beside.fault(&located(component)).map(|fault| fault.place);
+        let host = Component::Host(name(&[3, 4]));
+        assert_eq!(place(host), Some(Place::Hosts(vec![AgentId(9)])));
+        let link = Component::Link { from: name(&[2]), to: name(&[0, 1]) };
+        assert_eq!(place(link), Some(Place::Link { from: AgentId(8), to: AgentId(7) }));
+        let domain = Component::Domain { label: "b".to_owned(), ranks: Path::range(2, 5) };
+        assert_eq!(place(domain), Some(Place::Hosts(vec![AgentId(8), AgentId(9)])));
+        assert_eq!(place(Component::Rank(Rank(3))), None, "that is none of its host");
+    }
+}
