@@ -124,7 +124,7 @@ async fn run(session: Session, arguments: Arguments) -> everfold::Result<()> {
 
     // Life goes on. A group that names a dead rank would be refused; this one names the living.
     let survivors = session.survivors();
-    let next = session.reduce("next sum", contribution(&session, elements)).group(survivors.clone()).await?;
+    let next = session.reduce("next sum", contribution(&session, elements)).group(&survivors).await?;
     if let Some(sum) = next.value {
         check(&sum, &survivors, elements)?;
     }

@@ -79,7 +79,7 @@ async fn steps(session: &Session, options: &Options) -> everfold::Result<()> {
         let is_over = session.rank() == 0 && started.elapsed().as_secs() >= options.seconds;
         mine.fill(0.0);
         mine[0] = f64::from(u8::from(is_over));
-        match session.allreduce("step", Sum(mine)).group(group.clone()).allow_missing().await {
+        match session.allreduce("step", Sum(mine)).group(&group).allow_missing().await {
             Ok(Outcome { value: Sum(all), report }) => {
                 // Those who have died are in no later group. All ranks receive the same report.
                 group =

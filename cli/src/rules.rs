@@ -1,21 +1,25 @@
-//! `everfold rules`: what rules about faults conclude.
+//! `everfold rules`: what rules about faults conclude, and from which symptoms they could.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{fmt::Display, fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use everfold::locating::{self, JobId};
 use everfold_lab::{Failure, say};
-use everfold_locate::rules::{DEFAULT, Rule, RuleBase};
+use everfold_locate::{
+    learn::{self, Least, record},
+    rules::{DEFAULT, Rule, RuleBase},
+};
 
 use crate::jobs::{failure, number};
 
 /// The exit code if the rules cannot be used.
 const UNUSABLE: u8 = 2;
 
-/// Look at the rules that locate faults, or change those of a running job.
+/// Look at the rules that locate faults, learn others, or change those of a running job.
 #[derive(Subcommand)]
 pub enum Rules {
     Check(Check),
+    Learn(Learn),
     Push(Push),
 }
 
@@ -39,10 +43,53 @@ pub struct Check {
     file: Option<PathBuf>,
 }
 
+/// Learn rules from recorded symptoms: which go with which faults that were confirmed.
+///
+/// Prints a draft of rules as a file. It says how often each rule would have held and the fault was confirmed, and in which order
+/// symptoms came before it. Nothing is learnt about faults of whole domains, nor that a symptom is not there.
+#[derive(Args)]
+#[command(after_help = LEARNING)]
+pub struct Learn {
+    /// What hosts have recorded: the files of as many jobs and hosts as there are.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How often a fault has to have been confirmed with the same symptoms.
+    #[arg(long, value_name = "N", default_value_t = Least::default().support, value_parser = clap::value_parser!(u32).range(1..))]
+    support: u32,
+    /// In which share of the windows with these symptoms it has to have been confirmed, between 0 and 1. Where probes confirm it,
+    /// a small one costs probes only.
+    #[arg(long, value_name = "C", default_value_t = Least::default().confidence, value_parser = share)]
+    confidence: f64,
+}
+
+const LEARNING: &str = "\
+Example:
+  everfold run -n 4 --record-symptoms symptoms -- ./simulate
+      Each host adds lines to its file, for each symptom and for each fault that is confirmed, rejected or over:
+        3fa21b07 1.204 seen ended rank2@host0 by host0 value 1.000
+        3fa21b07 1.511 confirmed process_crashed rank2@host0
+  everfold rules learn symptoms > draft.toml
+  everfold rules check draft.toml
+  everfold run -n 4 --rules draft.toml -- ./simulate
+
+A fault that everfold does not know is learnt, too, if somebody says when it was there. Add a line to the file, with
+the number of the node and the seconds of the symptoms, which have to be at most 3 s older:
+        3fa21b07 95.3 confirmed bad_fan host0
+        3fa21b07 160 over bad_fan host0
+Symptoms between the two lines are explained by it. Places are host0, rank2@host0, or host0>host1 for a link.
+
+The exit code is 0 if rules were learnt, 1 if none were, 2 if a file cannot be used.";
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a number between 0 and 1 is needed".to_owned())
+}
+
 impl Rules {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Check(check) => check.run(),
+            Self::Learn(learn) => learn.run(),
             Self::Push(push) => push.run(),
         }
     }
@@ -50,12 +97,32 @@ impl Rules {
 
 impl Push {
     fn run(self) -> Result<ExitCode, Failure> {
-        let name = self.file.display();
-        let unusable = |reason: String| Failure { message: format!("{name}: {reason}"), exit_code: UNUSABLE };
-        let text = fs::read_to_string(&self.file).map_err(|error| unusable(error.to_string()))?;
-        let rules = RuleBase::parse(&text).map_err(|error| unusable(error.to_string()))?;
+        let text = usable(&self.file.display(), fs::read_to_string(&self.file))?;
+        let rules = usable(&self.file.display(), RuleBase::parse(&text))?;
         locating::push_rules(self.job, text).map_err(failure)?;
         say!("{} rules hold from now on", rules.rules().len())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Learn {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let mut lines = Vec::new();
+        for file in &self.files {
+            let text = usable(&file.display(), fs::read_to_string(file))?;
+            lines.extend(usable(&file.display(), record::parse(&text))?);
+        }
+        let (rules, least) =
+            (RuleBase::default(), Least { support: self.support, confidence: self.confidence });
+        let learnt = learn::learn(&lines, &rules, least);
+        if learnt.is_empty() {
+            let Least { support, confidence } = least;
+            return Err(Failure::new(format!(
+                "no fault was confirmed {support} times with the same symptoms, and in {:.0} % of the windows with them",
+                confidence * 100.0
+            )));
+        }
+        say!("{}", learnt.draft(&rules).trim_end())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -66,14 +133,17 @@ impl Check {
             Some(file) => (file.display().to_string(), fs::read_to_string(file)),
             None => ("the rules of everfold".to_owned(), Ok(DEFAULT.to_owned())),
         };
-        let unusable = |reason: String| Failure { message: format!("{name}: {reason}"), exit_code: UNUSABLE };
-        let text = text.map_err(|error| unusable(error.to_string()))?;
-        let rules = RuleBase::parse(&text).map_err(|error| unusable(error.to_string()))?;
+        let rules = usable(&name, RuleBase::parse(&usable(&name, text)?))?;
         for rule in rules.rules() {
             say!("{}", told(rule))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What was read of a file that people have written.
+fn usable<T, E: Display>(file: &dyn Display, read: Result<T, E>) -> Result<T, Failure> {
+    read.map_err(|error| Failure { message: format!("{file}: {error}"), exit_code: UNUSABLE })
 }
 
 fn told(rule: &Rule) -> String {

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fs::File,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -59,6 +60,10 @@ pub struct Run {
     /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
+    /// Where each host adds the symptoms that it sees and the faults that it locates, best on a disk of its own;
+    /// `everfold rules learn` makes rules from it [env: EVERFOLD_RECORD_SYMPTOMS].
+    #[arg(long, value_name = "FILE")]
+    record_symptoms: Option<PathBuf>,
     /// The plan of checkpoints that ranks follow, made by `everfold plan` [env: EVERFOLD_PLAN].
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -91,6 +96,9 @@ Examples:
       Four processes on this machine.
   everfold run -n 4 --recovery recovery.toml -- ./simulate
       The file says whether ranks come back whose processes have died.
+  everfold run -n 4 --record-symptoms symptoms -- ./simulate
+  everfold rules learn symptoms
+      Records what speaks for faults, and learns rules that locate them.
   everfold run -n 4 --record profile.toml -- ./simulate
   everfold plan profile.toml
   everfold run -n 4 --plan plan.toml -- ./simulate
@@ -124,6 +132,7 @@ impl Run {
         local.recovery = local.recovery.map(|file| usable(file, components)).transpose()?;
         local.components = components.clone();
         local.rules = self.rules;
+        local.symptoms = self.record_symptoms.map(extensible).transpose()?;
         local.plan = self.plan.or_else(|| named("EVERFOLD_PLAN")).map(followable).transpose()?;
         local.watcher = self.events.map(|file| events::write_to(&file)).transpose()?;
         local.record = self.record.map(|file| absolute(&file)).transpose()?;
@@ -155,6 +164,13 @@ fn usable(file: PathBuf, components: &Components) -> Result<PathBuf, Failure> {
 fn followable(file: PathBuf) -> Result<PathBuf, Failure> {
     PlanFile::read(&file).map_err(|error| Failure::new(error.to_string()))?;
     absolute(&file)
+}
+
+/// A file that can be added to.
+fn extensible(file: PathBuf) -> Result<PathBuf, Failure> {
+    let opened = File::options().append(true).create(true).open(&file);
+    opened.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    Ok(file)
 }
 
 fn absolute(file: &Path) -> Result<PathBuf, Failure> {

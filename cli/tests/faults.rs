@@ -88,6 +88,47 @@ fn a_running_job_tells_what_is_faulty_and_takes_other_rules() {
 }
 
 #[test]
+fn what_a_job_has_recorded_of_a_killed_rank_is_learnt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (record, draft) = (path("symptoms"), path("draft.toml"));
+    let mut run = Command::new(EVERFOLD);
+    run.args([
+        "run",
+        "-n",
+        "3",
+        "--survive-deaths",
+        "--record-symptoms",
+        &record,
+        "--",
+        EVERFOLD,
+        "chaos",
+        "rank",
+    ]);
+    run.args(["--bytes=1MiB", "--rounds=1000000", "--all", "--allow-missing"]);
+    let job = Job(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let wait_for_line = |what: &str| {
+        wait_for(what, || fs::read_to_string(&record).ok().filter(|text| text.contains(what)));
+    };
+    wait_for_line("is the node of host0");
+    kill(child_of(job.0.id()).unwrap(), Signal::SIGKILL).unwrap();
+    wait_for_line(" confirmed process_crashed rank");
+    drop(job);
+
+    let (code, learnt, wrong) = everfold(&["rules", "learn", &record, "--support", "1"]);
+    assert_eq!((code, &*wrong), (Some(0), ""), "{learnt}");
+    assert!(learnt.contains("learnt from 1 occurrence\""), "{learnt}");
+    fs::write(&draft, learnt).unwrap();
+    let (code, said, wrong) = everfold(&["rules", "check", &draft]);
+    assert_eq!((code, &*wrong), (Some(0), ""), "{said}");
+    let rule = "process_crashed, of a rank: the process ended before its job did";
+    assert!(said.contains(rule) && said.contains("if ended.count > 0"), "{said}");
+
+    let (code, said, wrong) = everfold(&["rules", "learn", &record]);
+    assert!(code == Some(1) && said.is_empty() && wrong.contains("confirmed 3 times"), "{said}{wrong}");
+}
+
+#[test]
 fn a_job_that_does_not_run_is_told() {
     let (code, _, said) = everfold(&["faults", "123456789"]);
     assert!(code == Some(1) && said.contains("no job 123456789 of yours"), "{said}");

@@ -9,6 +9,7 @@
 //! | send a symptom there (TFD) | [`tfd`] |
 //! | conclude faults and confirm them (TFA) | [`tfa`] |
 //! | write rules | [`rules`] |
+//! | learn them from what earlier jobs have recorded | [`learn`] |
 //! | say it to other hosts | [`message`] |
 //! | collect what was located, at the root of the tree | [`register`] |
 //!
@@ -22,6 +23,7 @@
 extern crate alloc;
 
 pub mod cusum;
+pub mod learn;
 pub mod load;
 pub mod message;
 pub mod observer;

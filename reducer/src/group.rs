@@ -54,3 +54,9 @@ impl Group {
         &self.0
     }
 }
+
+impl From<&Group> for Group {
+    fn from(group: &Group) -> Self {
+        group.clone()
+    }
+}

@@ -261,7 +261,7 @@ async fn replicate(
 ) -> Result<Path, ReduceError> {
     let meet = |what: &str, copied: Copied| {
         let call = session.allreduce(format!("{what} {name}"), copied);
-        call.group(group.clone()).allow_missing()
+        call.group(group).allow_missing()
     };
     let mut copied = Copied::default();
     // From here on every state stands that is to be copied.

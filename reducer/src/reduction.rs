@@ -187,9 +187,9 @@ impl<B: Body, D: Receivers> Reduction<B, D> {
         self
     }
 
-    /// Only these ranks take part; only they may call it.
-    pub fn group(mut self, group: Group) -> Self {
-        self.terms.group = Some(group);
+    /// Only these ranks take part; only they may call it. A [`Group`] or a reference to one.
+    pub fn group(mut self, group: impl Into<Group>) -> Self {
+        self.terms.group = Some(group.into());
         self
     }
 

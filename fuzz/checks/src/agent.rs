@@ -111,6 +111,7 @@ pub fn check(data: &[u8]) {
     let name = fresh_name();
     let config = AgentConfig {
         rules: Default::default(),
+        symptoms: None,
         components: Default::default(),
         name: name.clone(),
         job: JOB,

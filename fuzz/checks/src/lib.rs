@@ -25,6 +25,7 @@
 //! | [`plan`] | a user: plans that a program is to follow |
 //! | [`recovery`] | a user: files that choose recoveries |
 //! | [`rules`] | a user: rules that locate faults |
+//! | [`symptoms`] | a user: records of symptoms, from which rules are learnt |
 //! | [`record`] | a disk |
 //! | [`output`] | a process of the job: what it prints |
 //! | [`vault`] | an earlier process of a rank, killed at any moment |
@@ -57,6 +58,7 @@ pub mod remains;
 pub mod requests;
 pub mod rules;
 pub mod schedule;
+pub mod symptoms;
 pub mod vault;
 
 pub mod input;
@@ -84,5 +86,5 @@ macro_rules! targets {
 
 targets! {
     frame messages line handshake requests answers remains board agent hail environment question schedule record
-    profile plan recovery rules vault output
+    profile plan recovery rules symptoms vault output
 }

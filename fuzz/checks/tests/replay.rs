@@ -79,5 +79,5 @@ macro_rules! replays {
 
 replays! {
     frame messages line handshake requests answers remains board agent hail environment question schedule record
-    profile plan recovery rules vault output
+    profile plan recovery rules symptoms vault output
 }

@@ -168,7 +168,7 @@ impl Program {
         reduction: Reduction<B, D>,
         group: &Group,
     ) -> Result<ReduceFuture<D::Received<B::Value>>, ReduceError> {
-        let reduction = reduction.group(group.clone()).protection(self.protection);
+        let reduction = reduction.group(group).protection(self.protection);
         if self.allow_missing { reduction.allow_missing().start() } else { reduction.start() }
     }
 

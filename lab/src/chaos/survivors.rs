@@ -47,7 +47,7 @@ impl Step<'_> {
     async fn run(&self, group: &Group) -> Result<Group, ReduceError> {
         let here =
             if self.session.rank() == self.decider { self.decide(group).await? } else { self.hear().await? };
-        let proof = self.session.allreduce(self.name("proof"), Sum(vec![1u64])).group(here.clone());
+        let proof = self.session.allreduce(self.name("proof"), Sum(vec![1u64])).group(&here);
         let Sum(count) = proof.await?.value;
         match count == [here.len() as u64] {
             true => Ok(here),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use everfold_locate::{
+    learn::record::{Event, Line},
     place::{Host, Place},
     probe::{Answer, Reading},
     register::Register,
@@ -51,6 +52,8 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), (u32, Message)>,
     number: u64,
     now_ms: u64,
+    /// What the nodes have recorded.
+    pub record: Vec<Line>,
 }
 
 impl World {
@@ -100,6 +103,7 @@ impl World {
             agenda: BTreeMap::new(),
             number: 0,
             now_ms: 0,
+            record: Vec::new(),
         }
     }
 
@@ -146,23 +150,27 @@ impl World {
     }
 
     pub fn check(&self) -> Result<(), String> {
-        let injected = || self.settings.faults.iter().map(|&(_, fault)| fault);
         for verdict in self.confirmed() {
             let explains =
                 |it: Injected| it.fault() == verdict.fault || it.looks_like() == Some(&*verdict.fault);
-            if !injected().any(|it| it.place() == verdict.place && explains(it)) {
+            if !self.injected().any(|it| it.place() == verdict.place && explains(it)) {
                 return Err(format!(
                     "{} of {} was not injected: {:?}",
                     verdict.fault, verdict.place, self.settings.faults
                 ));
             }
         }
-        for fault in injected() {
+        for fault in self.injected() {
             if !self.register.faults().any(|it| it.fault == fault.fault() && it.place == fault.place()) {
                 return Err(format!("{fault:?} was not confirmed: {:?}", self.settings.faults));
             }
         }
         Ok(())
+    }
+
+    /// Faults that were injected.
+    pub fn injected(&self) -> impl Iterator<Item = Injected> {
+        self.settings.faults.iter().map(|&(_, fault)| fault)
     }
 
     /// The mean, and that of the busiest host but the root.
@@ -257,7 +265,7 @@ impl World {
         let now = self.now();
         match message {
             Message::Symptom { from, ticket, symptom } => {
-                self.nodes[to as usize].tfa.handle_symptom(now, &symptom);
+                self.collect(to, &symptom);
                 self.send(to, from, Message::Received(ticket));
             }
             Message::Received(ticket) => self.nodes[to as usize].tfd.handle_received(ticket),
@@ -274,7 +282,7 @@ impl World {
         let now = self.now();
         while let Some(action) = self.nodes[host as usize].tfd.poll_action() {
             match action {
-                tfd::Action::Keep(symptom) => self.nodes[host as usize].tfa.handle_symptom(now, &symptom),
+                tfd::Action::Keep(symptom) => self.collect(host, &symptom),
                 tfd::Action::Send { to, ticket, symptom } => {
                     self.send(host, to.0, Message::Symptom { from: host, ticket, symptom });
                 }
@@ -284,9 +292,22 @@ impl World {
             match action {
                 tfa::Action::Ask { question, place, .. } => self.probe(host, question, place),
                 // What the root has to know goes over a connection that does not lose anything.
-                tfa::Action::Report(verdict) => self.post(host, 0, Message::Report(Host(host), verdict)),
+                tfa::Action::Report(verdict) => {
+                    self.note(host, now, Event::from(&verdict));
+                    self.post(host, 0, Message::Report(Host(host), verdict));
+                }
             }
         }
+    }
+
+    fn collect(&mut self, host: u32, symptom: &Symptom) {
+        let now = self.now();
+        self.note(host, now - symptom.ago, Event::from(symptom));
+        self.nodes[host as usize].tfa.handle_symptom(now, symptom);
+    }
+
+    fn note(&mut self, host: u32, at: Timestamp, event: Event) {
+        self.record.push(Line { node: host, at: std::time::Duration::from_nanos(at.as_nanos()), event });
     }
 
     /// The suspect answers if it runs; the system of a frozen host still accepts connections. Probes are not lost: drivers repeat them.

@@ -48,8 +48,8 @@ impl<O> Collective<O> {
     }
 
     /// Only these ranks take part; only they may call it. The order of pieces is that of the ranks in it.
-    pub fn group(mut self, group: Group) -> Self {
-        self.terms.group = Some(group);
+    pub fn group(mut self, group: impl Into<Group>) -> Self {
+        self.terms.group = Some(group.into());
         self
     }
 

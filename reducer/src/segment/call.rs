@@ -230,7 +230,7 @@ impl<'g> RecoverySegment<'g> {
                 Step::Salvage(left) => part.salvage(left).await,
             };
             let body = Described { what: what.clone(), body };
-            let mut call = session.allreduce(round_name, body).group(group.clone());
+            let mut call = session.allreduce(round_name, body).group(&group);
             call = call.protection(protection).allow_missing();
             call = deadline.into_iter().fold(call, |call, deadline| call.deadline(deadline));
             let Outcome { value: round, report } = call.await?;

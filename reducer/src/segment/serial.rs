@@ -119,7 +119,7 @@ impl SerialSegment<'_> {
                 Some(number) => format!("{name} (serial call {number}, round {round})"),
             };
             let call = session.allreduce(round_name, Described { what: what.clone(), body });
-            let called = call.group(group.clone()).allow_missing().start()?;
+            let called = call.group(&group).allow_missing().start()?;
             number.get_or_insert(called.number());
             let Outcome { value, report } = called.await?;
             all.combine(value);

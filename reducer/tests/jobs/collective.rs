@@ -89,7 +89,7 @@ async fn allgather(session: Session) -> everfold::Result<()> {
         for length in LENGTHS {
             let name = format!("group {number}, {length}");
             let own = piece(me, me, length);
-            let Outcome { value, report } = session.allgather(&name, own).group(group.clone()).await?;
+            let Outcome { value, report } = session.allgather(&name, own).group(&group).await?;
             assert!(value.ranks().eq(group.iter()) && report.contributors == group.iter().collect::<Path>());
             for rank in group.iter() {
                 assert!(value.of(rank) == Some(&piece(rank, rank, length)[..]), "{name}, of {rank}");
@@ -101,13 +101,13 @@ async fn allgather(session: Session) -> everfold::Result<()> {
         let mut array = session.array::<f32>(70_000);
         array.fill(me.0 as f32);
         let name = format!("array {number}");
-        let all = session.allgather(name, array).equal().group(group.clone()).await?.value;
+        let all = session.allgather(name, array).equal().group(&group).await?.value;
         assert!(
             all.iter().all(|(rank, own)| own.len() == 70_000 && own.iter().all(|it| *it == rank.0 as f32))
         );
         for parts in [1, 50_000] {
             let name = format!("labels {number}, {parts}");
-            let all = session.allgather(name, Object(label(me, parts))).group(group.clone()).await?.value;
+            let all = session.allgather(name, Object(label(me, parts))).group(&group).await?.value;
             assert_eq!(all, group.iter().map(|rank| label(rank, parts)).collect::<Vec<_>>());
         }
     }
@@ -139,7 +139,7 @@ async fn gather(session: Session) -> everfold::Result<()> {
         for length in LENGTHS {
             for root in group.iter() {
                 let name = format!("gather in group {number}, {length} to {root}");
-                let call = session.gather(&name, piece(me, me, length)).root(root).group(group.clone());
+                let call = session.gather(&name, piece(me, me, length)).root(root).group(&group);
                 let value = call.await?.value;
                 assert_eq!(value.is_some(), me == root, "{name}");
                 for (rank, own) in value.iter().flat_map(|all| all.iter()) {
@@ -160,7 +160,7 @@ async fn broadcast(session: Session) -> everfold::Result<()> {
             for root in group.iter() {
                 let name = format!("broadcast in group {number}, {length} from {root}");
                 let own = (me == root).then(|| piece(root, root, length));
-                let value = session.broadcast(&name, own).root(root).group(group.clone()).await?.value;
+                let value = session.broadcast(&name, own).root(root).group(&group).await?.value;
                 assert!(value[..] == piece(root, root, length), "{name}");
             }
         }
@@ -182,11 +182,11 @@ async fn scatter(session: Session) -> everfold::Result<()> {
                 let name = format!("scatter in group {number}, {length} from {root}");
                 let given = || group.iter().map(|to| piece(root, to, length)).collect::<Vec<_>>();
                 let own = (me == root).then(given);
-                let value = session.scatter(&name, own).root(root).group(group.clone()).await?.value;
+                let value = session.scatter(&name, own).root(root).group(&group).await?.value;
                 assert!(value[..] == piece(root, me, length), "{name}");
                 let own = (me == root).then(|| Even(vec![root.0; length * group.len()]));
                 let name = format!("{name}, evenly");
-                let value = session.scatter(&name, own).root(root).group(group.clone()).await?.value;
+                let value = session.scatter(&name, own).root(root).group(&group).await?.value;
                 assert!(value[..] == vec![root.0; length], "{name}");
             }
         }
@@ -203,14 +203,14 @@ async fn exchange(session: Session) -> everfold::Result<()> {
         for length in LENGTHS {
             let name = format!("exchange in group {number}, {length}");
             let given: Vec<_> = group.iter().map(|to| piece(me, to, length)).collect();
-            let value = session.exchange(&name, given).group(group.clone()).await?.value;
+            let value = session.exchange(&name, given).group(&group).await?.value;
             for rank in group.iter() {
                 assert!(value.of(rank) == Some(&piece(rank, me, length)[..]), "{name}, of {rank}");
             }
             let ranks: Vec<u32> = group.iter().map(|rank| rank.0).collect();
             let given: Vec<u32> = ranks.iter().flat_map(|to| vec![me.0 * 1000 + to; length]).collect();
             let name = format!("{name}, evenly");
-            let value = session.exchange(&name, Even(given)).group(group.clone()).await?.value;
+            let value = session.exchange(&name, Even(given)).group(&group).await?.value;
             let expected: Vec<u32> = ranks.iter().flat_map(|from| vec![from * 1000 + me.0; length]).collect();
             assert!(value[..] == expected[..], "{name}");
         }
@@ -224,7 +224,7 @@ async fn exchange(session: Session) -> everfold::Result<()> {
 async fn barrier(session: Session) -> everfold::Result<()> {
     for group in groups(&session) {
         let name = format!("barrier of {}", group.len());
-        let report = session.barrier(name).group(group.clone()).await?.report;
+        let report = session.barrier(name).group(&group).await?.report;
         assert_eq!(report.contributors, group.iter().collect());
     }
     Ok(())
@@ -270,7 +270,7 @@ async fn wrong_arguments(session: Session) -> everfold::Result<()> {
     let group = Group::of([0, 1, 2]);
     if me != 3u32 {
         let outside =
-            session.broadcast::<Vec<u8>>("outside", None).root(3).group(group.clone()).start().err();
+            session.broadcast::<Vec<u8>>("outside", None).root(3).group(&group).start().err();
         let group = group.iter().collect();
         assert_eq!(told(outside), Refusal::RootOutsideGroup { root: Rank(3), group });
         let outside = session.gather("outside", vec![1u8]).root(3).group(Group::of([0, 1, 2])).start().err();

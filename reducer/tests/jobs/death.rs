@@ -128,7 +128,7 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
     ];
     let object = session.reduce("object", Bytes(vec![1; 100_000])).root(3).start()?;
     let early = (me != 3).then(contribute).transpose()?;
-    let among_survivors = session.allreduce("survivors", long()).group(survivors.clone()).start()?;
+    let among_survivors = session.allreduce("survivors", long()).group(&survivors).start()?;
     all_have_called(&session).await?;
     for future in to_one {
         assert_failed(future.await, [2]);
@@ -151,7 +151,7 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
     let object =
         object.map(|value| assert_eq!(value.map(|value| value.0.len()), (me == 0).then_some(400_000)));
     let ends = Sum(vec![u8::from(is_there), u8::from(object.is_some())]);
-    let Sum(ends) = session.allreduce("ends", ends).group(survivors.clone()).await?.value;
+    let Sum(ends) = session.allreduce("ends", ends).group(&survivors).await?.value;
     assert!(ends.iter().all(|&count| count == 0 || count == 3), "they hear the same: {ends:?}");
     assert!(among_survivors.await?.value.0.iter().all(|&sum| sum == 3.0));
     // From now on nobody waits for it.
@@ -159,7 +159,7 @@ async fn rank_2_dies(session: Session, way: Way) -> everfold::Result<()> {
     let pair = session.reduce(format!("later, {me} and 2"), long()).root(me).group(Group::of([me.0, 2]));
     assert_failed(pair.await, [2]);
     for _ in 0..50 {
-        let value = session.allreduce("go on", Sum(vec![me.0])).group(survivors.clone()).await?.value;
+        let value = session.allreduce("go on", Sum(vec![me.0])).group(&survivors).await?.value;
         assert_eq!(value, Sum(vec![4]));
     }
     let value = session.reduce("go on", long()).group(survivors).root(1).await?.value;
@@ -349,7 +349,7 @@ async fn without_rank_0(session: &Session, way: Way) -> everfold::Result<()> {
     let others = session.world().filter(|rank| rank != 0);
     let small = session.reduce("small", Sum(vec![1.0])).root(1).start()?;
     let all = session.allreduce("long", long()).start()?;
-    let without = session.allreduce("others", long()).group(others.clone()).start()?;
+    let without = session.allreduce("others", long()).group(&others).start()?;
     all_have_called(session).await?;
     assert_failed(small.await, [0]);
     assert_failed(all.await, [0]);

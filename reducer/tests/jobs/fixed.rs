@@ -120,11 +120,11 @@ async fn everywhere<B: Body>(
     let mut values = Vec::new();
     for root in ends {
         let to_root = session.reduce(format!("{name} to {root}"), body()).root(root);
-        let outcome = to_root.group(group.clone()).order(Order::Fixed).await?;
+        let outcome = to_root.group(group).order(Order::Fixed).await?;
         assert_eq!(outcome.value.is_some(), session.rank() == root, "{name} to {root}");
         values.extend(outcome.value);
     }
-    let to_all = session.allreduce(format!("{name} to all"), body()).group(group.clone());
+    let to_all = session.allreduce(format!("{name} to all"), body()).group(group);
     values.push(to_all.order(Order::Fixed).await?.value);
     Ok(values)
 }

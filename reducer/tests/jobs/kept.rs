@@ -74,11 +74,11 @@ async fn one_dies(session: Session) -> everfold::Result<()> {
     wait_for_death(&session, Rank(1)).await;
     let survivors = Group::of([0, 2]);
     // Nobody needs the other memory of rank 1 any more.
-    session.allreduce("all know it", Sum(vec![1u8])).group(survivors.clone()).await?;
+    session.allreduce("all know it", Sum(vec![1u8])).group(&survivors).await?;
     for _ in 0..2 {
         let kept = session.kept::<f64>(Rank(1), "state").await?;
         assert_eq!((kept.array, kept.version, kept.is_replica), (state(Rank(1), 3), 3, false));
-        session.allreduce("once more", Sum(vec![1u8])).group(survivors.clone()).await?;
+        session.allreduce("once more", Sum(vec![1u8])).group(&survivors).await?;
     }
     assert_eq!(session.kept::<u8>(Rank(1), "empty").await?.array, []);
     Ok(())

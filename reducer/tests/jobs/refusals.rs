@@ -84,7 +84,7 @@ async fn one_rank_alone(session: Session) -> everfold::Result<()> {
     let me = session.rank();
     let others = Group::of([0, 2, 3]);
     if me == 1 {
-        let outside = refusal(session.allreduce("outside", Sum(vec![1])).group(others.clone()).start());
+        let outside = refusal(session.allreduce("outside", Sum(vec![1])).group(&others).start());
         assert_eq!(outside, Refusal::CallerOutsideGroup { rank: me, group: path([0, 2, 3]) });
         let nothing = refusal(session.allreduce("nothing", Sum(Vec::<u32>::new())).start());
         assert_eq!(nothing, Refusal::EmptyBody { rank: me });
@@ -262,7 +262,7 @@ async fn a_rank_that_leaves(session: Session) -> everfold::Result<()> {
         session.reduce("before", body()).start()?,
         session.reduce("to the one that leaves", body()).root(3).start()?,
     ];
-    let among_the_rest = session.reduce("among the rest", body()).group(rest.clone()).start()?;
+    let among_the_rest = session.reduce("among the rest", body()).group(&rest).start()?;
     session.allreduce("the others wait", Sum(vec![1u8])).await?;
     for future in waiting {
         assert_eq!(refusal(future.await), expected);

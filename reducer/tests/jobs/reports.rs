@@ -27,9 +27,9 @@ async fn counts(session: Session) -> everfold::Result<()> {
             let name = format!("{length} among {}", group.len());
             let body = || Sum(vec![1.0f64; length]);
             let root = group.iter().last().unwrap();
-            let to_root = session.reduce(&name, body()).root(root).group(group.clone()).await?;
+            let to_root = session.reduce(&name, body()).root(root).group(group).await?;
             verify_counts(&to_root.report, group, length, session.rank() == root, &[1]);
-            let to_all = session.allreduce(&name, body()).group(group.clone()).await?;
+            let to_all = session.allreduce(&name, body()).group(group).await?;
             let everyone = group.len() as u64;
             let folders = match length {
                 1 => &[everyone][..],
@@ -95,14 +95,14 @@ async fn traces(session: Session) -> everfold::Result<()> {
         }
         let name = format!("{length}");
         let body = || Sum(vec![1u64; length]);
-        let to_root = session.reduce(&name, body()).root(3).group(group.clone()).trace().await?;
+        let to_root = session.reduce(&name, body()).root(3).group(&group).trace().await?;
         match &to_root {
             Outcome { value: Some(_), report } => verify_trace(report, &group, length),
             Outcome { value: None, report } => {
                 assert!(report.trace.is_empty(), "it is for those with the result")
             }
         }
-        let to_all = session.allreduce(&name, body()).group(group.clone()).trace().await?;
+        let to_all = session.allreduce(&name, body()).group(&group).trace().await?;
         verify_trace(&to_all.report, &group, length);
     }
     Ok(())

@@ -98,7 +98,7 @@ async fn dies(session: Session, dead: u32) -> everfold::Result<()> {
     let world = session.world();
     for length in [10, 50_000] {
         let reduction = session.reduce(format!("in vain {length}"), Sum(vec![1u64; length])).root(0);
-        let refused = reduction.group(world.clone()).protection(Protection::None).await;
+        let refused = reduction.group(&world).protection(Protection::None).await;
         let Err(ReduceError::Refused(Refusal::ProcessFailed { ranks })) = refused else {
             panic!("{refused:?}")
         };

@@ -218,6 +218,7 @@ fn run() -> io::Result<()> {
         is_spare: false,
         domain: None,
         rules: locating::rules(None)?,
+        symptoms: locating::symptoms(None),
         // Nothing of the program runs here.
         components: Components::new(),
     };

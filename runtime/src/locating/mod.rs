@@ -12,6 +12,7 @@
 //! | `counters` | reads what the system counts |
 //! | `history` | what has become of the processes of the host |
 //! | `at_master` | what the master's thread shows to the observer |
+//! | `recorder` | writes down what was seen and decided, from which rules are learnt |
 //! | `told` | what users read of a located fault |
 //! | [`ask`] | what users may ask a running job |
 //!
@@ -24,6 +25,7 @@ mod history;
 mod links;
 mod node;
 mod probes;
+mod recorder;
 mod told;
 
 use std::{
@@ -54,6 +56,8 @@ pub(crate) use self::{links::listen, probes::show_link};
 
 /// Names the file of the rules that hold in a job.
 pub const RULES: &str = "EVERFOLD_RULES";
+/// Names the file to which symptoms are recorded.
+pub const RECORD_SYMPTOMS: &str = "EVERFOLD_RECORD_SYMPTOMS";
 
 /// A located fault, and when it was told here.
 #[derive(Clone, Debug)]
@@ -171,10 +175,19 @@ pub fn host_faults() -> Vec<String> {
 /// # Errors
 /// The file cannot be read, or the first thing that is wrong in it.
 pub fn rules(file: Option<&Path>) -> io::Result<RuleBase> {
-    let named = || std::env::var_os(RULES).filter(|name| !name.is_empty()).map(PathBuf::from);
-    let Some(file) = file.map(Path::to_owned).or_else(named) else { return Ok(RuleBase::default()) };
+    let Some(file) = said_or_named(file, RULES) else { return Ok(RuleBase::default()) };
     let wrong =
         |reason: String| io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {reason}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|error| wrong(error.to_string()))?;
     RuleBase::parse(&text).map_err(|error| wrong(error.to_string()))
+}
+
+/// Where symptoms are recorded: in this file, or else in the one that the environment names.
+pub fn symptoms(file: Option<&Path>) -> Option<PathBuf> {
+    said_or_named(file, RECORD_SYMPTOMS)
+}
+
+fn said_or_named(file: Option<&Path>, variable: &str) -> Option<PathBuf> {
+    let named = || std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from);
+    file.map(Path::to_owned).or_else(named)
 }

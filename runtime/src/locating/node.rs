@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use everfold_locate::{
+    learn::record::Event,
     load::Load,
     message::Message,
     place::{Domain, Host, Place},
     probe::{Answer, Probe, Reading},
     register::Register,
     rules::RuleBase,
+    symptom::Symptom,
     tfa::{self, Finding, Question, Tfa, Verdict},
     tfd::{self, Pace, Tfd, Ticket},
     tree::{ROOT, Tree},
@@ -28,7 +30,9 @@ use super::{
     counters,
     history::History,
     links::Links,
-    probes, told,
+    probes,
+    recorder::Recorder,
+    told,
 };
 use crate::driver::timestamp;
 
@@ -66,10 +70,19 @@ struct Standing {
     register: Register,
     load: Load,
     links: Links,
+    recorder: Recorder,
     /// Verdicts that the root has not acknowledged, and when to say them again.
     reports: BTreeMap<Ticket, (Verdict, Timestamp)>,
     next_report: u64,
     starved: u8,
+}
+
+impl Standing {
+    /// Takes in a symptom of a host whose symptoms are collected here.
+    fn collect(&mut self, now: Timestamp, symptom: &Symptom) {
+        self.recorder.note(now - symptom.ago, Event::from(symptom));
+        self.tfa.handle_symptom(now, symptom);
+    }
 }
 
 impl Node {
@@ -157,6 +170,12 @@ impl Node {
             register: Register::new(self.rules.clone(), domains.collect()),
             load: Load::new(me),
             links: Links::new(self.config.agent.clone(), me, hosts.clone()),
+            recorder: Recorder::begin(
+                self.config.agent.symptoms.as_deref(),
+                self.config.agent.job,
+                me,
+                &hosts,
+            ),
             reports: BTreeMap::new(),
             next_report: 0,
             starved: 0,
@@ -190,7 +209,7 @@ impl Node {
         let Some(it) = &mut self.place else { return };
         match message {
             Message::Symptom { ticket, symptom } => {
-                it.tfa.handle_symptom(now, &symptom);
+                it.collect(now, &symptom);
                 it.links.send(from, Message::Received(ticket));
             }
             Message::Received(ticket) => it.tfd.handle_received(ticket),
@@ -275,7 +294,7 @@ impl Node {
         while let Some(it) = &mut self.place {
             if let Some(action) = it.tfd.poll_action() {
                 match action {
-                    tfd::Action::Keep(symptom) => it.tfa.handle_symptom(now, &symptom),
+                    tfd::Action::Keep(symptom) => it.collect(now, &symptom),
                     tfd::Action::Send { to, ticket, symptom } => {
                         it.links.send(to, Message::Symptom { ticket, symptom });
                     }
@@ -292,13 +311,14 @@ impl Node {
 
     fn report(&mut self, verdict: Verdict) {
         tracing::debug!(?verdict);
+        let now = self.now();
+        self.place.iter_mut().for_each(|it| it.recorder.note(now, Event::from(&verdict)));
         if !matches!(verdict.finding, Finding::Confirmed | Finding::Over) {
             return;
         }
         if self.is_root() {
             return self.register(ROOT, verdict);
         }
-        let now = self.now();
         let Some(it) = &mut self.place else { return };
         let ticket = Ticket(it.next_report);
         it.next_report += 1;

@@ -58,7 +58,7 @@ pub(super) fn domains(hosts: &[HostRef]) -> Vec<(String, Vec<Host>)> {
     domains.into_iter().collect()
 }
 
-fn name(host: Host, hosts: &[HostRef]) -> HostName {
+pub(super) fn name(host: Host, hosts: &[HostRef]) -> HostName {
     match hosts.get(host.0 as usize) {
         Some(it) => {
             let ip = it.agent.address.rsplit_once(':').map_or(&*it.agent.address, |(ip, _)| ip);

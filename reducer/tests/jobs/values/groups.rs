@@ -52,7 +52,7 @@ pub(super) async fn at_once(session: Session) -> everfold::Result<()> {
     let started = calls.filter(|(.., group)| group.contains(me)).map(|(first, end, group)| {
         let length = 1 + 3000 * (end - first) as usize;
         let call = session.reduce(format!("{first}..{end}"), Sum(share(me.0, length))).root(end - 1);
-        let future = call.group(group.clone()).start().unwrap();
+        let future = call.group(&group).start().unwrap();
         async move {
             let outcome = future.await?;
             assert_eq!(outcome.value.is_some(), me == end - 1);

@@ -14,6 +14,7 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr as UnixAddr, UnixListener as StdUnixListener},
     },
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -84,6 +85,8 @@ pub struct AgentConfig {
     pub domain: Option<String>,
     /// How faults are located.
     pub rules: RuleBase,
+    /// Where to record what is seen and decided meanwhile.
+    pub symptoms: Option<PathBuf>,
     /// Own detectors, from which rank 0 chooses if it comes to this agent.
     pub components: Components,
 }

@@ -89,6 +89,8 @@ pub struct Local {
     /// The file of the rules that locate faults; without it, the one that our own environment names, or else those that
     /// everfold comes with.
     pub rules: Option<PathBuf>,
+    /// Where each host records the symptoms that it sees; without it, where our own environment says.
+    pub symptoms: Option<PathBuf>,
     /// Own detectors, from which the recovery file chooses; what counts are those of the first host.
     pub components: Components,
     /// The plan of checkpoints; without it, the one that our own environment names.
@@ -169,6 +171,7 @@ impl Local {
             survive_deaths: false,
             recovery: None,
             rules: None,
+            symptoms: None,
             components: Components::new(),
             plan: None,
             record: None,

@@ -1,6 +1,6 @@
 //! A job from its beginning to its end, and again when all ranks go back to a checkpoint.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use everfold_protocol::{JobId, ProcessId, message::Ending, units::Times};
 use nix::sys::signal::Signal;
@@ -91,7 +91,8 @@ impl Local {
         let (mut job, port) = self.found_job()?;
         job.job = JobId(job.job.0 ^ u64::from(rollbacks).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let rules = locating::rules(self.rules.as_deref())?;
-        let (agent, asked) = start_agent(&job, self.is_spare(), rules, self.components.clone())?;
+        let symptoms = locating::symptoms(self.symptoms.as_deref());
+        let (agent, asked) = start_agent(&job, self.is_spare(), rules, symptoms, self.components.clone())?;
         let processes = self.start_all(rollbacks, &job, output).await?;
         Ok(Run { rollbacks, job, _port: port, agent, asked, processes })
     }
@@ -244,6 +245,7 @@ fn start_agent(
     job: &Environment,
     is_spare: bool,
     rules: RuleBase,
+    symptoms: Option<PathBuf>,
     components: Components,
 ) -> Result<(AgentThread, mpsc::UnboundedReceiver<ToParent>), LocalError> {
     let rendezvous = job.rendezvous.parse()?;
@@ -251,7 +253,8 @@ fn start_agent(
     let (parent, asked) = mpsc::unbounded_channel();
     let parent = Some(parent);
     let (job, domain) = (job.job, domain());
-    let config = AgentConfig { name, job, key, rendezvous, parent, is_spare, domain, rules, components };
+    let config =
+        AgentConfig { name, job, key, rendezvous, parent, is_spare, domain, rules, symptoms, components };
     Ok((AgentThread::start(config)?, asked))
 }
 
