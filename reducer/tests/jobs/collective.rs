@@ -269,8 +269,7 @@ async fn wrong_arguments(session: Session) -> everfold::Result<()> {
     assert_eq!(told(wrong), expected);
     let group = Group::of([0, 1, 2]);
     if me != 3u32 {
-        let outside =
-            session.broadcast::<Vec<u8>>("outside", None).root(3).group(&group).start().err();
+        let outside = session.broadcast::<Vec<u8>>("outside", None).root(3).group(&group).start().err();
         let group = group.iter().collect();
         assert_eq!(told(outside), Refusal::RootOutsideGroup { root: Rank(3), group });
         let outside = session.gather("outside", vec![1u8]).root(3).group(Group::of([0, 1, 2])).start().err();
