@@ -1,6 +1,6 @@
 //! Faults are located while the job runs: which component it is, and that it is none.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use everfold::{
     Config, News, Rank, Session, Sum,
@@ -149,21 +149,28 @@ async fn a_rank_diverges(session: Session) -> everfold::Result<()> {
 
 /// One rank computes long before each reduction, and the others wait for it.
 async fn one_has_more_to_do(session: Session) -> everfold::Result<()> {
-    let (mut events, mut found) = (session.events(), None);
+    const WORK: Duration = Duration::from_millis(80);
+    let (mut events, mut found, mut starved) = (session.events(), None, 0);
     loop {
         if session.rank() == HIT {
-            compute(Duration::from_millis(80));
+            let begun = Instant::now();
+            compute(WORK);
+            starved += u64::from(begun.elapsed() > WORK * 5 / 4);
         }
         while let Some(Some(event)) = events.next().now_or_never() {
             if let News::Located(located) = event {
-                assert!(located.harmless, "{located}");
-                found = found.or_else(|| Some(located).filter(|located| located.fault == "unbalanced"));
+                let tells = !located.harmless || located.fault == "unbalanced";
+                found = found.or_else(|| Some(located).filter(|_| tells));
             }
         }
-        let has_heard = u64::from(found.is_some());
-        let Sum(have_heard) = session.allreduce("step", Sum(vec![has_heard; LENGTH])).await?.value;
-        if have_heard[0] == u64::from(RANKS) {
-            assert_eq!(found.map(|located| located.component.clone()), Some(Component::Rank(HIT)));
+        let mut mine = vec![u64::from(found.is_some()); LENGTH];
+        mine[1] = starved;
+        let Sum(all) = session.allreduce("step", Sum(mine)).await?.value;
+        if all[0] == u64::from(RANKS) {
+            let found = found.expect("all have heard");
+            let is_right = found.fault == "unbalanced" && found.component == Component::Rank(HIT);
+            // Where other processes take the cores meanwhile, that is located, and explains it.
+            assert!(is_right || all[1] > 0 && found.fault == "host_overloaded", "{found}");
             return Ok(());
         }
     }
