@@ -5,7 +5,9 @@ use everfold_protocol::{
     message::{News, ToAgent, ToWorker},
 };
 
-use crate::{event::Notice, membership::Membership, outbox::Outbox, policy::Policy, timers::Timers};
+use crate::{
+    condense::Fold, event::Notice, membership::Membership, outbox::Outbox, policy::Policy, timers::Timers,
+};
 
 /// The desk at which a machine decides.
 #[derive(Clone, Debug)]
@@ -16,12 +18,14 @@ pub(crate) struct Desk {
     pub members: Membership,
     pub timers: Timers,
     pub outbox: Outbox,
+    /// How inlined bodies are folded here, if they can be.
+    pub fold: Option<Fold>,
 }
 
 impl Desk {
     /// A desk at which nothing is due.
     pub fn new(now: Timestamp, policy: Policy, members: Membership) -> Self {
-        Self { now, policy, members, timers: Timers::default(), outbox: Outbox::default() }
+        Self { now, policy, members, timers: Timers::default(), outbox: Outbox::default(), fold: None }
     }
 
     /// Whether `rank` takes part.

@@ -23,6 +23,7 @@
 //! | `by_rank` | something for each rank, found in the same time however many there are |
 //! | `dissolved` | attempts in teams that were dissolved, and who was told |
 //! | `scheduler` | who is given which task, and when |
+//! | [`condense`] | folds what travels inlined, where each receiver would otherwise |
 //! | [`located`] | which components are known to be faulty, and between which hosts reads are slow for it |
 //! | [`lane`] | what one worker is busy with, and its smoothed perf counters |
 //! | `pace` | how long the application's own operations take |
@@ -39,7 +40,7 @@
 //! | [`placement`] | on whom copies are placed |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
-//! Deliberately absent: payloads. Only inlined bodies pass through, unread.
+//! Deliberately absent: payloads. Only inlined bodies pass through. The driver may give a function that folds them.
 
 // The compiler proves it pure. Tests may use more.
 #![cfg_attr(not(test), no_std)]
@@ -50,6 +51,7 @@ extern crate alloc;
 mod agents;
 mod apart;
 mod by_rank;
+pub mod condense;
 pub mod coordinator;
 mod crowd;
 pub mod deputy;

@@ -11,7 +11,7 @@ use everfold_protocol::{
 
 use crate::{
     board::Words,
-    detector,
+    detector, evidence,
     settings::{JOB, Settings},
 };
 
@@ -36,6 +36,7 @@ impl MasterDriver {
     pub fn new(now: Timestamp, settings: &Settings, board: Option<Arc<Board<Words>>>) -> Self {
         let own = if settings.has_own_detectors() { detector::drawn(settings.seed) } else { Vec::new() };
         let master = Master::new(now, JOB, settings.ranks, settings.policy.clone()).with_detectors(own);
+        let master = master.with_fold(evidence::fold);
         Self {
             coordinator: Coordinator::new(JOB, master, board.map(Clerk::new)),
             due: None,

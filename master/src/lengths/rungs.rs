@@ -2,7 +2,7 @@
 
 use everfold_protocol::{ReductionSpec, spec::Delivery};
 
-use crate::policy::Policy;
+use crate::{condense::may_condense, policy::Policy};
 
 /// How much longer the segments of a rung are than those of the one before.
 const STEP: u64 = 4;
@@ -86,9 +86,11 @@ pub(super) fn may_come_inlined(body: u64, spec: &ReductionSpec, policy: &Policy)
         Delivery::FirstOf(_) => return false,
     };
     let limits = &policy.limits;
-    let sent_on = body.saturating_mul(ranks.saturating_sub(1)).saturating_mul(receivers);
+    let held = body.saturating_mul(ranks.saturating_sub(1));
+    // Where they are folded before they are sent on, each receiver is sent one body.
+    let sent_on = if may_condense(spec) { body } else { held }.saturating_mul(receivers);
     body > limits.inline_bytes_max
         && !limits.ranks_return
         && spec.group.len() <= policy.fan_in_max
-        && sent_on <= policy.relay_bytes
+        && held.max(sent_on) <= policy.relay_bytes
 }

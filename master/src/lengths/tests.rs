@@ -40,7 +40,10 @@ impl Job {
         }
         *took = time(&cut);
         let body_bytes = spec.kind.array_bytes().expect("it is an array").0;
-        *learning = lengths.end(&cut, Some(Ended { id, body_bytes, group: spec.group.clone(), root: None }));
+        *learning = lengths.end(
+            &cut,
+            Some(Ended { id, body_bytes, group: spec.group.clone(), root: None, before: Vec::new() }),
+        );
         cut
     }
 
@@ -155,9 +158,9 @@ fn bodies_come_inlined_where_that_is_quicker_and_not_where_it_is_slower() {
 #[test]
 fn the_time_counts_from_the_latest_call_to_the_last_outcome() {
     let us = Duration::from_micros;
-    let told = |root, times: [u64; 3]| {
-        let ended = Ended { id: ReductionId::new("x", 0), body_bytes: K, group: Path::range(0, 3), root };
-        let mut untold = Untold::new(ended, 0);
+    let tells = |root, before: &[(Rank, Duration)], times: [u64; 3]| {
+        let (id, group, before) = (ReductionId::new("x", 0), Path::range(0, 3), before.to_vec());
+        let mut untold = Untold::new(Ended { id, body_bytes: K, group, root, before }, 0);
         for (rank, took) in (0..).map(Rank).zip(times) {
             assert_eq!(untold.took(), None, "somebody has yet to tell");
             assert!(untold.hear(rank, us(took)));
@@ -165,7 +168,12 @@ fn the_time_counts_from_the_latest_call_to_the_last_outcome() {
         }
         untold.took()
     };
+    let told = |root, times| tells(root, &[], times);
     assert_eq!(told(None, [900, 300, 500]), Some(us(300)), "rank 1 called last");
+    // The result was at rank 0 at once.
+    let before = [us(0), us(40), us(10)];
+    let before: Vec<_> = (0..).map(Rank).zip(before).collect();
+    assert_eq!(tells(None, &before, [50, 900, 880]), Some(us(870)), "rank 2 had it last");
     // The root called 800 µs before it was over, and had the result 150 µs later.
     let root = Some((Rank(0), us(800)));
     assert_eq!(told(root, [950, 300, 500]), Some(us(450)), "rank 1 called last");
@@ -182,8 +190,12 @@ fn what_the_master_sends_on_is_bounded() {
     };
     assert!(may(64 * K, 4, false), "three of 256 KiB");
     assert!(!may(128 * K, 4, false));
-    assert!(may(16 * K, 4, true), "to four each three of 64 KiB");
-    assert!(!may(32 * K, 4, true));
+    assert!(may(64 * K, 4, true), "to four each one of 256 KiB, which it has folded");
+    assert!(!may(128 * K, 4, true));
+    assert!(may(8 * K, 16, true) && !may(32 * K, 16, true), "it holds fifteen");
+    let mut fixed = spec(32 * K, 4);
+    (fixed.order, fixed.delivery) = (Order::Fixed, Delivery::All);
+    assert!(!may_come_inlined(128 * K, &fixed, &Policy::default()), "to four each three of 128 KiB");
     assert!(!may(4 * K, 4, false), "so short a body comes inlined anyway");
     assert!(!may(5 * K, 17, false), "no one task folds as many");
     let returning = Limits { ranks_return: true, ..Limits::default() };

@@ -1,5 +1,6 @@
 //! How long a reduction took, as far as its ranks have told.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use everfold_protocol::{Path, Rank, ReductionId};
@@ -15,6 +16,8 @@ pub(crate) struct Ended {
     pub group: Path,
     /// Who alone receives the result, and how long ago the master heard its call.
     pub root: Option<(Rank, Duration)>,
+    /// How long before the latest call the master heard that of each rank, if all receive the result and they are few.
+    pub before: Vec<(Rank, Duration)>,
 }
 
 /// What ranks have told of a reduction.
@@ -25,12 +28,14 @@ pub(super) struct Untold {
     /// What the root has told, and the shortest that another rank has.
     of_root: Option<Duration>,
     shortest: Option<Duration>,
+    /// The longest, of those that the master has heard the calls of, from the latest call on.
+    from_latest: Option<Duration>,
 }
 
 impl Untold {
     /// Of a reduction on that rung nobody has told anything yet.
     pub(super) fn new(ended: Ended, rung: usize) -> Self {
-        Self { ended, rung, of_root: None, shortest: None }
+        Self { ended, rung, of_root: None, shortest: None, from_latest: None }
     }
 
     /// Whether it is that one.
@@ -47,6 +52,9 @@ impl Untold {
     /// Takes in how long it took at one of its ranks. Returns whether that is news.
     pub(super) fn hear(&mut self, rank: Rank, took: Duration) -> bool {
         let is_news = self.ended.group.remove(rank);
+        if let Some((_, before)) = self.ended.before.iter().find(|(of, _)| is_news && *of == rank) {
+            self.from_latest = self.from_latest.max(Some(took.saturating_sub(*before)));
+        }
         match self.ended.root {
             _ if !is_news => {}
             Some((root, _)) if root == rank => self.of_root = Some(took),
@@ -55,15 +63,18 @@ impl Untold {
         is_news
     }
 
-    /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs:
-    /// the shortest of all, as who calls last waits for nobody. Where one rank receives the result, the others
-    /// hear that it is over before it is there.
+    /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs.
+    ///
+    /// Where all receive the result, it may reach one rank long before the others: the one on the master's host, if
+    /// the master's link is slow. So it is the longest, less what the rank has waited for the latest call. Otherwise it
+    /// is the shortest, as who calls last waits for nobody. Where one rank receives the result, the others hear that it is
+    /// over before it is there.
     pub(super) fn took(&self) -> Option<Duration> {
         if !self.ended.group.is_empty() {
             return None;
         }
         let (Some((_, until_over)), Some(of_root)) = (self.ended.root, self.of_root) else {
-            return self.shortest;
+            return self.from_latest.or(self.shortest);
         };
         let after_that = of_root.saturating_sub(until_over);
         Some(self.shortest.map_or(of_root, |shortest| of_root.min(shortest + after_that)))

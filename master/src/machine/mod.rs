@@ -39,6 +39,7 @@ use everfold_protocol::{
 
 use self::admission::Application;
 use crate::{
+    condense::Fold,
     desk::Desk,
     dissolved::Dissolved,
     event::{Action, Event},
@@ -102,6 +103,12 @@ impl Master {
             starts: Starts::default(),
             standbys: Standbys::default(),
         }
+    }
+
+    /// The same, if inlined bodies can be folded at the master.
+    pub fn with_fold(mut self, fold: Fold) -> Self {
+        self.desk.fold = Some(fold);
+        self
     }
 
     /// Number of the current membership view; goes into the header of everything sent.

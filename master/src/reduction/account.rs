@@ -12,6 +12,9 @@ use everfold_protocol::{
 use super::Reduction;
 use crate::task::Running;
 
+/// Ranks up to which it is looked up how long each has waited for the latest.
+const FEW_RANKS: usize = 64;
+
 /// What a reduction did so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
@@ -57,6 +60,15 @@ impl Account {
     /// When a rank has called it.
     pub(super) fn called_at(&self, rank: Rank) -> Option<Timestamp> {
         self.arrivals.iter().find(|(caller, _)| *caller == rank).map(|(_, at)| *at)
+    }
+
+    /// How long before the latest call each rank has called, if they are few.
+    pub(super) fn before_latest(&self) -> Vec<(Rank, Duration)> {
+        if self.arrivals.len() > FEW_RANKS {
+            return Vec::new();
+        }
+        let latest = self.arrivals.iter().map(|(_, at)| *at).max().unwrap_or_default();
+        self.arrivals.iter().map(|(rank, at)| (*rank, latest.since(*at))).collect()
     }
 
     /// Whether a rank has asked for all that was done.

@@ -37,7 +37,7 @@ mod tasks;
 mod teams;
 mod turn;
 
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 use core::ops::RangeInclusive;
 
 use everfold_protocol::{
@@ -282,6 +282,11 @@ impl Reduction {
             body_bytes: self.body_bytes,
             group: self.group.clone(),
             root: self.spec.delivery.root().and_then(since_call),
+            before: if self.spec.delivery == Delivery::All {
+                self.account.before_latest()
+            } else {
+                Vec::new()
+            },
         })
     }
 

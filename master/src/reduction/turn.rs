@@ -10,6 +10,7 @@ use everfold_protocol::{
 
 use super::Reduction;
 use crate::{
+    condense::may_condense,
     listing::Turn,
     policy::Policy,
     queue::{Access, Ready},
@@ -179,7 +180,15 @@ impl Reduction {
     /// Whether those who are to have the result can do the task in which `partials` meet themselves, and
     /// nobody needs to hear what comes of it: nothing is left to be folded after it, all of it travels
     /// inlined, and folding cannot fail.
-    pub(crate) fn is_last(&self, index: SegmentIndex, partials: &[Arc<Ready>], policy: &Policy) -> bool {
+    ///
+    /// `folds` says whether the master can fold them beforehand.
+    pub(crate) fn is_last(
+        &self,
+        index: SegmentIndex,
+        partials: &[Arc<Ready>],
+        policy: &Policy,
+        folds: bool,
+    ) -> bool {
         let holds_all = || partials.iter().map(|ready| ready.path.len()).sum::<usize>() == self.group.len();
         let bytes: u64 = partials.iter().map(|ready| SOURCE_BYTES + ready.data.len()).sum();
         let reaches_all = || match self.spec.delivery {
@@ -188,7 +197,8 @@ impl Reduction {
             Delivery::FirstOf(_) => false,
             // A worker that is still at a task that was given up cannot begin another one.
             Delivery::All => {
-                let is_short = bytes <= policy.spread_bytes || self.cut.inlined;
+                let is_one_body = folds && may_condense(&self.spec);
+                let is_short = bytes <= policy.spread_bytes || self.cut.inlined || is_one_body;
                 is_short && self.segments[index].abandoned.is_empty()
             }
         };

@@ -366,7 +366,7 @@ impl Scheduler {
 
     /// Makes a task of what waits in a segment and gives it to `rank`, if there is one for it.
     fn grant(&mut self, rank: Rank, id: SegmentId, reductions: &mut Reductions, desk: &mut Desk) -> Granted {
-        let Desk { now, policy, members, outbox, .. } = desk;
+        let Desk { now, policy, members, outbox, fold, .. } = desk;
         let is_alive = |rank| members.alive(rank).is_some();
         let Some(reduction) = reductions.get_mut(&id.reduction) else { return Granted::Nothing };
         let Some(executor) = members.alive(rank) else { return Granted::Nothing };
@@ -390,7 +390,7 @@ impl Scheduler {
         };
         let Some(mut partials) = partials else { return Granted::Nothing };
         let bytes = reduction.task_bytes(id.index, &partials);
-        let is_last = reduction.is_last(id.index, &partials, policy);
+        let is_last = reduction.is_last(id.index, &partials, policy, fold.is_some());
         // The result is folded in one order, wherever that is done.
         let own = own.filter(|_| !is_last || reduction.spec().delivery.root().is_some());
         if let Some(own) = &own {

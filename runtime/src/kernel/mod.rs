@@ -12,7 +12,8 @@ mod operation;
 use std::{ops::Range, sync::Arc};
 
 use bytemuck::Pod;
-use everfold_protocol::spec::{ElementType, Operation};
+use bytes::Bytes;
+use everfold_protocol::spec::{BodyKind, ElementType, Operation};
 
 pub use self::element::{Element, Located, Value};
 
@@ -161,6 +162,20 @@ pub fn fold(
     }
 }
 
+/// Folds inlined bodies of an array with a predefined operation, from left to right; nothing if one has another length.
+pub fn fold_inlined(kind: &BodyKind, bodies: &[Bytes]) -> Option<Bytes> {
+    let BodyKind::Array { element, operation, .. } = kind else { return None };
+    let ((bytes, element_bytes), accumulate) = (kind.array_bytes()?, predefined(element, operation)?);
+    if bodies.iter().any(|body| body.len() as u64 != bytes) {
+        return None;
+    }
+    let (first, others) = bodies.split_first()?;
+    let others: Vec<&[u8]> = others.iter().map(|body| &body[..]).collect();
+    let mut folded = first.to_vec();
+    fold(&mut folded, Own::InPlace, &others, element_bytes as usize, &accumulate);
+    Some(folded.into())
+}
+
 /// Folds this rank's partial and all `sources` into `target` as `bracketing` says, reading each byte once.
 /// Operands are numbered from left to right; `own_number` is that of this rank's. Blocks of `element_bytes`
 /// are never cut.
@@ -236,6 +251,23 @@ mod tests {
         let (left, one) = shape(operands.start..middle, seed + seed / 2, elements);
         let (right, other) = shape(middle..operands.end, seed + seed / 3, elements);
         (Bracketing::pair(left, right), digest(one, other))
+    }
+
+    #[test]
+    fn inlined_bodies_are_folded_if_all_are_as_long_as_they_should_be() {
+        let kind = BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 3 };
+        // Bodies lie anywhere in their frames.
+        let body = |value: f64, at: usize| {
+            let bytes = [vec![0; at], bytemuck::cast_slice(&[value; 3]).to_vec()].concat();
+            Bytes::from(bytes).slice(at..)
+        };
+        let folded = fold_inlined(&kind, &[body(1.5, 0), body(2.0, 3), body(4.0, 1)]);
+        assert_eq!(folded, Some(body(7.5, 0)));
+        assert_eq!(fold_inlined(&kind, &[body(1.5, 0), body(2.0, 0).slice(8..)]), None);
+        assert_eq!(fold_inlined(&kind, &[]), None);
+        let custom = Operation::Custom("of one's own".into());
+        let kind = BodyKind::Array { element: ElementType::F64, operation: custom, length: 3 };
+        assert_eq!(fold_inlined(&kind, &[body(1.5, 0), body(2.0, 0)]), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     agent::ToParent,
+    kernel,
     locating::at_master::AtMaster,
     memory::board::{OwnBoard, SharedWords},
     patience::{self, Patience},
@@ -78,7 +79,8 @@ impl MasterDriver {
     pub(super) fn new(config: &MasterConfig) -> Self {
         let origin = Instant::now();
         let master = Master::new(timestamp(origin), config.job, config.size, config.policy.clone())
-            .with_detectors(config.components.detectors());
+            .with_detectors(config.components.detectors())
+            .with_fold(kernel::fold_inlined);
         let clerk = config.board.as_ref().map(|own| Clerk::new(own.board().clone()));
         Self {
             job: config.job,

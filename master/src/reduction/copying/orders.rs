@@ -83,7 +83,7 @@ impl Reduction {
         desk: &mut Desk,
         without: &mut Unprotectable,
     ) {
-        let Desk { now, policy, members, timers, outbox } = desk;
+        let Desk { now, policy, members, timers, outbox, .. } = desk;
         let (how, can_copy) = (self.keep_as(), self.can_copy(owner, members));
         // A rank that has come back knows the reduction once it has called it, too. One that has noted the
         // outcome does not call.
