@@ -49,7 +49,7 @@ async fn counts(session: Session) -> everfold::Result<()> {
 }
 
 /// Where ranks share memory everyone folds what lies there side by side, unless it lies there at a bad
-/// moment; messages with so much would be too long.
+/// moment. Otherwise everyone takes what the master has folded.
 async fn short_ones(session: Session) -> everfold::Result<()> {
     let shares_memory = std::env::var("EVERFOLD_TRANSPORT").is_ok_and(|transport| transport != "tcp");
     let mut folded_by_all = 0;
@@ -57,10 +57,10 @@ async fn short_ones(session: Session) -> everfold::Result<()> {
         let outcome = session.allreduce("short", Sum(vec![1.0f64; 1000])).await?;
         assert_eq!(outcome.value, Sum(vec![6.0; 1000]));
         let folders = outcome.report.tasks_per_worker.len();
-        assert!(folders == 1 || (folders == 6 && shares_memory), "{}", outcome.report);
+        assert!(folders == 6 || (folders == 1 && shares_memory), "{}", outcome.report);
         folded_by_all += u32::from(folders == 6);
     }
-    assert_eq!(folded_by_all > 0, shares_memory);
+    assert!(folded_by_all > 0);
     Ok(())
 }
 
