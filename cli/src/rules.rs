@@ -45,8 +45,9 @@ pub struct Check {
 
 /// Learn rules from recorded symptoms: which go with which faults that were confirmed.
 ///
-/// Prints a draft of rules as a file. It says how often each rule would have held and the fault was confirmed, and in which order
-/// symptoms came before it. Nothing is learnt about faults of whole domains, nor that a symptom is not there.
+/// Prints a draft of rules as a file. It says how often each rule would have held and the fault was
+/// confirmed, and in which order symptoms came before it. Nothing is learnt about faults of whole domains,
+/// nor that a symptom is not there.
 #[derive(Args)]
 #[command(after_help = LEARNING)]
 pub struct Learn {
@@ -56,8 +57,8 @@ pub struct Learn {
     /// How often a fault has to have been confirmed with the same symptoms.
     #[arg(long, value_name = "N", default_value_t = Least::default().support, value_parser = clap::value_parser!(u32).range(1..))]
     support: u32,
-    /// In which share of the windows with these symptoms it has to have been confirmed, between 0 and 1. Where probes confirm it,
-    /// a small one costs probes only.
+    /// In which share of the windows with these symptoms it has to have been confirmed, between 0 and 1.
+    /// Where probes confirm it, a small one costs probes only.
     #[arg(long, value_name = "C", default_value_t = Least::default().confidence, value_parser = share)]
     confidence: f64,
 }

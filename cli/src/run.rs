@@ -60,8 +60,8 @@ pub struct Run {
     /// The file of the rules that locate faults; `everfold rules check` says what one means [env: EVERFOLD_RULES].
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Where each host adds the symptoms that it sees and the faults that it locates, best on a disk of its own;
-    /// `everfold rules learn` makes rules from it [env: EVERFOLD_RECORD_SYMPTOMS].
+    /// Where each host adds the symptoms that it sees and the faults that it locates, best on a disk of its
+    /// own; `everfold rules learn` makes rules from it [env: EVERFOLD_RECORD_SYMPTOMS].
     #[arg(long, value_name = "FILE")]
     record_symptoms: Option<PathBuf>,
     /// The plan of checkpoints that ranks follow, made by `everfold plan` [env: EVERFOLD_PLAN].

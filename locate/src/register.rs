@@ -37,11 +37,11 @@ impl Register {
         Self { rules, domains, faults: BTreeMap::new() }
     }
 
-    /// The localisation node of a host has reported. Returns what is new: faults that were not known, and those that are
-    /// over. One that comes again is news.
+    /// The localisation node of a host has reported. Returns what is new: faults that were not known, and
+    /// those that are over. One that comes again is news.
     ///
-    /// A node may be lost with its host before a fault is over that it has confirmed. So once a host is found to have
-    /// [stopped](Rule::stops), the `root` watches what its node has confirmed.
+    /// A node may be lost with its host before a fault is over that it has confirmed. So once a host is found
+    /// to have [stopped](Rule::stops), the `root` watches what its node has confirmed.
     pub fn handle_verdict(
         &mut self,
         now: Timestamp,

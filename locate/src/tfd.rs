@@ -1,6 +1,7 @@
 //! TFD (FL-3, algorithm 1 of the paper): brings each symptom to who collects those of its suspect.
 //!
-//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. Symptoms may arrive twice, which analysis does not mind.
+//! A symptom that nobody acknowledges is sent once more, and then goes to the next substitute. Symptoms may
+//! arrive twice, which analysis does not mind.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -29,8 +30,8 @@ pub struct Ticket(pub u64);
 pub struct Pace {
     /// A symptom that lasts is sent again after this long.
     pub repeat: Duration,
-    /// What a receiver has not acknowledged after this long is sent once more. A receiver that does not acknowledge that in time
-    /// either is taken for cut off.
+    /// What a receiver has not acknowledged after this long is sent once more. A receiver that does not
+    /// acknowledge that in time either is taken for cut off.
     pub patience: Duration,
     /// For how long it is, unless something is heard of it.
     pub absence: Duration,

@@ -1,4 +1,5 @@
-//! Rules are learnt from records: of planted faults exactly what was planted, and of random worlds what locates their faults.
+//! Rules are learnt from records: of planted faults exactly what was planted, and of random worlds what
+//! locates their faults.
 
 #![allow(clippy::unwrap_used)]
 

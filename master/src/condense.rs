@@ -1,5 +1,5 @@
-//! The last task of a reduction, if all of its sources travel in the message: folded once at the master, instead of
-//! once at each rank that receives the result.
+//! The last task of a reduction, if all of its sources travel in the message: folded once at the master,
+//! instead of once at each rank that receives the result.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ use everfold_protocol::{
     spec::{BodyKind, Order},
 };
 
-/// Folds inlined bodies of that kind into one, from left to right; nothing if they do not fit together. It always yields the
-/// same for the same bodies.
+/// Folds inlined bodies of that kind into one, from left to right; nothing if they do not fit together. It
+/// always yields the same for the same bodies.
 pub type Fold = fn(&BodyKind, &[Bytes]) -> Option<Bytes>;
 
 /// Whether such a task may be folded here. In the fixed order its operands may have others between them.
@@ -19,16 +19,18 @@ pub(crate) fn may_condense(spec: &ReductionSpec) -> bool {
     spec.order == Order::Arrival && spec.kind.folds_surely()
 }
 
-/// Makes the sources of a task one, if that is possible. What the task yields stays the same, and each receiver of it hears of
-/// one body instead of one for each rank.
+/// Makes the sources of a task one, if that is possible. What the task yields stays the same, and each
+/// receiver of it hears of one body instead of one for each rank.
 pub(crate) fn condense(spec: &ReductionSpec, mut task: Task, fold: Fold) -> Task {
+    if task.sources.len() < 2 || !may_condense(spec) {
+        return task;
+    }
     let inlined = |source: &Source| match &source.data {
         Data::Inline(bytes) => Some(bytes.clone()),
         Data::Window(_) | Data::Private => None,
     };
     let bodies: Option<Vec<Bytes>> = task.sources.iter().map(inlined).collect();
-    let Some(bodies) = bodies.filter(|bodies| bodies.len() > 1 && may_condense(spec)) else { return task };
-    if let Some(folded) = fold(&spec.kind, &bodies) {
+    if let Some(folded) = bodies.and_then(|bodies| fold(&spec.kind, &bodies)) {
         let path: Path = task.sources.iter().flat_map(|source| source.path.iter()).collect();
         task.sources.truncate(1);
         task.sources[0] = Source { process: task.sources[0].process, path, data: Data::Inline(folded) };

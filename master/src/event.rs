@@ -25,7 +25,8 @@ pub enum Event {
     Agent(AgentId, FromAgent),
     /// An agent's connection broke: its host is lost, or will soon be.
     AgentLost(AgentId),
-    /// The root of those that locate faults has located one that is about hosts or a link, or says that one is over.
+    /// The root of those that locate faults has located one that is about hosts or a link, or says that one
+    /// is over.
     Located {
         /// Which.
         fault: Fault,

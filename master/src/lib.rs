@@ -40,7 +40,8 @@
 //! | [`placement`] | on whom copies are placed |
 //! | [`policy`] | sizes and depths the scheduler works with |
 //!
-//! Deliberately absent: payloads. Only inlined bodies pass through. The driver may give a function that folds them.
+//! Deliberately absent: payloads. Only inlined bodies pass through. The driver may give a function that folds
+//! them.
 
 // The compiler proves it pure. Tests may use more.
 #![cfg_attr(not(test), no_std)]

@@ -61,8 +61,8 @@ impl Faults {
         self.harmless.keys().filter(is_there).map(|(_, name)| name.as_str())
     }
 
-    /// Whether one of them says that the host of `to` reads slowly from that of `from`: the one is faulty, or the link
-    /// between them.
+    /// Whether one of them says that the host of `to` reads slowly from that of `from`: the one is faulty, or
+    /// the link between them.
     pub fn slow_reads(&self, from: AgentId, to: Option<AgentId>) -> bool {
         let is_between = |place: &Place| match place {
             Place::Hosts(hosts) => hosts.contains(&from),

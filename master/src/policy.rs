@@ -87,12 +87,12 @@ pub struct Policy {
     /// Once the master holds this many inlined bytes, it sends them on without waiting for the rest of the
     /// group.
     pub hold_bytes: u64,
-    /// If all inlined contributions fit in this many bytes, the master sends them to every rank, and each
-    /// folds them. Otherwise one rank folds them and sends the result back. In large groups they are too
-    /// long: each message costs the master and its receiver time.
+    /// Where the master cannot fold inlined contributions: if all of them fit in this many bytes, it sends
+    /// them to every rank, and each folds them. Otherwise one rank folds them and sends the result back. In
+    /// large groups they are too long: each message costs the master and its receiver time.
     pub spread_bytes: u64,
-    /// Most bytes that the master sends on for one reduction whose bodies are longer than
-    /// `inline_bytes_max`, and come inlined because that has proved quicker. Zero: they never do.
+    /// Most bytes that the master holds, and most that it sends on, of one reduction whose bodies are longer
+    /// than `inline_bytes_max`, and come inlined because that has proved quicker. Zero: they never do.
     pub relay_bytes: u64,
     /// Parts into which a piece is cut that goes from host to host in a pipeline. The last link is idle until the
     /// first part has come over two others.

@@ -36,7 +36,7 @@ pub struct Report {
     pub protected: Path,
     /// Tasks that were given to a second process because the first was late.
     pub tasks_doubled: u64,
-    /// Bytes that executors read from other processes' data.
+    /// Bytes that executors read from other processes' data, or that came to them with their tasks.
     pub bytes_moved: u64,
     /// Where the time went.
     pub phases: Phases,

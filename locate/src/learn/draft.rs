@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Learnt {
-    /// A rule base in TOML. The trigger, and how a fault is probed and what it explains, are those of `rules`.
+    /// A rule base in TOML. The trigger, and how a fault is probed and what it explains, are those of
+    /// `rules`.
     ///
     /// It has no rule, and so is none, if [nothing was learnt](Self::is_empty).
     pub fn draft(&self, rules: &RuleBase) -> String {

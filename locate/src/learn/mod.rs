@@ -1,4 +1,5 @@
-//! Rules from history (FL-6): which symptoms went with which faults that were confirmed, in the records of earlier jobs.
+//! Rules from history (FL-6): which symptoms went with which faults that were confirmed, in the records of
+//! earlier jobs.
 //!
 //! | module | does |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | `sequences` | finds the orders in which symptoms come before a fault |
 //! | `draft` | writes a rule base |
 //!
-//! Deliberately absent: conditions that a symptom is *not* there, values and witnesses, and faults of domains.
+//! Deliberately absent: conditions that a symptom is *not* there, values and witnesses, and faults of
+//! domains.
 
 mod draft;
 pub mod record;
@@ -28,9 +30,9 @@ use crate::{place::Scope, rules::RuleBase};
 /// What has to be there before a rule is learnt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Least {
-    /// So many occurrences of the fault.
+    /// The fewest occurrences of a fault.
     pub support: u32,
-    /// So large a share of the windows in which the rule would have held, between 0 and 1.
+    /// The least share of the windows with the symptoms in which the fault was confirmed, between 0 and 1.
     pub confidence: f64,
 }
 

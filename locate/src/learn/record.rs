@@ -7,9 +7,9 @@
 //! 3fa21b07 1.511 confirmed process_crashed rank2@host0
 //! ```
 //!
-//! A line tells the node, the seconds since it began, and then what: a symptom that was `seen`, or a fault that was `confirmed`,
-//! `rejected`, `superseded` or is `over`. Places are `host0`, `rank2@host0`, and `host0>host1` for the link from one to the
-//! other. What stands behind a `#` is for people.
+//! A line tells the node, the seconds since it began, and then what: a symptom that was `seen`, or a fault
+//! that was `confirmed`, `rejected`, `superseded` or is `over`. Places are `host0`, `rank2@host0`, and
+//! `host0>host1` for the link from one to the other. What stands behind a `#` is for people.
 
 use alloc::{
     string::{String, ToString},

@@ -1,4 +1,5 @@
-//! Frequent sequences: orders in which symptoms of a host come before a fault. Conditions have no order, so these are for people.
+//! Frequent sequences: orders in which symptoms of a host come before a fault. Conditions have no order, so
+//! these are for people.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::{fmt, time::Duration};
@@ -8,7 +9,7 @@ use crate::{place::Scope, symptom::Kind};
 
 /// Longest sequence.
 const KINDS_MAX: usize = 3;
-/// So many are told of a fault.
+/// Sequences that are told of one fault, at most.
 const TOLD_MAX: usize = 5;
 
 /// Symptoms that were seen one after the other.
@@ -30,8 +31,8 @@ impl fmt::Display for Sequence {
 /// When each kind was first seen in a window.
 type Firsts = BTreeMap<Kind, Duration>;
 
-/// The sequences before a fault that have enough support and confidence: those with the most support, and of longer and
-/// shorter ones that are there equally often the longer.
+/// The sequences before a fault that have enough support and confidence: those with the most support, and of
+/// longer and shorter ones that are there equally often the longer.
 pub(super) fn learn(windows: &[Window<'_>], fault: (&str, Scope), least: Least) -> Vec<Sequence> {
     let windows: Vec<(Firsts, bool)> =
         windows.iter().map(|window| (firsts(window), window.faults().any(|it| it == fault))).collect();

@@ -1,7 +1,7 @@
 //! Association rules: sets of symptoms that go with a fault.
 //!
-//! Apriori: a set is looked at only if all that is in it has enough support, and not any more once a part of it suffices. Of
-//! these minimal sets a few are chosen that explain the most.
+//! Apriori: a set is looked at only if all that is in it has enough support, and not any more once a part of
+//! it suffices. Of these minimal sets a few are chosen that explain the most.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -61,7 +61,8 @@ impl Set {
         self.0 & other.0 == other.0
     }
 
-    /// The sets with one symptom more, each of which comes of one set only. A symptom of the place is one of its host, too.
+    /// The sets with one symptom more, each of which comes of one set only. A symptom of the place is one of
+    /// its host, too.
     fn wider(self) -> impl Iterator<Item = Self> {
         let next = u64::BITS - self.0.leading_zeros();
         let wider = (next..u64::BITS).map(move |bit| Self(self.0 | 1 << bit));
@@ -114,8 +115,8 @@ fn minimal(least: Least, share: impl Fn(Set) -> Share) -> Vec<(Set, Share)> {
     minimal
 }
 
-/// Of these sets the one that explains the most occurrences most surely, then the one that does of those that are left, and so
-/// on, as long as each explains enough. Of equal ones the first.
+/// Of these sets the one that explains the most occurrences most surely, then the one that does of those that
+/// are left, and so on, as long as each explains enough. Of equal ones the first.
 fn choose(minimal: &[(Set, Share)], mut left: Vec<Set>, least: Least) -> Vec<Set> {
     let mut chosen = Vec::new();
     loop {
@@ -138,7 +139,8 @@ mod tests {
 
     const LEAST: Least = Least { support: 3, confidence: 0.5 };
 
-    /// So many cases in which this was seen of the place and that around it, with or without the fault.
+    /// A number of cases, the kinds that were seen of the place, those around it, and whether the fault was
+    /// there.
     type Seen<'a> = (usize, &'a [Kind], &'a [Kind], bool);
 
     fn learnt(seen: &[Seen<'_>]) -> String {

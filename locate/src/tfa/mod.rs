@@ -178,8 +178,8 @@ impl Tfa {
         Self { rules, ..Self::default() }
     }
 
-    /// Swaps the rules (FL-6). What was being analysed is analysed again. What was confirmed is over if there is no rule
-    /// about it any more.
+    /// Swaps the rules (FL-6). What was being analysed is analysed again. What was confirmed is over if there
+    /// is no rule about it any more.
     pub fn deploy(&mut self, now: Timestamp, rules: RuleBase) {
         let before = core::mem::replace(&mut self.rules, rules);
         for case in self.cases.values_mut() {

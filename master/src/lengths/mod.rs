@@ -67,6 +67,11 @@ struct Lesson {
 }
 
 impl Cut {
+    /// Whether its time tells of anything.
+    pub fn tells(&self) -> bool {
+        self.lesson.is_some()
+    }
+
     /// Segments of a given length, from which nothing is learnt.
     pub fn fixed(segment_bytes: u64) -> Self {
         Self { segment_bytes, in_one_go: false, inlined: false, lesson: None }

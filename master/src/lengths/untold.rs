@@ -16,7 +16,7 @@ pub(crate) struct Ended {
     pub group: Path,
     /// Who alone receives the result, and how long ago the master heard its call.
     pub root: Option<(Rank, Duration)>,
-    /// How long before the latest call the master heard that of each rank, if all receive the result and they are few.
+    /// How long before the latest call the master heard that of each rank, if they are few.
     pub before: Vec<(Rank, Duration)>,
 }
 
@@ -65,10 +65,12 @@ impl Untold {
 
     /// The time from the latest call to the last outcome that somebody waits for, once all have told theirs.
     ///
-    /// Where all receive the result, it may reach one rank long before the others: the one on the master's host, if
-    /// the master's link is slow. So it is the longest, less what the rank has waited for the latest call. Otherwise it
-    /// is the shortest, as who calls last waits for nobody. Where one rank receives the result, the others hear that it is
-    /// over before it is there.
+    /// - Where all ranks receive the result, it may reach one long before the others: the rank on the
+    ///   master's host, if the master's link is slow. So it is the longest time, less what its rank has waited
+    ///   for the latest call.
+    /// - Of many ranks nobody looks up how long each has waited. Then it is the shortest time, as the rank
+    ///   that calls last waits for nobody.
+    /// - Where one rank receives the result, the others hear that it is over before it is there.
     pub(super) fn took(&self) -> Option<Duration> {
         if !self.ended.group.is_empty() {
             return None;

@@ -40,11 +40,11 @@ impl Master {
         }
         let root = reduction.spec().delivery.root();
         let result = if root.is_none() { reduction.pieces() } else { Vec::new() };
-        last.iter().for_each(|last| reduction.count_last(last));
         let last = match desk.fold {
             Some(fold) => last.map(|last| condense(reduction.spec(), last, fold)),
             None => last,
         };
+        last.iter().for_each(|last| reduction.count_last(last));
         let mut report = reduction.report_of_result(desk.now);
         let (group, have_it) = (reduction.spec().group.clone(), reduction.have_it().clone());
         let hear = group.difference(&have_it).difference(&reduction.unheard());

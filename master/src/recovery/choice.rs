@@ -58,9 +58,9 @@ impl From<Recovery> for Chain {
 
 /// The recovery of each fault.
 ///
-/// The detector of located faults looks at the end of a process first, then that of repeated faults. If neither sees one,
-/// the one of process faults does. A host that is lost is looked at by the detector of network faults first, and then by that of
-/// physical faults.
+/// The detector of located faults looks at the end of a process first, then that of repeated faults. If
+/// neither sees one, the one of process faults does. A host that is lost is looked at by the detector of
+/// network faults first, and then by that of physical faults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recoveries {
     /// What is done if a process has ended and its host is well.
@@ -82,8 +82,8 @@ pub struct Recoveries {
 /// A host has a fault that was located and is not over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocatedFaults {
-    /// What rules call these faults. One that is about a domain is one of each of its hosts; one that is about a rank or a
-    /// link is none of any host.
+    /// What rules call these faults. One that is about a domain is one of each of its hosts; one that is
+    /// about a rank or a link is none of any host.
     pub faults: Vec<String>,
     /// What is done if a process ends there.
     pub recovery: Chain,

@@ -66,8 +66,8 @@ pub struct Elsewhere {
 /// What is remembered of faults.
 ///
 /// # Memory
-/// A number for each rank that was started again, for each host as many times as the choice counts, and the faults that
-/// were located and are not over.
+/// A number for each rank that was started again, for each host as many times as the choice counts, and the
+/// faults that were located and are not over.
 #[derive(Clone, Debug, Default)]
 pub struct Detectors {
     starts: BTreeMap<Rank, Starts>,
@@ -214,9 +214,9 @@ impl Detectors {
         is_repeated
     }
 
-    /// Of these hosts, with the number of ranks of each, the one that takes another rank: one with located or repeated faults
-    /// only if there is no other one, until those are over, and none of these counts that have led to the latest of them;
-    /// else the one with the fewest ranks.
+    /// Of these hosts, with the number of ranks of each, the one that takes another rank: one with located or
+    /// repeated faults only if there is no other one, until those are over, and none of these counts that
+    /// have led to the latest of them; else the one with the fewest ranks.
     pub fn choose_host(
         &self,
         now: Timestamp,

@@ -162,11 +162,12 @@ impl Account {
         mine.fetching = mine.fetching.saturating_add(fetching);
     }
 
-    /// Notes a task that each of `executors` is about to do: it reads what is not its own.
+    /// Notes a task that each of `executors` is about to do: it takes what is not its own contribution alone.
     fn leave_to(&mut self, executors: &Path, task: &Task) {
         for rank in executors.iter() {
             *self.effort.tasks_per_worker.entry(rank).or_default() += 1;
-            let others = task.sources.iter().filter(|source| source.process.rank != rank);
+            let own = Path::single(rank);
+            let others = task.sources.iter().filter(|source| source.path != own);
             self.effort.bytes_moved += others.map(|source| source.data.len()).sum::<u64>();
         }
     }

@@ -37,7 +37,7 @@ mod tasks;
 mod teams;
 mod turn;
 
-use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc, vec::Vec};
+use alloc::{borrow::ToOwned, collections::BTreeMap, string::String, sync::Arc};
 use core::ops::RangeInclusive;
 
 use everfold_protocol::{
@@ -277,16 +277,12 @@ impl Reduction {
         let came_as_told = if self.cut.inlined { self.inline } else { !some_came_inlined() };
         let is_quiet = self.missing.is_empty() && self.account.is_quiet();
         let since_call = |root| Some((root, now.since(self.account.called_at(root)?)));
-        (is_quiet && came_as_told).then(|| Ended {
+        (self.cut.tells() && is_quiet && came_as_told).then(|| Ended {
             id,
             body_bytes: self.body_bytes,
             group: self.group.clone(),
             root: self.spec.delivery.root().and_then(since_call),
-            before: if self.spec.delivery == Delivery::All {
-                self.account.before_latest()
-            } else {
-                Vec::new()
-            },
+            before: self.account.before_latest(),
         })
     }
 

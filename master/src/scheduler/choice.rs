@@ -15,8 +15,8 @@ use crate::{
     reduction::{Reduction, Reductions},
 };
 
-/// How many times longer a read is taken to take where a fault was located: it is slow beside all others, unless theirs
-/// were measured to be slow beside it.
+/// How many times longer a read is taken to take where a fault was located: it is slow beside all others,
+/// unless theirs were measured to be slow beside it.
 const LOCATED_FACTOR: u64 = SLOW_FACTOR * SLOW_FACTOR;
 
 /// Owners that are compared at least for a segment that waits: the latest may all have no room.
@@ -79,8 +79,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How long it takes to read a partial from another host, in nanoseconds: as was measured, and much longer if a fault
-    /// was located that speaks for it.
+    /// How long it takes to read a partial from another host, in nanoseconds: as was measured, and much
+    /// longer if a fault was located that speaks for it.
     pub(super) fn read_ns(&self, ready: &Ready) -> u64 {
         let read_ns = self.lanes[ready.process.rank].read_ns(self.policy);
         match self.is_located(ready) {
@@ -322,7 +322,7 @@ mod tests {
         Arc::new(Ready { process: ProcessId::first(rank), path: Path::single(rank), data })
     }
 
-    /// From whom rank 0 reads now that could read from all others.
+    /// The owners from which rank 0 reads now, of all others.
     fn read(members: &Membership, lanes: &Lanes) -> Vec<u32> {
         let (mut queue, group) = (Queue::new(Order::Arrival), Path::range(0, 4));
         (0..4).for_each(|rank| queue.push(ready(Rank(rank)), &group, &group));

@@ -7,9 +7,10 @@
 //! | add a detector of your own | [`Detector`], [`detector`], [`Launch::detector`](crate::Launch::detector) |
 //!
 //! A death is looked at by detectors, one after the other. Those of your own come first, then these:
-//! - *located*: the process has ended, and its host has a fault that was [located](crate::locating). Without a section in the
-//!   file it sees nothing.
-//! - *repeated*: enough processes of the same host have died within some time. Without a section it sees nothing.
+//! - *located*: the process has ended, and its host has a fault that was [located](crate::locating). Without
+//!   a section in the file it sees nothing.
+//! - *repeated*: enough processes of the same host have died within some time. Without a section it sees
+//!   nothing.
 //! - *process*: the process has ended, and its host is well.
 //! - *network*: the host is lost, and too many others of its domain are. Without a section it sees nothing.
 //! - *physical*: the host is lost.

@@ -202,7 +202,8 @@ fn returning() -> Config {
     Config::default().restart_ranks()
 }
 
-/// Rank 2 dies first, and rank 3 of the same host when a fault is located there for that; or once that is over.
+/// Rank 2 dies first, and rank 3 of the same host when a fault is located there for that; or once that is
+/// over.
 async fn a_rank_dies_where_a_fault_is_located(session: Session, over: bool) -> everfold::Result<()> {
     let mut events = session.events();
     let life = Fate::of(&session).life;

@@ -18,8 +18,8 @@ pub(crate) fn add_to(suite: &mut Suite) {
 const LENGTHS: [usize; 4] = [1, 1000, 100_000, 700_001];
 
 /// Each partial that is folded into another one is read once, so the number of tasks and of bytes follows.
-/// What is very short is read and folded by everyone who is to have the result; what is short and travels
-/// inlined, by one or by everyone.
+/// What is very short is read and folded by everyone who is to have the result, and what is short by one or
+/// by everyone, unless it travels inlined: then the master folds it, and each of those is sent one body.
 async fn counts(session: Session) -> everfold::Result<()> {
     let groups = [session.world(), Group::of([1, 2, 5]), Group::of([4])];
     for length in LENGTHS {
@@ -28,15 +28,21 @@ async fn counts(session: Session) -> everfold::Result<()> {
             let body = || Sum(vec![1.0f64; length]);
             let root = group.iter().last().unwrap();
             let to_root = session.reduce(&name, body()).root(root).group(group).await?;
-            verify_counts(&to_root.report, group, length, session.rank() == root, &[1]);
+            let (everyone, others) = (group.len() as u64, group.len() as u64 - 1);
+            // Of what the master has folded, each rank that receives it takes one body.
+            let (is_inlined, folded) = (length <= 1000, others.min(1));
+            let sent_to = |ranks: u64| is_inlined.then_some((ranks, ranks * folded));
+            let to_one: Vec<_> = [(1, others)].into_iter().chain(sent_to(1)).collect();
+            verify_counts(&to_root.report, group, length, session.rank() == root, &to_one);
             let to_all = session.allreduce(&name, body()).group(group).await?;
-            let everyone = group.len() as u64;
             let folders = match length {
                 1 => &[everyone][..],
                 1000 => &[1, everyone],
                 _ => &[1],
             };
-            verify_counts(&to_all.report, group, length, true, folders);
+            let read_by = folders.iter().map(|folders| (*folders, others * folders));
+            let to_all_ways: Vec<_> = read_by.chain(sent_to(everyone)).collect();
+            verify_counts(&to_all.report, group, length, true, &to_all_ways);
             assert!(
                 to_root.report.trace.is_empty() && to_all.report.trace.is_empty(),
                 "nobody has asked for it"
@@ -64,14 +70,14 @@ async fn short_ones(session: Session) -> everfold::Result<()> {
     Ok(())
 }
 
+/// `ways` are how many ranks may have done each fold, and how many bodies they take for it together.
 #[track_caller]
-fn verify_counts(report: &Report, group: &Group, length: usize, receives: bool, folders: &[u64]) {
+fn verify_counts(report: &Report, group: &Group, length: usize, receives: bool, ways: &[(u64, u64)]) {
     let ranks: Vec<_> = group.iter().collect();
     assert_eq!(report.contributors.iter().collect::<Vec<_>>(), ranks);
     let others = ranks.len() as u64 - 1;
-    let moved = |folders: u64| others * folders * length as u64 * 8;
-    let folders = folders.iter().find(|folders| report.bytes_moved == moved(**folders));
-    let folders = *folders.unwrap_or_else(|| panic!("{report}"));
+    let way = ways.iter().find(|(_, bodies)| report.bytes_moved == bodies * length as u64 * 8);
+    let (folders, _) = *way.unwrap_or_else(|| panic!("{report}"));
     assert!(report.phases.fetching <= report.phases.working, "{report}");
     if !receives {
         assert!(report.tasks_per_worker.is_empty(), "{report}");

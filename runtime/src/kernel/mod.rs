@@ -162,7 +162,8 @@ pub fn fold(
     }
 }
 
-/// Folds inlined bodies of an array with a predefined operation, from left to right; nothing if one has another length.
+/// Folds inlined bodies of an array with a predefined operation, from left to right; nothing if one has
+/// another length.
 pub fn fold_inlined(kind: &BodyKind, bodies: &[Bytes]) -> Option<Bytes> {
     let BodyKind::Array { element, operation, .. } = kind else { return None };
     let ((bytes, element_bytes), accumulate) = (kind.array_bytes()?, predefined(element, operation)?);

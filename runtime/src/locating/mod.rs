@@ -163,7 +163,8 @@ pub(crate) fn start(config: NodeConfig) -> Locator {
     locator
 }
 
-/// The faults of hosts and domains that the rules name which everfold comes with, but for those that are harmless.
+/// The faults of hosts and domains that the rules name which everfold comes with, but for those that are
+/// harmless.
 pub fn host_faults() -> Vec<String> {
     let rules = RuleBase::default();
     let of_hosts = rules.rules().iter().filter(|rule| matches!(rule.about, Scope::Host | Scope::Domain));

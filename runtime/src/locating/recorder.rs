@@ -1,12 +1,15 @@
 //! Writes down what a node sees and decides. `everfold rules learn` reads it, and people do.
 //!
-//! Lines are short and few, and written at once, so that a host that is killed has told all. What cannot be written is told in
-//! the log, and then nothing more is recorded: the job goes on.
+//! A thread of its own writes, as a disk may hang, and the agent's thread, where the master may live, must
+//! not. Lines are short and few, and written as they come. What cannot be written is told in the log, and
+//! then nothing more is recorded: the job goes on.
 
 use std::{
+    convert::Infallible,
     fs::File,
     io::{self, Write},
     path::Path,
+    sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     time::Duration,
 };
 
@@ -23,46 +26,70 @@ use super::told;
 
 /// A file that is longer is not added to.
 const BYTES_MAX: u64 = 16 << 20;
+/// Lines that wait for the disk. With more, it is given up.
+const LINES_MAX: usize = 4096;
+/// How long the end of the job waits until all lines are written.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The record of one node, if there is to be one.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    file: Option<File>,
     node: u32,
-    bytes: u64,
+    /// To the thread that writes, as long as it can.
+    lines: Option<SyncSender<String>>,
+    /// Closed when that thread ends.
+    written: Receiver<Infallible>,
 }
 
 impl Recorder {
     /// Begins to record in a file, behind what is there.
     pub fn begin(path: Option<&Path>, job: JobId, me: Host, hosts: &[HostRef]) -> Self {
         let node = getrandom::u32().unwrap_or_else(|_| std::process::id());
-        let mut recorder = Self { file: None, node, bytes: 0 };
-        let Some(path) = path else { return recorder };
-        match open(path) {
-            Ok((file, bytes)) => (recorder.file, recorder.bytes) = (Some(file), bytes),
-            Err(error) => tracing::warn!(path = %path.display(), %error, "symptoms are not recorded"),
-        }
-        recorder.write(&heading(node, job, me, hosts));
-        recorder
+        let (writing, written) = channel();
+        let start = |path: &Path| {
+            let (lines, to_write) = sync_channel(LINES_MAX);
+            let (path, heading) = (path.to_owned(), heading(node, job, me, hosts));
+            let write = move || write_all(&path, &heading, to_write, writing);
+            let thread = std::thread::Builder::new().name("everfold-record".to_owned()).spawn(write);
+            thread.inspect_err(|error| tracing::warn!(%error, "symptoms are not recorded")).ok()?;
+            Some(lines)
+        };
+        Self { node, lines: path.and_then(start), written }
     }
 
     /// Adds a line about what happened then, as the node's clock says.
     pub fn note(&mut self, at: Timestamp, event: Event) {
+        let Some(lines) = &self.lines else { return };
         let line = Line { node: self.node, at: Duration::from_nanos(at.as_nanos()), event };
-        self.write(&format!("{line}\n"));
-    }
-
-    fn write(&mut self, text: &str) {
-        let Some(file) = &mut self.file else { return };
-        self.bytes += text.len() as u64;
-        let written = match self.bytes {
-            ..=BYTES_MAX => file.write_all(text.as_bytes()),
-            _ => Err(io::ErrorKind::FileTooLarge.into()),
-        };
-        if let Err(error) = written {
-            tracing::warn!(%error, "symptoms are recorded no longer");
-            self.file = None;
+        if lines.try_send(format!("{line}\n")).is_err() {
+            tracing::warn!("symptoms are recorded no longer");
+            self.lines = None;
         }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.lines.take().is_some() {
+            let _ = self.written.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+/// Writes the heading and all lines that come. The end of it closes `_writing`.
+fn write_all(path: &Path, heading: &str, lines: Receiver<String>, _writing: Sender<Infallible>) {
+    let written = open(path).and_then(|(mut file, mut bytes)| {
+        for text in std::iter::once(heading.to_owned()).chain(lines) {
+            bytes += text.len() as u64;
+            if bytes > BYTES_MAX {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            file.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    });
+    if let Err(error) = written {
+        tracing::warn!(path = %path.display(), %error, "symptoms are not recorded");
     }
 }
 
@@ -123,11 +150,10 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(BYTES_MAX - 100).unwrap();
         let mut recorder = recorder(&path);
-        let length = || fs::metadata(&path).unwrap().len();
-        let begun = length();
-        assert!(begun > BYTES_MAX - 100, "there is room for the heading");
         (0..3).for_each(|_| note(&mut recorder));
-        assert!(length() <= BYTES_MAX);
-        assert!(recorder.file.is_none(), "it gives up");
+        drop(recorder);
+        let length = fs::metadata(&path).unwrap().len();
+        assert!(length > BYTES_MAX - 100, "there is room for the heading");
+        assert!(length <= BYTES_MAX, "it gives up");
     }
 }

@@ -40,8 +40,8 @@ impl World {
         self.run_coordinator();
     }
 
-    /// Whether one of the faults that have a recovery of their own is located on a host. What has changed now the master may
-    /// have heard before it has decided, or after that: `surely` leaves that out.
+    /// Whether one of the faults that have a recovery of their own is located on a host. What has changed now
+    /// the master may have heard before it has decided, or after that: `surely` leaves that out.
     pub(super) fn has_located_fault(&self, host: u64, surely: bool) -> bool {
         let Some(located) = &self.settings.policy.recoveries.located else { return false };
         let now = self.now();
@@ -54,7 +54,8 @@ impl World {
         of_host.filter(|((_, name), _)| located.faults.contains(name)).any(|(_, span)| holds(span))
     }
 
-    /// A rank leaves a host that lives only if a fault was located there, in worlds where nothing else makes it leave.
+    /// A rank leaves a host that lives only if a fault was located there, in worlds where nothing else makes
+    /// it leave.
     pub(super) fn check_leave(&mut self, rank: Rank) {
         let choice = &self.settings.policy.recoveries;
         let leaves = |repeated: Repeated| repeated.recovery.contains(Recovery::Migrate);

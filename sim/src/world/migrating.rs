@@ -51,8 +51,8 @@ impl World {
         }
     }
 
-    /// A rank is started on a host where processes have failed again and again, or that has a located fault, only if there is
-    /// no host without faults, unless an own detector may have chosen the host.
+    /// A rank is started on a host where processes have failed again and again, or that has a located fault,
+    /// only if there is no host without faults, unless an own detector may have chosen the host.
     pub(super) fn check_target(&mut self, to: &str) {
         if self.settings.has_own_detectors() {
             return;
@@ -82,7 +82,8 @@ impl World {
         counts.count() > repeated.faults as usize
     }
 
-    /// Whether a host can take a rank, nothing ever failed there or in its domain, and no fault is located there.
+    /// Whether a host can take a rank, nothing ever failed there or in its domain, and no fault is located
+    /// there.
     fn is_spotless(&self, host: u64) -> bool {
         let domain = self.settings.domain(host);
         let is_near =

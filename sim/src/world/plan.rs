@@ -153,8 +153,8 @@ impl World {
         self.schedule(self.now() + after + lasts, Happening::Limp(rank, Limp::default()));
     }
 
-    /// Lets the master hear `after` now that a fault was located, rightly or not, and that it is over after a `time`, if that is
-    /// given.
+    /// Lets the master hear `after` now that a fault was located, rightly or not, and that it is over after a
+    /// `time`, if that is given.
     pub fn locate(&mut self, after: Duration, fault: Fault, time: Option<Duration>) {
         self.schedule(self.now() + after, Happening::Located(Box::new(fault.clone()), false));
         if let Some(time) = time {

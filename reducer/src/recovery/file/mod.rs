@@ -75,9 +75,10 @@ pub(crate) const VARIABLE: &str = everfold_runtime::launch::environment::RECOVER
 /// # Ok::<(), everfold::recovery::RecoveryError>(())
 /// ```
 ///
-/// Every key may be left out, and so may the whole content. Each then has the value that it has above, but for
-/// `[located]`, `[repeated]` and `[network]`: without these sections no located fault counts, and nothing counts as repeated,
-/// or as lost with its domain. Their own keys are all needed. Without `directory`, the protocol is "independent".
+/// Every key may be left out, and so may the whole content. Each then has the value that it has above, but
+/// for `[located]`, `[repeated]` and `[network]`: without these sections no located fault counts, and nothing
+/// counts as repeated, or as lost with its domain. Their own keys are all needed. Without `directory`, the
+/// protocol is "independent".
 ///
 /// What a file says replaces what the program says. `Display` tells in plain words what happens at which fault.
 #[derive(Clone, Debug, PartialEq)]
@@ -300,8 +301,8 @@ impl RecoveryFile {
     }
 }
 
-/// The located faults that are met in a way of their own. Whether a rule concludes them shows only while the job runs: then others
-/// may be pushed.
+/// The located faults that are met in a way of their own. Whether a rule concludes them shows only while the
+/// job runs: then others may be pushed.
 fn faults(written: &WrittenLocated) -> Result<LocatedFaults, (usize, String)> {
     let faults = named("located.faults", &written.faults, is_fault, || {
         let known = host_faults().join("`, `");

@@ -172,7 +172,8 @@ pub(super) fn silence_hosts(schedule: &mut Schedule, random: &mut ChaCha8Rng) {
     schedule.faults.sort_by_key(|fault| fault.at_us);
 }
 
-/// Lets the master hear of located faults, most of which nobody has, and lets ranks die there and come back in another way.
+/// Lets the master hear of located faults, most of which nobody has, and lets ranks die there and come back
+/// in another way.
 pub(super) fn locate(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
     if let Some(returns) = &mut schedule.returns {
         let rarely = pick(random, [Remedy::Restart, Remedy::Ignore]);

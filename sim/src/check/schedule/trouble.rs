@@ -62,8 +62,8 @@ pub enum Trouble {
     FullDisk(u32),
     /// The copies that a rank keeps by then are damaged.
     SpoilCopies(u32),
-    /// The master hears that hosts have a fault, rightly or not, and that it is over if it lasts for a time. Its name is one
-    /// that has a recovery, or another one.
+    /// The master hears that hosts have a fault, rightly or not, and that it is over if it lasts for a time.
+    /// Its name is one that has a recovery, or another one.
     Locate { hosts: Vec<u32>, named: bool },
     /// It hears that of the link from one host to another.
     LocateLink { from: u32, to: u32 },
