@@ -45,6 +45,7 @@ check: setup deny ## What a change has to pass besides the tests; writes nothing
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo clippy --release -p everfold-cli -p everfold-examples --no-default-features -- -D warnings
+	cargo clippy --release -p everfold-examples --no-default-features --features cuda --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --quiet
 	scripts/purity
 	scripts/paper-map

@@ -44,6 +44,8 @@ pub struct Connection {
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
+    /// The first process of a rank of this host was started.
+    Started(ProcessId),
     /// A process of this host wants its memory held.
     Hailed(Connection),
     /// The master that this process has brought along runs here.
@@ -104,6 +106,8 @@ pub enum Action {
     Hold(Limits),
     /// Hold the replica of this process's vault no longer.
     DropReplica(ProcessId),
+    /// The process that was to bring the master along has ended before it came: there will be no job.
+    Masterless,
     /// Nothing is left to do.
     Done,
 }
@@ -177,6 +181,8 @@ impl Agent {
     /// Takes in an event.
     pub fn handle(&mut self, event: Event) {
         match event {
+            // It may have come before this is heard.
+            Event::Started(process) => drop(self.running.entry(process.rank).or_insert(process)),
             Event::Hailed(connection) => self.hail(connection),
             Event::MasterStarted(connection) => self.welcome(connection),
             Event::MasterFailed => {
@@ -307,6 +313,9 @@ impl Agent {
         let is_new = self.running.get(&process.rank) == Some(&process);
         if held.is_none() && !is_new {
             return;
+        }
+        if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
+            self.actions.push_back(Action::Masterless);
         }
         held.into_iter().for_each(|held| *held = Held::Ended);
         if is_new {

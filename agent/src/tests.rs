@@ -102,6 +102,21 @@ fn a_rank_is_started_again_when_its_process_has_ended() {
 }
 
 #[test]
+fn a_process_that_ends_before_it_has_come_is_not_waited_for() {
+    let mut agent = Agent::new(true);
+    [ZERO, ONE].into_iter().for_each(|process| agent.handle(Event::Started(process)));
+    after(&mut agent, Event::Hailed(by(ZERO)));
+    after(&mut agent, Event::MasterFound(Lodging::default()));
+    let ended = FromAgent::Ended { process: ONE, ending: Ending::Code(1) };
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [Action::Tell(ended)]);
+
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::Started(ZERO));
+    after(&mut agent, Event::Hailed(by(ONE)));
+    assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Signal(11))), [Action::Masterless]);
+}
+
+#[test]
 fn an_agent_that_nobody_needs_ends() {
     let mut agent = Agent::new(false);
     assert_eq!(after(&mut agent, Event::Alone), [Action::Done]);

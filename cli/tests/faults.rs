@@ -45,6 +45,17 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits until all ranks have joined. Gives the job's number.
+fn number_of_begun(job: &Job) -> String {
+    let of_job = format!("process {}:", job.0.id());
+    wait_for("the job begins", || {
+        let (code, listed, _) = everfold(&["jobs"]);
+        assert_eq!(code, Some(0));
+        let line = listed.lines().find(|line| line.contains(&of_job) && line.contains("3 ranks"))?;
+        Some(line.split_whitespace().next()?.to_owned())
+    })
+}
+
 /// A process that a process has started.
 fn child_of(parent: u32) -> Option<Pid> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
@@ -57,13 +68,7 @@ fn a_running_job_tells_what_is_faulty_and_takes_other_rules() {
     run.args(["run", "-n", "3", "--survive-deaths", "--", EVERFOLD, "chaos", "rank"]);
     run.args(["--bytes=1MiB", "--rounds=1000000", "--all", "--allow-missing"]);
     let job = Job(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let of_job = format!("process {}:", job.0.id());
-    let number = wait_for("the job begins", || {
-        let (code, listed, _) = everfold(&["jobs"]);
-        assert_eq!(code, Some(0));
-        let line = listed.lines().find(|line| line.contains(&of_job) && line.contains("3 ranks"))?;
-        Some(line.split_whitespace().next()?.to_owned())
-    });
+    let number = number_of_begun(&job);
     assert_eq!(everfold(&["faults", &number]), (Some(0), String::new(), String::new()));
 
     let folder = tempfile::tempdir().unwrap();
@@ -111,6 +116,7 @@ fn what_a_job_has_recorded_of_a_killed_rank_is_learnt() {
         wait_for(what, || fs::read_to_string(&record).ok().filter(|text| text.contains(what)));
     };
     wait_for_line("is the node of host0");
+    number_of_begun(&job);
     kill(child_of(job.0.id()).unwrap(), Signal::SIGKILL).unwrap();
     wait_for_line(" confirmed process_crashed rank");
     drop(job);

@@ -5,7 +5,7 @@
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Speeds, rows},
+    device::{Buffer, Device, Launch, Speeds, rows},
     npb::random::Generator,
 };
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,7 @@ impl Program for BackProp {
     type State = State;
     const NAME: &'static str = "backprop";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/backprop.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let inputs = size.size.unwrap_or(1 << 15).next_multiple_of(BLOCK);
@@ -96,7 +97,9 @@ impl Program for BackProp {
         match state.kernel {
             Kernel::Sums => {
                 device.write(weights, &state.weights);
-                device.launch(inputs * HIDDEN * 4, move |memory| {
+                let launch = Launch::of("sums", inputs / BLOCK * HIDDEN).moving(inputs * HIDDEN * 4);
+                let launch = launch.with_all([HIDDEN, BLOCK]).with_all([input, weights, sums]);
+                device.launch(launch, move |memory| {
                     memory.write([sums], |memory, [sums]| {
                         let (input, weights) = (memory.of(input), memory.of(weights));
                         rows(sums, HIDDEN, |block, sums| {
@@ -107,13 +110,18 @@ impl Program for BackProp {
                 });
             }
             Kernel::Output => {}
-            Kernel::Adjust => device.launch(inputs * HIDDEN * 16, move |memory| {
-                memory.write([weights, changes], |memory, [weights, changes]| {
-                    let (input, deltas) = (memory.of(input), memory.of(deltas));
-                    let each = input.iter().zip(weights.chunks_mut(HIDDEN)).zip(changes.chunks_mut(HIDDEN));
-                    each.for_each(|((input, weights), changes)| adjust(*input, deltas, weights, changes));
+            Kernel::Adjust => {
+                let launch = Launch::of("adjust", inputs * HIDDEN).moving(inputs * HIDDEN * 16);
+                let launch = launch.with(HIDDEN).with_all([RATE, MOMENTUM]);
+                device.launch(launch.with_all([input, deltas, weights, changes]), move |memory| {
+                    memory.write([weights, changes], |memory, [weights, changes]| {
+                        let (input, deltas) = (memory.of(input), memory.of(deltas));
+                        let each =
+                            input.iter().zip(weights.chunks_mut(HIDDEN)).zip(changes.chunks_mut(HIDDEN));
+                        each.for_each(|((input, weights), changes)| adjust(*input, deltas, weights, changes));
+                    });
                 });
-            }),
+            }
         }
     }
 

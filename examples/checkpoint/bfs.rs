@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Speeds},
+    device::{Buffer, Device, Launch, Speeds},
     npb::random::Generator,
 };
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,7 @@ impl Program for Bfs {
     type State = State;
     const NAME: &'static str = "bfs";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 2.5e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/bfs.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let nodes = size.size.unwrap_or(1 << 19);
@@ -76,29 +77,30 @@ impl Program for Bfs {
     fn launch(&self, state: &State, device: &Device) {
         let &Self { nodes, edges, frontier, next, visited, distance, goes_on } = self;
         if state.has_expanded {
-            device.launch(9 * nodes, move |memory| {
-                memory.write([frontier, visited], |memory, [frontier, visited]| {
-                    for (node, is_next) in memory.of(next).iter().enumerate() {
-                        frontier[node] = *is_next;
-                        visited[node] |= is_next;
-                    }
+            let launch = Launch::of("advance", nodes).moving(9 * nodes);
+            device.launch(launch.with_all([frontier, next, visited, goes_on]), move |memory| {
+                memory.of_mut(goes_on)[0] = memory.of(next).contains(&1).into();
+                memory.write([frontier, next, visited], |_, [frontier, next, visited]| {
+                    frontier.copy_from_slice(next);
+                    visited.iter_mut().zip(&*next).for_each(|(visited, next)| *visited |= next);
+                    next.fill(0);
                 });
-                let goes = memory.of(next).contains(&1);
-                memory.of_mut(goes_on)[0] = goes.into();
             });
         } else {
-            device.launch(11 * nodes, move |memory| {
+            let launch = Launch::of("expand", nodes).moving(11 * nodes).with(DEGREE).with(edges);
+            let launch = launch.with_all([frontier, visited, next]).with(distance).with(goes_on);
+            device.launch(launch, move |memory| {
                 memory.write([next], |memory, [next]| {
-                    next.fill(0);
-                    for node in frontier_of(memory.of(frontier)) {
-                        let reached = &memory.of(edges)[node * DEGREE..(node + 1) * DEGREE];
-                        reached.iter().for_each(|node| next[*node as usize] = 1);
+                    for node in reached(memory.of(frontier), memory.of(edges)).map(|(_, node)| node) {
+                        next[node] = 1 - memory.of(visited)[node];
                     }
-                    next.iter_mut().zip(memory.of(visited)).for_each(|(next, visited)| *next &= 1 - visited);
                 });
                 memory.write([distance], |memory, [distance]| {
-                    let here = frontier_of(memory.of(frontier)).next().map_or(FAR, |node| distance[node]);
-                    frontier_of(memory.of(next)).for_each(|node| distance[node] = here + 1);
+                    for (from, node) in reached(memory.of(frontier), memory.of(edges)) {
+                        if memory.of(next)[node] == 1 {
+                            distance[node] = distance[from] + 1;
+                        }
+                    }
                 });
             });
         }
@@ -121,9 +123,11 @@ impl Program for Bfs {
     }
 }
 
-/// The nodes whose mark is set.
-fn frontier_of(marks: &[u8]) -> impl Iterator<Item = usize> {
-    marks.iter().enumerate().filter(|(_, mark)| **mark == 1).map(|(node, _)| node)
+/// The edges of nodes whose mark is set: from where, and to where.
+fn reached(marks: &[u8], edges: &[u32]) -> impl Iterator<Item = (usize, usize)> {
+    let marked = marks.iter().enumerate().filter(|(_, mark)| **mark == 1).map(|(node, _)| node);
+    marked
+        .flat_map(|from| edges[from * DEGREE..(from + 1) * DEGREE].iter().map(move |to| (from, *to as usize)))
 }
 
 /// Edges to nodes at random distances around a ring.

@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Speeds, rows},
+    device::{Buffer, Device, Launch, Speeds, rows},
     npb::random::Generator,
 };
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,7 @@ impl Program for Fft2d {
     type State = State;
     const NAME: &'static str = "fft2d";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 2e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/fft2d.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let transforms = size.steps.unwrap_or(35) | 1;
@@ -56,7 +57,15 @@ impl Program for Fft2d {
     fn launch(&self, state: &State, device: &Device) {
         let &Self { size, from, to, .. } = self;
         let (transposes, is_back) = (state.kernel % 2 == 1, state.kernel / 4 % 2 == 1);
-        device.launch(16 * size * size, move |memory| {
+        let launch = match transposes {
+            true => Launch::of("transpose", size * size).with(size),
+            // A row is transformed by the threads of a block.
+            false => {
+                let threads = (size / 2).clamp(1, 512);
+                Launch::of("transform", size * threads).in_blocks_of(threads).with(size).with(is_back)
+            }
+        };
+        device.launch(launch.moving(16 * size * size).with_all([from, to]), move |memory| {
             memory.write([to], |memory, [to]| {
                 let from = memory.of(from);
                 rows(to, size, |index, row| match transposes {
@@ -67,8 +76,8 @@ impl Program for Fft2d {
                     }
                 });
             });
-            memory.swap(from, to);
         });
+        device.swap(from, to);
     }
 
     fn advance(&self, state: &mut State, _: &Device) {

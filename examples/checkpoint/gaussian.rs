@@ -5,7 +5,7 @@
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Speeds, each},
+    device::{Buffer, Device, Launch, Speeds, each},
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,7 @@ impl Program for Gaussian {
     type State = State;
     const NAME: &'static str = "gaussian";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 5e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/gaussian.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let size = size.size.unwrap_or(768);
@@ -59,7 +60,9 @@ impl Program for Gaussian {
         let (column, width) = (state.column, size + 1);
         let below = size - 1 - column;
         if state.has_multipliers {
-            device.launch(12 * below * (below + 2), move |memory| {
+            let launch = Launch::of("eliminate", below * (width - column)).moving(12 * below * (below + 2));
+            let launch = launch.with_all([column, width]).with_all([multipliers, rows]);
+            device.launch(launch, move |memory| {
                 memory.write([rows], |memory, [rows]| {
                     let (above, below) = rows.split_at_mut((column + 1) * width);
                     let pivot = &above[column * width..];
@@ -72,7 +75,9 @@ impl Program for Gaussian {
                 });
             });
         } else {
-            device.launch(8 * below, move |memory| {
+            let launch = Launch::of("multipliers", below).moving(8 * below);
+            let launch = launch.with_all([column, width]).with_all([rows, multipliers]);
+            device.launch(launch, move |memory| {
                 memory.write([multipliers], |memory, [multipliers]| {
                     let rows = memory.of(rows);
                     for row in column + 1..size {

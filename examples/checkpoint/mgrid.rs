@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Id, Speeds, rows},
+    device::{Buffer, Device, Id, Launch, Speeds, rows},
     npb::random::Generator,
 };
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,7 @@ impl Program for Mgrid {
     type State = State;
     const NAME: &'static str = "mgrid";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 3e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/mgrid.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let (size, cycles) = (size.size.unwrap_or(64).next_power_of_two().max(4), size.steps.unwrap_or(24));
@@ -86,16 +87,25 @@ impl Program for Mgrid {
     fn launch(&self, state: &State, device: &Device) {
         let (top, charges) = (self.top(), self.charges);
         let grids = |level: usize| (self.solution[level], self.residual[level]);
+        let cells_of =
+            |name, level, moved: usize| Launch::of(name, cells(level)).moving(moved * cells(level));
+        // Adds weighted sums to what was there, or to something else.
+        let sums = |level, weights: Weights, sign: f64| {
+            cells_of("apply", level, 24).with(points(level)).with_all(weights).with(sign)
+        };
         match self.kernels[state.kernel] {
             Kernel::Restrict(level) => {
                 let ((_, fine), (_, coarse)) = (grids(level), grids(level - 1));
-                device.launch(9 * cells(level), move |memory| {
+                let launch = Launch::of("restriction", cells(level - 1)).moving(9 * cells(level));
+                let launch = launch.with(points(level - 1)).with_all(RESTRICTION).with_all([fine, coarse]);
+                device.launch(launch, move |memory| {
                     memory.write([coarse], |memory, [coarse]| restrict(memory.of(fine), coarse, level));
                 });
             }
             Kernel::Bottom => {
                 let (solution, residual) = grids(0);
-                device.launch(24 * cells(0), move |memory| {
+                let launch = sums(0, SMOOTHER, 1.0).with(true).with_all([solution, residual, solution]);
+                device.launch(launch, move |memory| {
                     memory.write([solution], |memory, [solution]| {
                         solution.fill(0.0);
                         apply(SMOOTHER, memory.of(residual), 0, solution, |old, sum| old + sum);
@@ -104,9 +114,11 @@ impl Program for Mgrid {
             }
             Kernel::Prolong(level) => {
                 let ((coarse, _), (fine, _)) = (grids(level - 1), grids(level));
-                device.launch(17 * cells(level), move |memory| {
+                let is_anew = level < top;
+                let launch = cells_of("prolongation", level, 17).with(points(level)).with(is_anew);
+                device.launch(launch.with_all([coarse, fine]), move |memory| {
                     memory.write([fine], |memory, [fine]| {
-                        if level < top {
+                        if is_anew {
                             fine.fill(0.0);
                         }
                         prolong(memory.of(coarse), fine, level);
@@ -115,7 +127,9 @@ impl Program for Mgrid {
             }
             Kernel::Residual(level) => {
                 let (solution, residual) = grids(level);
-                device.launch(24 * cells(level), move |memory| {
+                let begin = if level == top { charges } else { residual };
+                let launch = sums(level, RESIDUAL, -1.0).with(false).with_all([begin, solution, residual]);
+                device.launch(launch, move |memory| {
                     memory.write([residual], |memory, [residual]| {
                         if level == top {
                             residual.copy_from_slice(memory.of(charges));
@@ -126,7 +140,8 @@ impl Program for Mgrid {
             }
             Kernel::Smooth(level) => {
                 let (solution, residual) = grids(level);
-                device.launch(24 * cells(level), move |memory| {
+                let launch = sums(level, SMOOTHER, 1.0).with(false).with_all([solution, residual, solution]);
+                device.launch(launch, move |memory| {
                     memory.write([solution], |memory, [solution]| {
                         apply(SMOOTHER, memory.of(residual), level, solution, |old, sum| old + sum);
                     });

@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},
-    device::{Buffer, Device, Speeds, each},
+    device::{Buffer, Device, Launch, Speeds, each},
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,7 @@ impl Program for Swim {
     type State = State;
     const NAME: &'static str = "swim";
     const SPEEDS: Speeds = Speeds { memory_bytes_per_s: 3e8, bus_bytes_per_s: 4e8 };
+    const SOURCE: &'static str = include_str!("cuda/swim.cu");
 
     fn begin(device: &Device, size: Size) -> (Self, State) {
         let (size, steps) = (size.size.unwrap_or(256), size.steps.unwrap_or(60));
@@ -76,30 +77,41 @@ impl Program for Swim {
 
     fn launch(&self, state: &State, device: &Device) {
         let &Self { size, now, new, old, fluxes, .. } = self;
-        let bytes = |arrays: usize| arrays * size * size * 8;
         let is_first = state.step == 0;
+        let points_of = |name, arrays: usize| Launch::of(name, size * size).moving(arrays * size * size * 8);
         match state.kernel {
-            Kernel::Fluxes => device.launch(bytes(7), move |memory| {
-                memory.write(fluxes, |memory, fluxes| {
-                    let now = now.map(|field| memory.of(field));
-                    points(size, fluxes, |at, _| flux(now, at));
+            Kernel::Fluxes => {
+                let launch = points_of("fluxes", 7).with(size).with(DX).with_all(now).with_all(fluxes);
+                device.launch(launch, move |memory| {
+                    memory.write(fluxes, |memory, fluxes| {
+                        let now = now.map(|field| memory.of(field));
+                        points(size, fluxes, |at, _| flux(now, at));
+                    });
                 });
-            }),
-            Kernel::Step => device.launch(bytes(10), move |memory| {
-                memory.write(new, |memory, new| {
-                    let (old, fluxes) =
-                        (old.map(|field| memory.of(field)), fluxes.map(|field| memory.of(field)));
-                    points(size, new, |at, _| step(old, fluxes, time_step(is_first), at));
+            }
+            Kernel::Step => {
+                let dt = time_step(is_first);
+                let launch = points_of("step", 10).with(size).with_all([DX, dt]).with_all(old);
+                device.launch(launch.with_all(fluxes).with_all(new), move |memory| {
+                    memory.write(new, |memory, new| {
+                        let (old, fluxes) =
+                            (old.map(|field| memory.of(field)), fluxes.map(|field| memory.of(field)));
+                        points(size, new, |at, _| step(old, fluxes, dt, at));
+                    });
                 });
-            }),
-            Kernel::Filter => device.launch(bytes(15), move |memory| {
-                // In place: each point depends on itself alone.
-                memory.write(old, |memory, old| {
-                    let (now, new) = (now.map(|field| memory.of(field)), new.map(|field| memory.of(field)));
-                    points(size, old, |at, old| filter(is_first, at, now, new, old));
+            }
+            Kernel::Filter => {
+                let launch = points_of("filter", 15).with(ALPHA).with(is_first).with_all(now);
+                device.launch(launch.with_all(new).with_all(old), move |memory| {
+                    // In place: each point depends on itself alone.
+                    memory.write(old, |memory, old| {
+                        let (now, new) =
+                            (now.map(|field| memory.of(field)), new.map(|field| memory.of(field)));
+                        points(size, old, |at, old| filter(is_first, at, now, new, old));
+                    });
                 });
-                (0..3).for_each(|field| memory.swap(now[field], new[field]));
-            }),
+                now.into_iter().zip(new).for_each(|(now, new)| device.swap(now, new));
+            }
         }
     }
 

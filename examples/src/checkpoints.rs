@@ -23,8 +23,10 @@ pub trait Program: Sized {
     type State: Serialize + DeserializeOwned + 'static;
     /// What it is called.
     const NAME: &'static str;
-    /// The device for which its default size is meant.
+    /// The simulated device for which its default size is meant.
     const SPEEDS: Speeds;
+    /// Its kernels for a graphics card, in CUDA C++.
+    const SOURCE: &'static str;
 
     /// Makes buffers and fills those that are not live at any point, such as input that never changes. Every
     /// process begins with it, also one that goes on from a checkpoint.
@@ -84,6 +86,9 @@ struct Options {
     ranks: u32,
     #[command(flatten)]
     size: Size,
+    /// Computes on a graphics card instead of a simulated device; ranks share the cards that there are.
+    #[arg(long)]
+    cuda: bool,
     /// Mean seconds between two failures: sets the interval of checkpoints where no plan does.
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400.0)]
     mtbf: f64,
@@ -98,6 +103,10 @@ struct Options {
 /// The job fails, or its result is wrong.
 pub fn main<P: Program>() -> everfold::Result<()> {
     let options = Options::parse();
+    if options.cuda {
+        // Better no job than one whose ranks end one after the other.
+        Device::find_card().map_err(everfold::Error::application)?;
+    }
     let mtbf = Duration::try_from_secs_f64(options.mtbf).map_err(everfold::Error::application)?;
     let config = Config::default().restart_ranks().checkpoint_interval(Interval::Daly { mtbf });
     let launch = Launch::from_env_or_local(options.ranks).config(config);
@@ -105,12 +114,15 @@ pub fn main<P: Program>() -> everfold::Result<()> {
 }
 
 async fn run<P: Program>(session: Session, options: Options) -> everfold::Result<()> {
-    let device = Device::start(P::SPEEDS);
+    let device = match options.cuda {
+        true => Device::card(P::SOURCE, session.rank().0).map_err(everfold::Error::application)?,
+        false => Device::simulated(P::SOURCE, P::SPEEDS),
+    };
     session.on_checkpoint("device", LiveBuffers::of(&device))?;
     let (program, begin) = P::begin(&device, options.size);
     let mut state = session.resume().await?.unwrap_or(begin);
     let mut run = Run::begin(session, options);
-    println!("{} is process {}, life {}", P::NAME, std::process::id(), run.life);
+    println!("{} is process {}, life {}, on {}", P::NAME, std::process::id(), run.life, device.name());
     while let Some(Place { point, live }) = program.place(&state) {
         device.sync();
         device.set_live(live);

@@ -217,6 +217,20 @@ fn whoever_joins_from_a_lost_host_is_lost() {
 }
 
 #[test]
+fn a_process_that_ends_before_it_joins_is_not_waited_for() {
+    let master = Master::new(Timestamp::ZERO, JOB, RANKS, Policy::default());
+    let mut job = Job { master, now: Timestamp::ZERO };
+    job.join(0);
+    let ended = FromAgent::Ended { process: process(3), ending: Ending::Code(1) };
+    let actions = job.hear(Event::Agent(agent(1), ended.clone()));
+    let told = ToWorker::Incomplete { missing: Path::single(Rank(3)) };
+    assert_eq!(actions, [Action::Send { to: process(0), message: told.clone() }]);
+    let again = job.hear(Event::Agent(agent(1), ended));
+    assert!(matches!(again[..], [Action::Notice(Notice::Stale { .. })]), "it is known: {again:?}");
+    assert!(job.join(1).contains(&Action::Send { to: process(1), message: told }), "it has come later");
+}
+
+#[test]
 fn an_agent_that_is_silent_is_lost() {
     let mut job = Job::new();
     let actions = job.wait(5000, &[0, 1, 2, 3], &[0]);

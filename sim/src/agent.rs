@@ -100,6 +100,7 @@ impl Agent {
                 Action::DropReplica(process) => done.push(Deed::DropReplica(process)),
                 Action::Forgive(_) | Action::Hold(_) => {}
                 Action::Refuse(process) => panic!("every process comes once, {process} too"),
+                Action::Masterless => panic!("rank 0 comes first"),
                 Action::Done => {}
             }
         }

@@ -393,6 +393,7 @@ fn from_agent(said: &FromAgent) -> String {
 
 fn at_agent(event: &AgentEvent) -> String {
     match event {
+        AgentEvent::Started(process) => format!("is to host rank {}", process.rank),
         AgentEvent::Hailed(Connection { process, .. }) => format!("is hailed by rank {}", process.rank),
         AgentEvent::MasterStarted(_) => "runs the master".to_owned(),
         AgentEvent::MasterFailed => "cannot run the master".to_owned(),

@@ -2,73 +2,77 @@
 
 use everfold::{CheckpointHook, HookError, Live};
 
-use super::{Device, Id, Memory, lock};
+use super::{Device, Id, lock};
 
 /// Saves the buffers that a device [needs](Device::set_live) to go on. They come over the bus while the device is
 /// idle, and are written from a copy: a device may go on meanwhile.
 pub struct LiveBuffers {
     device: Device,
-    copy: Option<Vec<u8>>,
+    copy: Vec<u8>,
+    has_copy: bool,
 }
 
 impl LiveBuffers {
     /// Those of this device.
     pub fn of(device: &Device) -> Self {
-        Self { device: device.clone(), copy: None }
+        Self { device: device.clone(), copy: Vec::new(), has_copy: false }
     }
 
-    /// All live buffers, each behind its number and its length.
-    fn fetch(&self) -> Vec<u8> {
+    /// All live buffers, with the length of each.
+    fn all(&self) -> Vec<(Id, usize)> {
         let live = lock(&self.device.live).clone();
-        self.device.over_bus(|memory| {
-            let mut saved = vec![];
-            for id in live {
-                let buffer = memory.buffer(id).expect("live buffers are buffers").bytes();
-                saved.extend([id.0 as u64, buffer.len() as u64].map(u64::to_le_bytes).concat());
-                saved.extend(buffer);
-            }
-            let bytes = saved.len();
-            (saved, bytes)
-        })
+        let with_length = |id| (id, self.device.engine.bytes(id).expect("live buffers are buffers"));
+        live.into_iter().map(with_length).collect()
+    }
+
+    /// Fetches all live buffers, each behind its number and its length.
+    fn fetch(&self, saved: &mut Vec<u8>) {
+        let live = self.all();
+        saved.reserve(live.iter().map(|(_, length)| 16 + length).sum());
+        for (id, length) in live {
+            saved.extend([id.0 as u64, length as u64].map(u64::to_le_bytes).concat());
+            let begin = saved.len();
+            saved.resize(begin + length, 0);
+            self.device.engine.read(id, &mut saved[begin..]);
+        }
     }
 }
 
 impl CheckpointHook for LiveBuffers {
     fn before(&mut self) -> Result<(), HookError> {
-        self.copy = Some(self.fetch());
+        let mut copy = std::mem::take(&mut self.copy);
+        copy.clear();
+        self.fetch(&mut copy);
+        (self.copy, self.has_copy) = (copy, true);
         Ok(())
     }
 
     fn live(&mut self) -> Result<Live, HookError> {
-        let live = lock(&self.device.live).clone();
-        self.device.sync();
-        let mut memory = lock(&self.device.shared.memory);
-        let bytes = live.into_iter().filter_map(|id| Some(memory.buffer(id)?.bytes().len() as u64));
-        Ok(Live { host_bytes: 0, device_bytes: bytes.sum() })
+        let device_bytes = self.all().iter().map(|(_, length)| *length as u64).sum();
+        Ok(Live { host_bytes: 0, device_bytes })
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, HookError> {
-        Ok(self.copy.take().unwrap_or_else(|| self.fetch()))
-    }
-
-    fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {
-        self.device.over_bus(|memory| (fill(memory, saved), saved.len()))
-    }
-}
-
-/// Fills buffers with what was fetched from them.
-fn fill(memory: &mut Memory, mut saved: &[u8]) -> Result<(), HookError> {
-    while !saved.is_empty() {
-        let (id, length) = (number(&mut saved)?, number(&mut saved)?);
-        let (values, rest) = saved.split_at_checked(length).ok_or("a buffer is cut off")?;
-        let buffer = memory.buffer(Id(id)).ok_or("there is no such buffer")?.bytes_mut();
-        if buffer.len() != length {
-            return Err("a buffer has another length".into());
+    fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError> {
+        match std::mem::take(&mut self.has_copy) {
+            true => std::mem::swap(&mut self.copy, into),
+            false => self.fetch(into),
         }
-        buffer.copy_from_slice(values);
-        saved = rest;
+        Ok(())
     }
-    Ok(())
+
+    /// Fills buffers with what was fetched from them.
+    fn restore(&mut self, mut saved: &[u8]) -> Result<(), HookError> {
+        while !saved.is_empty() {
+            let (id, length) = (Id(number(&mut saved)?), number(&mut saved)?);
+            let (values, rest) = saved.split_at_checked(length).ok_or("a buffer is cut off")?;
+            if self.device.engine.bytes(id).ok_or("there is no such buffer")? != length {
+                return Err("a buffer has another length".into());
+            }
+            self.device.engine.write(id, values);
+            saved = rest;
+        }
+        Ok(())
+    }
 }
 
 fn number(saved: &mut &[u8]) -> Result<usize, HookError> {

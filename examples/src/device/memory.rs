@@ -25,6 +25,10 @@ impl<T> Clone for Buffer<T> {
 impl<T> Copy for Buffer<T> {}
 
 impl<T> Buffer<T> {
+    pub(super) fn of(id: Id) -> Self {
+        Self(id, PhantomData)
+    }
+
     /// Which one it is, whatever it holds.
     pub fn id(self) -> Id {
         self.0
@@ -35,7 +39,7 @@ impl<T> Buffer<T> {
 #[derive(Default)]
 pub struct Memory(Vec<Box<dyn Bytes>>);
 
-/// A buffer, whatever it holds.
+/// Values of a buffer, whatever they are.
 pub(super) trait Bytes: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -52,10 +56,9 @@ impl<T: Plain> Bytes for Vec<T> {
 }
 
 impl Memory {
-    pub(super) fn add<T: Plain>(&mut self, values: Vec<T>) -> (Buffer<T>, usize) {
-        let bytes = size_of_val(&*values);
-        self.0.push(Box::new(values));
-        (Buffer(Id(self.0.len() - 1), PhantomData), bytes)
+    pub(super) fn add(&mut self, values: Box<dyn Bytes>) -> Id {
+        self.0.push(values);
+        Id(self.0.len() - 1)
     }
 
     pub(super) fn buffer(&mut self, id: Id) -> Option<&mut dyn Bytes> {
@@ -85,8 +88,8 @@ impl Memory {
     }
 
     /// Exchanges what is in two buffers, without moving it.
-    pub fn swap<T: Plain>(&mut self, a: Buffer<T>, b: Buffer<T>) {
-        self.0.swap(a.id().0, b.id().0);
+    pub(super) fn swap(&mut self, a: Id, b: Id) {
+        self.0.swap(a.0, b.0);
     }
 
     fn vec<T: Plain>(&mut self, buffer: Buffer<T>) -> &mut Vec<T> {

@@ -1,33 +1,42 @@
-//! A device beside the host: kernels that run on threads of their own, over memory of their own, behind a bus
-//! of limited bandwidth.
+//! A device beside the host: kernels over memory of its own, behind a bus of limited bandwidth.
 //!
-//! It behaves as a graphics card does for somebody who takes checkpoints: launching a kernel returns at once,
-//! kernels run one after the other, none can be interrupted, and what is in the device's memory has to come over
-//! the bus. Nothing of it needs such a card. So that runs take the same time on a busy machine, a kernel takes at
-//! least as long as the memory of the device needs for the bytes that it says it moves.
+//! Launching a kernel returns at once, kernels run one after the other, none can be interrupted, and what is in the
+//! device's memory has to come over the bus. There are two kinds:
+//! - A *simulated* one: threads of the host. So that runs take the same time on a busy machine, a kernel takes at
+//!   least as long as the memory of the device needs for the bytes that it says it moves.
+//! - A *graphics card*, by CUDA, if the feature `cuda` was built in. Its libraries are looked for at run time.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `memory` | buffers and what kernels see of them |
+//! | `launch` | what a device is told to run |
+//! | `source` | what a program's source says of its kernels |
+//! | `threads` | the simulated device |
+//! | `card` | the graphics card |
+//! | `memory` | buffers and what kernels of the simulated device see of them |
 //! | `hook` | saves and restores the live buffers with each checkpoint |
 
+#[cfg(feature = "cuda")]
+mod card;
 mod hook;
+mod launch;
 mod memory;
+mod source;
+mod threads;
 
 use std::{
-    panic::{self, AssertUnwindSafe},
-    process,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
-    time::{Duration, Instant},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 pub use self::{
     hook::LiveBuffers,
+    launch::{Argument, Launch},
     memory::{Buffer, Id, Memory, Plain},
+    threads::{each, rows},
 };
+use self::{memory::Bytes, source::Source, threads::Threads};
 
-/// How fast a device is, in bytes per second.
+/// How fast a simulated device is, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Speeds {
     /// Of its memory.
@@ -36,129 +45,152 @@ pub struct Speeds {
     pub bus_bytes_per_s: f64,
 }
 
-type Kernel = Box<dyn FnOnce(&mut Memory) + Send>;
+/// Why there is no graphics card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CardError {
+    /// The program was built without the feature `cuda`.
+    NotBuilt,
+    /// There is no driver.
+    NoDriver,
+    /// The driver has no card.
+    NoCard,
+    /// There is nothing to compile kernels with.
+    NoCompiler,
+    /// The kernels cannot be compiled, and what the compiler says.
+    Kernels(String),
+    /// What the driver says.
+    Driver(String),
+}
+
+impl fmt::Display for CardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt => {
+                write!(f, "this program was built without cards: build it with --features cuda")
+            }
+            Self::NoDriver => write!(f, "there is no CUDA driver: libcuda was not found"),
+            Self::NoCard => write!(f, "the CUDA driver knows no card"),
+            Self::NoCompiler => write!(
+                f,
+                "kernels cannot be compiled: libnvrtc was not found. It comes with the CUDA toolkit; \
+                 LD_LIBRARY_PATH may name its folder"
+            ),
+            Self::Kernels(log) => write!(f, "kernels cannot be compiled: {log}"),
+            Self::Driver(error) => write!(f, "the CUDA driver says: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CardError {}
+
+/// What threads run as a kernel.
+type OnThreads = Box<dyn FnOnce(&mut Memory) + Send>;
+
+/// A kind of device.
+trait Engine: Send + Sync {
+    fn name(&self) -> String;
+    fn add(&self, values: Box<dyn Bytes>) -> Id;
+    fn bytes(&self, buffer: Id) -> Option<usize>;
+    fn write(&self, to: Id, values: &[u8]);
+    fn read(&self, from: Id, values: &mut [u8]);
+    fn launch(&self, launch: &Launch, on_threads: OnThreads);
+    fn swap(&self, a: Id, b: Id);
+    fn sync(&self);
+}
 
 /// A device. Clones are the same.
 #[derive(Clone)]
 pub struct Device {
-    speeds: Speeds,
-    launches: mpsc::Sender<(u64, Kernel)>,
-    shared: Arc<Shared>,
+    engine: Arc<dyn Engine>,
+    source: Arc<Source>,
     live: Arc<Mutex<Vec<Id>>>,
 }
 
-struct Shared {
-    memory: Mutex<Memory>,
-    /// Kernels that were launched and have not ended.
-    left: Mutex<u64>,
-    idle: Condvar,
-}
-
 impl Device {
-    /// Switches a device on.
-    pub fn start(speeds: Speeds) -> Self {
-        let (launches, launched) = mpsc::channel::<(u64, Kernel)>();
-        let shared =
-            Arc::new(Shared { memory: Mutex::default(), left: Mutex::default(), idle: Condvar::new() });
-        let of_thread = shared.clone();
-        // It ends when the last clone of the device is dropped.
-        thread::spawn(move || {
-            for (bytes, kernel) in launched {
-                let begun = Instant::now();
-                let ended = panic::catch_unwind(AssertUnwindSafe(|| kernel(&mut lock(&of_thread.memory))));
-                if ended.is_err() {
-                    // The host would wait for it for ever.
-                    process::abort();
-                }
-                take_time(begun, bytes, speeds.memory_bytes_per_s);
-                *lock(&of_thread.left) -= 1;
-                of_thread.idle.notify_all();
-            }
-        });
-        Self { speeds, launches, shared, live: Arc::default() }
+    /// Switches a simulated device on. It runs closures, but only as kernels that this source has, too.
+    pub fn simulated(source: &'static str, speeds: Speeds) -> Self {
+        Self::new(source, Threads::start(speeds))
+    }
+
+    /// Takes a graphics card into use, with the kernels of this CUDA C++ source. Where there are several cards, ranks
+    /// take turns.
+    ///
+    /// # Errors
+    /// There is none, or it cannot run these kernels.
+    pub fn card(source: &'static str, rank: u32) -> Result<Self, CardError> {
+        Self::find_card()?;
+        #[cfg(feature = "cuda")]
+        return card::Card::open(source, rank).map(|card| Self::new(source, card));
+        #[cfg(not(feature = "cuda"))]
+        unreachable!("no card was found for rank {rank} and {} bytes of source", source.len())
+    }
+
+    /// Looks for what is needed to use a graphics card, and leaves it alone.
+    ///
+    /// # Errors
+    /// The feature `cuda`, the driver, or the compiler of kernels is not there.
+    pub fn find_card() -> Result<(), CardError> {
+        #[cfg(feature = "cuda")]
+        return card::find();
+        #[cfg(not(feature = "cuda"))]
+        Err(CardError::NotBuilt)
+    }
+
+    fn new(source: &'static str, engine: impl Engine + 'static) -> Self {
+        Self { engine: Arc::new(engine), source: Arc::new(Source::of(source)), live: Arc::default() }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> String {
+        self.engine.name()
     }
 
     /// A buffer in the device's memory, filled over the bus.
     pub fn upload<T: Plain>(&self, values: Vec<T>) -> Buffer<T> {
-        self.over_bus(|memory| memory.add(values))
+        Buffer::of(self.engine.add(Box::new(values)))
     }
 
     /// A buffer of zeros.
     pub fn zeros<T: Plain>(&self, len: usize) -> Buffer<T> {
-        self.sync();
-        lock(&self.shared.memory).add(vec![T::zeroed(); len]).0
+        self.upload(vec![T::zeroed(); len])
     }
 
     /// Overwrites a buffer over the bus.
     pub fn write<T: Plain>(&self, buffer: Buffer<T>, values: &[T]) {
-        self.over_bus(|memory| {
-            memory.of_mut(buffer).copy_from_slice(values);
-            ((), size_of_val(values))
-        });
+        self.engine.write(buffer.id(), bytemuck::cast_slice(values));
     }
 
     /// What is in a buffer, over the bus.
     pub fn read<T: Plain>(&self, buffer: Buffer<T>) -> Vec<T> {
-        self.over_bus(|memory| {
-            let values = memory.of(buffer).to_vec();
-            let bytes = size_of_val(&*values);
-            (values, bytes)
-        })
+        let bytes = self.engine.bytes(buffer.id()).expect("buffers stay as long as their device");
+        let mut values = vec![T::zeroed(); bytes / size_of::<T>()];
+        self.engine.read(buffer.id(), bytemuck::cast_slice_mut(&mut values));
+        values
     }
 
-    /// Launches a kernel that moves so many bytes of the device's memory. Returns at once.
-    pub fn launch(&self, bytes: usize, kernel: impl FnOnce(&mut Memory) + Send + 'static) {
-        *lock(&self.shared.left) += 1;
-        let launched = self.launches.send((bytes as u64, Box::new(kernel)));
-        launched.unwrap_or_else(|_| unreachable!("its thread lives as long as the device"));
+    /// Launches a kernel: on a card as its source has it, on a simulated device as a closure. Returns at once.
+    /// Without items there is nothing to do.
+    pub fn launch(&self, launch: Launch, on_threads: impl FnOnce(&mut Memory) + Send + 'static) {
+        self.source.check(&launch);
+        if launch.items > 0 {
+            self.engine.launch(&launch, Box::new(on_threads));
+        }
+    }
+
+    /// Exchanges what is in two buffers, without moving it, behind all kernels that were launched.
+    pub fn swap<T: Plain>(&self, a: Buffer<T>, b: Buffer<T>) {
+        self.engine.swap(a.id(), b.id());
     }
 
     /// Waits until all kernels have ended.
     pub fn sync(&self) {
-        let left = lock(&self.shared.left);
-        let ended = self.shared.idle.wait_while(left, |left| *left > 0);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        self.engine.sync();
     }
 
     /// Says which buffers are needed to go on from here.
     pub fn set_live(&self, buffers: Vec<Id>) {
         *lock(&self.live) = buffers;
     }
-
-    /// Uses the bus once the device is idle, for as long as these bytes take.
-    fn over_bus<R>(&self, act: impl FnOnce(&mut Memory) -> (R, usize)) -> R {
-        self.sync();
-        let begun = Instant::now();
-        let (result, bytes) = act(&mut lock(&self.shared.memory));
-        take_time(begun, bytes as u64, self.speeds.bus_bytes_per_s);
-        result
-    }
-}
-
-/// Waits until something that has begun then has taken as long as it should.
-fn take_time(begun: Instant, bytes: u64, bytes_per_s: f64) {
-    let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_s);
-    thread::sleep(takes.saturating_sub(begun.elapsed()));
-}
-
-/// Does something with each item, on as many threads as there are cores.
-pub fn each<T: Send>(items: &mut [T], act: impl Fn(usize, &mut T) + Sync) {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let length = items.len().div_ceil(threads).max(1);
-    thread::scope(|scope| {
-        for (number, part) in items.chunks_mut(length).enumerate() {
-            let act = &act;
-            scope.spawn(move || {
-                part.iter_mut().enumerate().for_each(|(index, item)| act(number * length + index, item));
-            });
-        }
-    });
-}
-
-/// Does something with each row of an array, on as many threads as there are cores.
-pub fn rows<T: Plain>(array: &mut [T], width: usize, act: impl Fn(usize, &mut [T]) + Sync) {
-    let mut rows: Vec<&mut [T]> = array.chunks_mut(width).collect();
-    each(&mut rows, |index, row| act(index, row));
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -171,8 +203,14 @@ mod tests {
 
     use super::*;
 
+    const SOURCE: &str = "__global__ void any(count items)";
+
     fn device() -> Device {
-        Device::start(Speeds { memory_bytes_per_s: 1e12, bus_bytes_per_s: 1e12 })
+        Device::simulated(SOURCE, Speeds { memory_bytes_per_s: 1e12, bus_bytes_per_s: 1e12 })
+    }
+
+    fn any() -> Launch {
+        Launch::of("any", 1)
     }
 
     #[test]
@@ -180,10 +218,10 @@ mod tests {
         let device = device();
         let (a, b) = (device.upload(vec![1u64, 2, 3]), device.zeros::<u64>(3));
         for _ in 0..100 {
-            device.launch(0, move |memory| {
+            device.launch(any(), move |memory| {
                 memory.write([b], |memory, [out]| rows(out, 1, |index, cell| cell[0] += memory.of(a)[index]));
             });
-            device.launch(0, move |memory| memory.of_mut(a)[0] += 1);
+            device.launch(any(), move |memory| memory.of_mut(a)[0] += 1);
         }
         assert_eq!(device.read(a), [101, 2, 3]);
         assert_eq!(device.read(b), [(1..=100).sum::<u64>(), 200, 300]);
@@ -197,13 +235,14 @@ mod tests {
             (device, a, b)
         };
         let (first, a, b) = begin();
-        first.launch(0, move |memory| memory.of_mut(a).fill(2.5));
-        first.launch(0, move |memory| memory.of_mut(b).fill(8));
+        first.launch(any(), move |memory| memory.of_mut(a).fill(2.5));
+        first.launch(any(), move |memory| memory.of_mut(b).fill(8));
         first.set_live(vec![a.id()]);
         let mut hook = LiveBuffers::of(&first);
         assert_eq!(hook.live().unwrap().device_bytes, 16);
         hook.before().unwrap();
-        let saved = hook.save().unwrap();
+        let mut saved = Vec::new();
+        hook.save(&mut saved).unwrap();
         let (second, a, b) = begin();
         LiveBuffers::of(&second).restore(&saved).unwrap();
         assert_eq!((second.read(a), second.read(b)), (vec![2.5; 4], vec![7; 3]));

@@ -49,6 +49,9 @@ impl Master {
         if is_awaited && members.away_since(process.rank).is_some() {
             return self.miss(process, agent);
         }
+        if members.is_to_join(process) {
+            return self.lose_expected(process);
+        }
         if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");
         }

@@ -103,6 +103,16 @@ impl Master {
         self.desk.send_all(&told);
     }
 
+    /// Takes in that a process has ended that was to join: there will be no job.
+    pub(super) fn lose_expected(&mut self, process: ProcessId) {
+        let is_first = self.desk.members.lost().is_empty();
+        self.desk.members.lose_expected(process);
+        if is_first {
+            self.call_off(&Path::single(process.rank));
+        }
+        self.end_if_empty();
+    }
+
     /// Takes in that a process calls nothing more.
     pub(super) fn close(&mut self, sender: ProcessId) {
         self.desk.members.close(sender.rank);

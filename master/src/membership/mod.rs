@@ -196,6 +196,20 @@ impl Membership {
         failed
     }
 
+    /// Whether this process is still expected to join.
+    pub(crate) fn is_to_join(&self, process: ProcessId) -> bool {
+        let is_expected = matches!(self.states.get(process.rank), Some(State::Expected));
+        self.is_joining && is_expected && process == ProcessId::first(process.rank)
+    }
+
+    /// Takes in that a process has ended that was expected to join.
+    pub(crate) fn lose_expected(&mut self, process: ProcessId) {
+        self.change(process.rank, State::Failed(process));
+        if self.lost.is_empty() {
+            self.lost = Path::single(process.rank);
+        }
+    }
+
     /// Agents, and whose memory they hold.
     pub(crate) fn agents(&self) -> &Agents {
         &self.agents

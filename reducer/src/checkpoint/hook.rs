@@ -25,8 +25,9 @@ pub struct Live {
 /// }
 ///
 /// impl CheckpointHook for Generator {
-///     fn save(&mut self) -> Result<Vec<u8>, HookError> {
-///         Ok(self.state.to_le_bytes().to_vec())
+///     fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError> {
+///         into.extend(self.state.to_le_bytes());
+///         Ok(())
 ///     }
 ///
 ///     fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {
@@ -52,14 +53,18 @@ pub trait CheckpointHook: Send + 'static {
     /// The checkpoint ends in it.
     fn live(&mut self) -> Result<Live, HookError> {
         self.before()?;
-        Ok(Live { host_bytes: self.save()?.len() as u64, device_bytes: 0 })
+        let mut saved = Vec::new();
+        self.save(&mut saved)?;
+        Ok(Live { host_bytes: saved.len() as u64, device_bytes: 0 })
     }
 
-    /// What is to be saved. It may be asked for several times after one [`before`](Self::before).
+    /// Puts what is to be saved `into` a buffer, which is empty. It is the one of an earlier checkpoint where there was
+    /// one, with its memory; a hook with a copy of its own may swap them. It may be asked for several times after
+    /// one [`before`](Self::before).
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.
-    fn save(&mut self) -> Result<Vec<u8>, HookError>;
+    fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError>;
 
     /// Takes back what [`save`](Self::save) has given, in a process that comes back.
     ///

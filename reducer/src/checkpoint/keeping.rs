@@ -14,6 +14,7 @@ use super::{
     error::CheckpointError,
     hook::{CheckpointHook, HookError},
     interval::Interval,
+    spare::Spare,
 };
 use crate::plan::Placing;
 
@@ -32,6 +33,7 @@ pub(crate) struct Keeping {
     held: Arc<HeldCalls>,
     /// The last checkpoint that was written while the program went on, or is.
     behind: Mutex<Option<Background>>,
+    pub(super) spare: Spare,
 }
 
 /// Where a plan says when to save, ranks ask each other after so many calls whether a log is half full.
@@ -99,6 +101,7 @@ impl Keeping {
             asked: OnceLock::new(),
             held: Arc::default(),
             behind: Mutex::default(),
+            spare: Spare::default(),
         }
     }
 

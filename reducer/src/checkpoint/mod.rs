@@ -13,6 +13,7 @@
 //! | `background` | what is written while the application computes on |
 //! | `interval` | when a checkpoint is due |
 //! | `keeping` | what a session remembers between them |
+//! | `spare` | buffers of copies that were written, for the next ones |
 //! | `points` | what a session does with the points of its program |
 //! | `error` | why a checkpoint cannot be saved, or gone on from |
 //!
@@ -31,6 +32,7 @@ mod points;
 mod prepared;
 mod resume;
 mod save;
+mod spare;
 mod together;
 mod vote;
 

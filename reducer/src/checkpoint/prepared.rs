@@ -63,8 +63,7 @@ impl Prepared<'_> {
             self.prepare_hooks()?;
         }
         if self.is_behind {
-            let own = |array: &mut Cow<'_, [u8]>| *array = Cow::Owned(std::mem::take(array).into_owned());
-            self.arrays.iter_mut().for_each(own);
+            self.copy_arrays();
         }
         loop {
             session.handle().all_ended().await?;
@@ -111,7 +110,9 @@ impl Prepared<'_> {
         let arrays = self.arrays.iter().map(|array| &**array);
         let parts: Vec<&[u8]> = std::iter::once(&self.state[..]).chain(arrays).chain(of_hooks).collect();
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        Ok(Some(match handle.save(agreed, calls, contents.to_vec(), &parts)? {
+        let saving = handle.save(agreed, calls, contents.to_vec(), &parts)?;
+        keeping.spare.return_hooks(self.of_hooks.take().unwrap_or_default());
+        Ok(Some(match saving {
             Saving::CatchingUp(_) => Checkpointed::CatchingUp,
             Saving::Done(generation) => {
                 session.saved(self.number, bytes, begun);
@@ -122,15 +123,16 @@ impl Prepared<'_> {
 
     /// Has a thread write it.
     fn write_behind(&mut self, draft: Box<Draft>) -> Checkpointed {
-        let arrays = std::mem::take(&mut self.arrays).into_iter().map(Cow::into_owned);
-        let of_hooks = self.of_hooks.take().into_iter().flatten();
-        let state = std::mem::take(&mut self.state);
-        let parts: Vec<Vec<u8>> = std::iter::once(state).chain(arrays).chain(of_hooks).collect();
-        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        let arrays: Vec<_> = std::mem::take(&mut self.arrays).into_iter().map(Cow::into_owned).collect();
+        let of_hooks = self.of_hooks.take().unwrap_or_default();
+        let state = [std::mem::take(&mut self.state)];
+        let bytes = parts([&state, &arrays, &of_hooks]).map(|part| part.len() as u64).sum();
         let (generation, number, begun) = (draft.generation().0, self.number, Instant::now());
         let session = self.session.clone();
         let write = move || {
-            let written = write(&session, *draft, &parts);
+            let written = write(&session, *draft, [&state, &arrays, &of_hooks]);
+            session.keeping().spare.return_arrays(arrays);
+            session.keeping().spare.return_hooks(of_hooks);
             match &written {
                 Ok(()) => session.saved(number, bytes, begun),
                 Err(error) => session.tell_unwritten(generation, error.to_string()),
@@ -157,12 +159,32 @@ impl Prepared<'_> {
     }
 
     fn save_hooks(&self) -> Result<Vec<Vec<u8>>, CheckpointError> {
-        self.session.keeping().each_hook("save its state", |_, hook| hook.save())
+        let keeping = self.session.keeping();
+        keeping.each_hook("save its state", |index, hook| {
+            let mut saved = keeping.spare.for_hook(index);
+            hook.save(&mut saved)?;
+            Ok(saved)
+        })
+    }
+
+    /// Lets the program change its arrays from now on.
+    fn copy_arrays(&mut self) {
+        let spare = &self.session.keeping().spare;
+        for (index, array) in self.arrays.iter_mut().enumerate() {
+            let mut copy = spare.for_array(index);
+            copy.extend_from_slice(array);
+            *array = Cow::Owned(copy);
+        }
     }
 }
 
-fn write(session: &Session, mut draft: Draft, parts: &[Vec<u8>]) -> Result<(), LogError> {
-    parts.iter().try_for_each(|part| draft.part(part))?;
+/// What the parts of a checkpoint are, in the order in which they are written.
+fn parts(groups: [&[Vec<u8>]; 3]) -> impl Iterator<Item = &Vec<u8>> {
+    groups.into_iter().flatten()
+}
+
+fn write(session: &Session, mut draft: Draft, groups: [&[Vec<u8>]; 3]) -> Result<(), LogError> {
+    parts(groups).try_for_each(|part| draft.part(part))?;
     session.handle().seal(draft).map(drop)
 }
 

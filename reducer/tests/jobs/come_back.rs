@@ -129,9 +129,10 @@ impl CheckpointHook for Counter {
         Ok(())
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, HookError> {
+    fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError> {
         self.fate.meets("hook", self.steps - 1);
-        Ok(self.steps.to_le_bytes().to_vec())
+        into.extend(self.steps.to_le_bytes());
+        Ok(())
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {
@@ -339,7 +340,7 @@ async fn called_meanwhile(session: Session) -> everfold::Result<()> {
 struct Failing;
 
 impl CheckpointHook for Failing {
-    fn save(&mut self) -> Result<Vec<u8>, HookError> {
+    fn save(&mut self, _: &mut Vec<u8>) -> Result<(), HookError> {
         Err("the device is gone".into())
     }
 
@@ -355,11 +356,12 @@ struct Slow {
 }
 
 impl CheckpointHook for Slow {
-    fn save(&mut self) -> Result<Vec<u8>, HookError> {
+    fn save(&mut self, into: &mut Vec<u8>) -> Result<(), HookError> {
         assert!(!std::mem::take(&mut self.panics), "as it should");
         self.meeting.wait();
         self.meeting.wait();
-        Ok(vec![7])
+        into.push(7);
+        Ok(())
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), HookError> {

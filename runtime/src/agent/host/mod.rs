@@ -60,6 +60,8 @@ pub enum ToParent {
     End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended, or ends, does not count.
     Forgive(ProcessId),
+    /// The process that was to bring the master along has ended before: there will be no job.
+    Masterless,
     /// All ranks have joined the master, which is here.
     Begun,
     /// The master, which is here, has told that to its ranks.
@@ -173,7 +175,7 @@ impl Drop for AgentThread {
     }
 }
 
-/// Tells an agent how the processes have ended that its own process has started.
+/// Tells an agent which processes its own process has started, and how they have ended.
 #[derive(Clone, Debug)]
 pub struct Ends {
     input: mpsc::UnboundedSender<Input>,
@@ -182,6 +184,11 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// Takes in that the first process of a rank was started.
+    pub fn started(&self, process: ProcessId) {
+        let _ = self.input.send(Input::Event(Event::Started(process)));
+    }
+
     /// Takes in how one has ended. A kill for want of memory looks like any other, but the system counts it.
     pub fn ended(&self, process: ProcessId, ending: Ending) {
         let now = oom_kills();

@@ -242,6 +242,7 @@ impl Host {
                 self.replicas.limit(limits.replica_bytes_max);
             }
             Action::DropReplica(process) => self.replicas.release(process),
+            Action::Masterless => self.tell_parent(ToParent::Masterless),
             Action::Done => {}
         }
     }

@@ -37,6 +37,10 @@ impl Process {
         Self { id, may_die, child, output }
     }
 
+    pub(super) fn id(&self) -> ProcessId {
+        self.id
+    }
+
     /// Has the process killed. Its end is still to be [waited](Self::gone) for.
     pub(super) fn kill(&mut self) {
         let _ = self.child.start_kill();

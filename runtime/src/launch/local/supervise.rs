@@ -111,6 +111,7 @@ impl Local {
             process.attend(stops, failures.clone(), notices.clone(), ends.clone())
         };
         for process in processes {
+            ends.started(process.id());
             ranks.spawn(attend(process, &is_over));
         }
         let starting = Starting { rollbacks, job: &job, ends: &ends, notices: &notices, output };
@@ -151,6 +152,11 @@ impl Local {
                         }
                     }
                     ToParent::Forgive(process) => failures.forgive(process),
+                    ToParent::Masterless => {
+                        let notice = "everfold: rank 0 has ended before it joined, so the job cannot begin\n";
+                        notices.iter().for_each(|notices| notices.try_send(notice.to_owned()));
+                        over.send_replace(true);
+                    }
                     ToParent::Begun => self.tell(JobEvent::Begun),
                     ToParent::News(news) => self.tell(JobEvent::News(news)),
                 },
