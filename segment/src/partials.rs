@@ -15,7 +15,7 @@ use crate::{Combine, indices::Indices};
 pub struct Twice(pub u64);
 
 /// Folded grains.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "B: Serialize", deserialize = "B: Deserialize<'de>"))]
 pub enum Partials<B> {
     /// One value. Grains meet in any order.
@@ -30,7 +30,7 @@ pub enum Partials<B> {
 }
 
 /// A node of the tree: the value of grains `index << level .. (index + 1) << level`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "B: Serialize", deserialize = "B: Deserialize<'de>"))]
 pub struct Block<B> {
     level: u32,

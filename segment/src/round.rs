@@ -21,7 +21,7 @@ const PACE_NANOSECONDS: u128 = 1_000_000_000_000;
 const PACE_MAX: u128 = 1 << 48;
 
 /// The body of a round's reduction.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "B: Serialize", deserialize = "B: Deserialize<'de>"))]
 pub struct Round<B> {
     /// What is folded.
@@ -33,7 +33,7 @@ pub struct Round<B> {
 }
 
 /// What a rank has folded.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// How many indices.
     pub indices: u64,
