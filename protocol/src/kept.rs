@@ -212,3 +212,94 @@ impl<B> Slots<B> {
         Some(Write::Close(state.entry))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A catalogue of four entries, and what its process has begun to write.
+    struct Region(Vec<u64>, Slots<u64>);
+
+    impl Region {
+        fn new() -> Self {
+            Self(vec![0; 4 * WORDS], Slots::new(4))
+        }
+
+        fn write(&mut self, write: Write) {
+            match write {
+                Write::Fill(entry, filled) => self.0[entry * WORDS + 1..][..5].copy_from_slice(&filled),
+                Write::Open(entry, generation) => self.0[entry * WORDS] = generation,
+                Write::Close(entry) => self.0[entry * WORDS] = CLOSED,
+            }
+        }
+
+        /// Keeps a state of name 7, whose process dies after so many writes. Returns its block, and how many writes there
+        /// were to be.
+        fn keep(&mut self, tag: u64, fresh: u64, writes: usize) -> (u64, usize) {
+            let replacing = self.1.begin(7, |_| true, || Some(fresh)).expect("there is a block");
+            let block = replacing.block;
+            let all: Vec<Write> = self.1.commit(replacing, tag, (block, 1, 0)).collect();
+            all.iter().take(writes).for_each(|write| self.write(*write));
+            (block, all.len())
+        }
+
+        fn look(&self) -> Option<(u64, u64)> {
+            let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            match Search::new(7).look(&bytes) {
+                Sight::Kept(entry) => Some((entry.tag, entry.offset())),
+                _ => None,
+            }
+        }
+    }
+
+    #[test]
+    fn a_death_after_any_write_leaves_the_earlier_state_or_the_later_one() {
+        let found = [None, None, Some((1, 10))];
+        for (writes, found) in found.into_iter().enumerate() {
+            let mut region = Region::new();
+            assert_eq!(region.keep(1, 10, writes), (10, 2));
+            assert_eq!(region.look(), found, "after {writes} writes");
+        }
+        for (writes, tag) in [1, 1, 2, 2].into_iter().enumerate() {
+            let mut region = Region::new();
+            region.keep(1, 10, 2);
+            assert_eq!(region.keep(2, 11, writes), (11, 3));
+            assert_eq!(region.look().map(|(tag, _)| tag), Some(tag), "after {writes} writes");
+        }
+    }
+
+    #[test]
+    fn two_blocks_take_turns_and_none_is_written_that_an_entry_names() {
+        let mut region = Region::new();
+        let blocks: Vec<u64> = (1..6).map(|tag| region.keep(tag, 10 + tag, 3).0).collect();
+        assert_eq!(blocks, [11, 12, 11, 12, 11]);
+        assert_eq!(region.look(), Some((5, 11)));
+        let write = region.1.release(7).expect("it is kept");
+        region.write(write);
+        assert_eq!((region.look(), region.1.is_empty(), region.1.release(7)), (None, true, None));
+    }
+
+    #[test]
+    fn one_entry_stays_free() {
+        let mut slots = Slots::new(3);
+        for name in 0..2 {
+            assert!(slots.has_room(name));
+            let replacing = slots.begin(name, |_| true, || Some(name)).expect("there is a block");
+            slots.commit(replacing, 0, (0, 0, 0)).for_each(drop);
+        }
+        assert!(!slots.has_room(2) && slots.has_room(1));
+        assert!(slots.begin(1, |_| true, || None).is_none(), "nothing is allocated, and there is no other block");
+        assert_eq!(slots.len(), 2);
+    }
+
+    #[test]
+    fn a_closed_entry_is_believed_when_it_is_seen_twice() {
+        let mut region = Region::new();
+        region.keep(1, 10, 2);
+        let write = region.1.release(7).expect("it is kept");
+        region.write(write);
+        let bytes: Vec<u8> = region.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut search = Search::new(7);
+        assert_eq!([search.look(&bytes), search.look(&bytes)], [Sight::Unsure, Sight::Nothing]);
+    }
+}
