@@ -288,7 +288,10 @@ mod tests {
             slots.commit(replacing, 0, (0, 0, 0)).for_each(drop);
         }
         assert!(!slots.has_room(2) && slots.has_room(1));
-        assert!(slots.begin(1, |_| true, || None).is_none(), "nothing is allocated, and there is no other block");
+        assert!(
+            slots.begin(1, |_| true, || None).is_none(),
+            "nothing is allocated, and there is no other block"
+        );
         assert_eq!(slots.len(), 2);
     }
 

@@ -165,12 +165,7 @@ impl<B: Combine> Ledger<B> {
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub fn enter(
-        &mut self,
-        step: &Step,
-        round: Round<B>,
-        report: Report,
-    ) -> Result<Option<B>, LedgerError> {
+    pub fn enter(&mut self, step: &Step, round: Round<B>, report: Report) -> Result<Option<B>, LedgerError> {
         let twice = |grain| LedgerError::Twice { index: self.grains.indices(grain).start };
         match round.twice.map_or_else(|| self.done.unite(round.partials), |grain| Err(Twice(grain))) {
             Ok(()) => {}

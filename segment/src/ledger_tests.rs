@@ -112,7 +112,9 @@ impl Run<'_> {
         for left in left.iter().filter(|left| left.reader.0 == reader) {
             let Some((number, partials)) = self.left.remove(&left.of.0) else { continue };
             assert!(left.is_of_round(number as u64));
-            round.combine(left.counts(partials, self.rules.is_fixed, self.grains).expect("it is of its share"));
+            round.combine(
+                left.counts(partials, self.rules.is_fixed, self.grains).expect("it is of its share"),
+            );
         }
         round
     }

@@ -68,7 +68,8 @@ impl Agent {
     /// An agent that these processes have hailed.
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
         let (standing, machine) = (Standing::Lives, Machine::new(false));
-        let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() };
+        let mut agent =
+            Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() };
         processes.for_each(|process| drop(agent.hear(Event::Hailed(connection(process)))));
         agent.hear(Event::MasterSought);
         agent

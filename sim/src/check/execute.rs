@@ -15,8 +15,8 @@ use everfold_segment::ledger::Rules;
 
 use super::{
     judge::{self, Judgement},
-    segments::as_executed,
     schedule::{Fault, Pacing, Remedy, Schedule, Trouble},
+    segments::as_executed,
     suspects::Suspects,
     tally::Tally,
     violation::Violation,

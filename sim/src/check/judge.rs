@@ -81,7 +81,11 @@ impl<'a> Judgement<'a> {
     /// Everything else, once everyone who lives has left.
     pub fn verdict(&self) -> Result<Tally, Violation> {
         let mut tally = Tally::of(self.schedule);
-        RULES.into_iter().chain(RULES_OF_PROCESSES).chain(RULES_OF_SEGMENTS).for_each(|rule| tally.know(rule));
+        RULES
+            .into_iter()
+            .chain(RULES_OF_PROCESSES)
+            .chain(RULES_OF_SEGMENTS)
+            .for_each(|rule| tally.know(rule));
         self.suspects.check(&mut tally)?;
         for planned in &self.schedule.reductions {
             self.judge_reduction(planned, &mut tally)?;

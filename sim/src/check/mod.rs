@@ -56,7 +56,8 @@ mod violation;
 pub use draw::draw;
 pub use execute::{Ran, run, run_told};
 pub use schedule::{
-    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, PlannedSegment, Receiver, Returning, Schedule, Trouble,
+    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, PlannedSegment, Receiver, Returning, Schedule,
+    Trouble,
 };
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;

@@ -28,7 +28,11 @@ pub(super) fn as_executed(schedule: &Schedule, world: &World, began: Timestamp) 
     let us = |at: Timestamp| u64::try_from(at.since(began).as_micros()).unwrap_or(u64::MAX);
     let mut executed = schedule.clone();
     let leave = |(rank, at): (&Rank, &Timestamp)| Leave { rank: rank.0, at_us: us(*at) };
-    executed.leaves.extend(world.segments().left.iter().map(leave));
+    let left: Vec<Leave> = world.segments().left.iter().map(leave).collect();
+    // Who has left leaves no more.
+    let has_left = |it: &Leave| left.iter().any(|other| other.rank == it.rank && other.at_us < it.at_us);
+    executed.leaves.retain(|it| !has_left(it));
+    executed.leaves.extend(left);
     for round in world.segments().rounds.values() {
         executed.reductions.push(as_planned(&schedule.segments[round.segment], round, world, us));
     }
@@ -69,7 +73,12 @@ fn as_planned(
     }
 }
 
-fn broken(planned: &PlannedSegment, rank: Rank, rule: &'static str, found: impl std::fmt::Display) -> Violation {
+fn broken(
+    planned: &PlannedSegment,
+    rank: Rank,
+    rule: &'static str,
+    found: impl std::fmt::Display,
+) -> Violation {
     Violation::new(rule, format!("rank {rank}, recovery segment {:?}: {found}", planned.name))
 }
 

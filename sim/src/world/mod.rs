@@ -60,8 +60,8 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::Event;
 
-pub(crate) use self::{returning::AGAIN, segments::RoundCalls};
 use self::{located::Located, returning::Comebacks, segments::Segments};
+pub(crate) use self::{returning::AGAIN, segments::RoundCalls};
 use crate::{
     agenda::Agenda,
     agent::Agent,

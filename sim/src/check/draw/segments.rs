@@ -31,13 +31,20 @@ pub(super) fn add_segments(schedule: &mut Schedule, random: &mut ChaCha8Rng, wea
             progress: random.random_bool(0.7).then(|| pick(random, [1, 1, 1, 2, 3])),
             times: random.random_range(1..=3),
             // Nobody is relieved after less than 5 ms.
-            grain_us: if balance { pick(random, [100, 1000, 3000]) } else { pick(random, [20, 100, 300, 1000]) },
+            grain_us: if balance {
+                pick(random, [100, 1000, 3000])
+            } else {
+                pick(random, [20, 100, 300, 1000])
+            },
             slow: (0..ranks).filter(|_| random.random_bool(0.15)).collect(),
             protection: pick(random, levels),
             deadline_us: (weather == Weather::Foul && random.random_bool(0.03))
                 .then(|| random.random_range(500..50_000)),
             inline: random.random_bool(0.6),
-            calls: group.iter().map(|&rank| CallAt { rank, at_us: random.random_range(0..latest_us) }).collect(),
+            calls: group
+                .iter()
+                .map(|&rank| CallAt { rank, at_us: random.random_range(0..latest_us) })
+                .collect(),
         };
         schedule.segments.push(segment);
     }

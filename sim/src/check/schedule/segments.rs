@@ -52,6 +52,7 @@ impl PlannedSegment {
 
     /// How the indices are cut.
     pub(crate) fn grains(&self) -> Grains {
-        Grains::new(0..self.indices, Some(self.grain)).expect("a schedule that is executed has indices and grains")
+        Grains::new(0..self.indices, Some(self.grain))
+            .expect("a schedule that is executed has indices and grains")
     }
 }
