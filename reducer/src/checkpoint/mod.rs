@@ -32,7 +32,6 @@ mod prepared;
 mod resume;
 mod save;
 mod together;
-mod vote;
 
 pub use self::{
     error::CheckpointError,
