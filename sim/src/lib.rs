@@ -39,6 +39,7 @@
 //! | [`collective`] | static algorithms in the same cluster |
 //! | [`experiment`] | reductions in a modelled cluster, timed |
 //! | [`costs`] | what a message costs the master, alone |
+//! | [`rollbacks`] | jobs whose ranks save together and go back together |
 //! | [`recoveries`] | a long job under faults, with each choice of recoveries |
 //!
 //! No module but `check` and [`experiment`] knows the world.
@@ -64,6 +65,7 @@ pub mod model;
 mod outages;
 mod process;
 pub mod recoveries;
+pub mod rollbacks;
 mod segments;
 mod settings;
 mod thrift;

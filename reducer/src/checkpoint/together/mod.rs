@@ -33,12 +33,7 @@ use everfold_storage::{
 };
 use futures::executor::block_on;
 
-use super::{
-    background::Background,
-    error::CheckpointError,
-    prepared::Prepared,
-    save::Checkpointed,
-};
+use super::{background::Background, error::CheckpointError, prepared::Prepared, save::Checkpointed};
 use crate::{error::ReduceError, operations::Min, pieces::Pieces, session::Session};
 
 /// Names of the reductions by which ranks agree.
