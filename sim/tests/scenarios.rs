@@ -66,6 +66,7 @@ scenarios! {
     a_missing_rank_comes_back_and_calls,
     a_missing_rank_still_copies_as_another_one_dies,
     a_part_that_was_lost_with_its_owner_can_be_had_again,
+    a_partial_is_read_where_an_earlier_process_of_its_rank_was,
     a_partial_outside_the_region_went_with_its_owner,
     a_process_is_started_too_late,
     a_process_lives_on_whose_rank_is_elsewhere,
