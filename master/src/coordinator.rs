@@ -1,5 +1,5 @@
 //! The master of a job and the clerk that watches the board for it: the order in which the master hears of
-//! both.
+//! both, and of processes and their agents.
 //!
 //! What lies on the board was there before whatever the master hears next. So it hears first
 //!
@@ -7,14 +7,22 @@
 //! - of all that is there, before a rank says that it calls nothing more, and before the end of a process;
 //! - of what has waited since the last look, before time passes.
 //!
+//! What an agent says comes over another connection than what a process has said before. So the master hears that a
+//! process has ended when the connection of that has broken: behind all that it had said, and before the break, as how
+//! it has ended says more. If it was only a wrapper that has ended, the connection does not break.
+//!
 //! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is
 //! over, its mark on the board is removed.
 
-use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec::Vec,
+};
 use core::sync::atomic::AtomicU64;
 
 use everfold_protocol::{
-    JobId, ProcessId, Rank, Timestamp,
+    AgentId, JobId, ProcessId, Rank, Timestamp,
     board::{Clerk, Found, Taken, can_have},
     message::{FromAgent, Header, ToMaster, ToWorker},
 };
@@ -35,6 +43,10 @@ pub struct Coordinator<M> {
     clerk: Option<Clerk<M>>,
     coming: VecDeque<Coming>,
     late: Vec<Rank>,
+    /// Processes that say something over a connection which has not broken yet.
+    connected: BTreeSet<ProcessId>,
+    /// What agents have said of the ends of these.
+    ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
 }
 
 /// What the master hears of next. There are few at a time.
@@ -50,7 +62,15 @@ pub enum Coming {
 impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
     /// Puts `clerk`, if there is a board, beside the master of `job`.
     pub fn new(job: JobId, master: Master, clerk: Option<Clerk<M>>) -> Self {
-        Self { job, master, clerk, coming: VecDeque::new(), late: Vec::new() }
+        Self {
+            job,
+            master,
+            clerk,
+            coming: VecDeque::new(),
+            late: Vec::new(),
+            connected: BTreeSet::new(),
+            ends: BTreeMap::new(),
+        }
     }
 
     /// The master.
@@ -63,8 +83,32 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         self.clerk.is_some()
     }
 
-    /// Lets the master hear of an event, behind what it has to hear before.
+    /// Takes in that a process speaks over a connection from now on, until the master hears that this has broken.
+    pub fn connect(&mut self, process: ProcessId) {
+        self.connected.insert(process);
+    }
+
+    /// Lets the master hear of an event, behind what it has to hear before. The end of a process whose connection has not
+    /// broken waits until it has.
     pub fn hear(&mut self, event: Event) {
+        match event {
+            Event::Agent(agent, FromAgent::Ended { process, ending })
+                if self.connected.contains(&process) =>
+            {
+                self.ends.insert(process, (agent, FromAgent::Ended { process, ending }));
+            }
+            Event::Disconnected(process) => {
+                self.connected.remove(&process);
+                if let Some((agent, ended)) = self.ends.remove(&process) {
+                    self.hear_now(Event::Agent(agent, ended));
+                }
+                self.hear_now(Event::Disconnected(process));
+            }
+            event => self.hear_now(event),
+        }
+    }
+
+    fn hear_now(&mut self, event: Event) {
         match &event {
             Event::Message { message, .. } => {
                 let taken = self.clerk.as_mut().map(|clerk| clerk.hear(message));

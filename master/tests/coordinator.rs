@@ -11,11 +11,11 @@ use std::{
 };
 
 use common::spec;
-use everfold_master::{Action, Coordinator, Event, Master, Policy};
+use everfold_master::{Action, Coordinator, Event, Master, Policy, coordinator::Coming};
 use everfold_protocol::{
-    Epoch, JobId, ProcessId, Rank, ReductionId, Timestamp,
+    AgentId, Epoch, JobId, ProcessId, Rank, ReductionId, Timestamp,
     board::{Board, Clerk, Entry},
-    message::{Contribution, Data, Header, Peer, ToMaster},
+    message::{Contribution, Data, Ending, FromAgent, Header, Peer, ToMaster},
     spec::{BodyKind, Delivery, ElementType, Operation},
 };
 
@@ -63,7 +63,7 @@ fn hear(coordinator: &mut Coordinator<Words>, event: Event) -> Vec<u32> {
     let mut contributed = Vec::new();
     loop {
         while let Some(coming) = coordinator.poll_coming() {
-            if let everfold_master::coordinator::Coming::Event(Event::Message { header, message }) = &coming
+            if let Coming::Event(Event::Message { header, message }) = &coming
                 && matches!(message, ToMaster::Contribute(_))
             {
                 contributed.push(header.sender.rank.0);
@@ -115,4 +115,37 @@ fn a_reduction_that_is_over_leaves_the_board_as_it_was() {
     tell(&mut coordinator, 1, ToMaster::Contribute(Box::new(other)));
     assert_eq!(coordinator.master().reductions().count(), 0, "the ranks disagree");
     assert!(place(&board, 2, &contribution(0)), "what shares its mark may lie there again");
+}
+
+/// What the coordinator lets its master hear of, in order.
+fn coming(coordinator: &mut Coordinator<Words>, event: Event) -> Vec<String> {
+    coordinator.hear(event);
+    let coming = iter::from_fn(|| coordinator.poll_coming());
+    let told = |coming: Coming| match coming {
+        Coming::Event(Event::Agent(agent, FromAgent::Ended { process, ending })) => {
+            format!("agent {}: {process}: {ending}", agent.0)
+        }
+        Coming::Event(Event::Disconnected(process)) => format!("{process} has hung up"),
+        other => format!("{other:?}"),
+    };
+    coming.map(told).collect()
+}
+
+#[test]
+fn the_end_of_a_process_waits_until_its_connection_has_broken_and_comes_before_that() {
+    let (_board, mut coordinator) = job();
+    let process = |rank| ProcessId::first(Rank(rank));
+    let ended = |rank| {
+        let said = FromAgent::Ended { process: process(rank), ending: Ending::Code(3) };
+        Event::Agent(AgentId(7), said)
+    };
+    [0, 1].into_iter().for_each(|rank| coordinator.connect(process(rank)));
+    let told = |rank| format!("agent 7: {}: it ended with exit code 3", process(rank));
+    let hung_up = |rank| format!("{} has hung up", process(rank));
+    assert!(coming(&mut coordinator, ended(1)).is_empty(), "it may have said more");
+    assert_eq!(coming(&mut coordinator, ended(2)), [told(2)], "it never came, or has hung up before");
+    assert_eq!(coming(&mut coordinator, Event::Disconnected(process(1))), [told(1), hung_up(1)]);
+    assert_eq!(coming(&mut coordinator, Event::Disconnected(process(1))), [hung_up(1)]);
+    assert_eq!(coming(&mut coordinator, Event::Disconnected(process(0))), [hung_up(0)]);
+    assert_eq!(coming(&mut coordinator, ended(0)), [told(0)]);
 }

@@ -15,6 +15,7 @@
 //! | use several levels at once | [`levels`], [`leveled`] |
 //! | make a profile of a run, and write it down | [`trace`], [`text`] |
 //! | follow a plan in a running program | [`follow`] |
+//! | let all ranks save together, and go on together | [`together`] |
 //!
 //! Deliberately absent: files, drawing, and taking checkpoints.
 
@@ -40,4 +41,5 @@ pub mod profile;
 pub mod shortest;
 pub mod soonest;
 pub mod text;
+pub mod together;
 pub mod trace;

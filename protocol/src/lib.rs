@@ -11,6 +11,7 @@
 //! | [`bracketing`] | which operands meet in the fixed order |
 //! | [`spec`] | what the ranks of one reduction must agree on |
 //! | [`class`] | which reductions are about the same |
+//! | [`kept`] | what a process keeps in its memory for others to read after its death |
 //! | [`evidence`] | what speaks for the death of a process |
 //! | [`message`] | everything that travels between master and worker |
 //! | [`report`] | what is told about a finished reduction, and why one was refused |
@@ -42,6 +43,7 @@ pub mod codec;
 pub mod evidence;
 pub mod frame;
 pub mod id;
+pub mod kept;
 pub mod locating;
 pub mod message;
 pub mod parcel;

@@ -217,7 +217,7 @@ impl Peers {
                 Sight::Nothing => return Ok(None),
                 Sight::Unsure => continue,
             };
-            let (window, at) = entry.window();
+            let (window, at) = catalogue::window_of(&entry);
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < entry.bytes() {
                 let start = bytes.len() as u64;

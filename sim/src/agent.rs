@@ -26,6 +26,8 @@ pub(crate) enum Deed {
     End(ProcessId),
     /// It holds the replica of this process's vault no longer.
     DropReplica(ProcessId),
+    /// It holds the memory of this process no longer, but for what that keeps.
+    Release(ProcessId),
 }
 
 /// The connection of a process to its agent. Each process has one, and some have had another before.
@@ -47,6 +49,8 @@ pub(crate) struct Agent {
     machine: Machine,
     /// Whose memory it holds.
     held: BTreeSet<ProcessId>,
+    /// Of whose memory it holds what they have kept.
+    pub kept: BTreeSet<ProcessId>,
 }
 
 /// Where an agent stands.
@@ -64,7 +68,8 @@ impl Agent {
     /// An agent that these processes have hailed.
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
         let (standing, machine) = (Standing::Lives, Machine::new(false));
-        let mut agent = Self { standing, frozen: None, machine, held: BTreeSet::new() };
+        let mut agent =
+            Self { standing, frozen: None, machine, held: BTreeSet::new(), kept: BTreeSet::new() };
         processes.for_each(|process| drop(agent.hear(Event::Hailed(connection(process)))));
         agent.hear(Event::MasterSought);
         agent
@@ -88,7 +93,10 @@ impl Agent {
             match action {
                 Action::HostMaster(connection) => self.machine.handle(Event::MasterStarted(connection)),
                 Action::Welcome(process) => drop(self.held.insert(process)),
-                Action::Release(process) => drop(self.held.remove(&process)),
+                Action::Release(process) => {
+                    self.held.remove(&process);
+                    done.push(Deed::Release(process));
+                }
                 Action::Thin(process) => assert!(!self.held.contains(&process), "others may read {process}"),
                 Action::Tell(message) => done.push(Deed::Tell(message)),
                 Action::Start { process, origin, stands_by } => done.push(match stands_by {
@@ -105,6 +113,14 @@ impl Agent {
             }
         }
         done
+    }
+
+    /// Whether it shows what a process has kept.
+    pub fn shows_kept(&self, process: ProcessId) -> Reach {
+        match self.shows(process) {
+            Reach::Gone if self.kept.contains(&process) => Reach::Now,
+            reach => reach,
+        }
     }
 
     /// Whether it shows what a process has left.

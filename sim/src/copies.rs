@@ -130,6 +130,11 @@ impl Notes {
         self.acknowledged.extend(copies);
     }
 
+    /// Takes in that a contribution was lost and has come again: copies of parts of the lost one are of no use.
+    pub fn replace(&mut self, rank: Rank, reduction: ReductionId) {
+        self.acknowledged.retain(|(owner, segment, _)| (*owner, segment.reduction) != (rank, reduction));
+    }
+
     /// Whether the master has heard of a copy at `keeper`.
     pub fn is_acknowledged(&self, keeper: Rank, owner: Rank, segment: SegmentId) -> bool {
         self.acknowledged.contains(&(owner, segment, keeper))

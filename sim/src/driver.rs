@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use everfold_master::{Action, Coordinator, Event, Master, coordinator::Coming};
 use everfold_protocol::{
-    Rank, Timestamp,
+    ProcessId, Rank, Timestamp,
     board::{Board, Clerk},
     message::{FromAgent, ToAgent, ToMaster, ToWorker},
 };
@@ -56,6 +56,11 @@ impl MasterDriver {
     /// Lets the master hear of something, which it takes in as it comes.
     pub fn hear(&mut self, event: Event) {
         self.coordinator.hear(event);
+    }
+
+    /// Takes in that a process speaks over a connection from now on.
+    pub fn connect(&mut self, process: ProcessId) {
+        self.coordinator.connect(process);
     }
 
     /// Lets the master look at the board.

@@ -152,6 +152,8 @@ pub(crate) enum Happening {
     Takes(ProcessId),
     /// The master hears that a fault was located, or is over.
     Located(Box<Fault>, bool),
+    /// A process goes on with this recovery segment.
+    Compute(ProcessId, u32),
 }
 
 impl Happening {
@@ -180,7 +182,8 @@ impl Happening {
             | Self::Exit(process)
             | Self::Note(process, _)
             | Self::Copied(process, _)
-            | Self::Noted(process, _) => at(&process.rank),
+            | Self::Noted(process, _)
+            | Self::Compute(process, _) => at(&process.rank),
             Self::Start(host, _) => Some(Place::Agent(*host)),
             Self::Close(rank) | Self::WorkerTimeout(rank) | Self::DeputyTimeout(rank) => at(rank),
             Self::ToDeputy(rank, ..) | Self::OfDeputy(rank, ..) | Self::DeputyLost(rank, _) => at(rank),

@@ -27,6 +27,7 @@
 //! | `board` | what ranks of one host share |
 //! | `agent` | one host's agent, which holds the memory of its ranks |
 //! | `process` | one process: its machine and the data behind it, and what it lends of that |
+//! | `segments` | recovery segments as programs of ranks, and what processes keep |
 //! | [`evidence`] | what bodies are made of |
 //! | `facts` | what happened to processes, when, and for how long they could not be heard |
 //! | `copies` | facts about replicas |
@@ -38,6 +39,7 @@
 //! | [`collective`] | static algorithms in the same cluster |
 //! | [`experiment`] | reductions in a modelled cluster, timed |
 //! | [`costs`] | what a message costs the master, alone |
+//! | [`rollbacks`] | jobs whose ranks save together and go back together |
 //! | [`recoveries`] | a long job under faults, with each choice of recoveries |
 //!
 //! No module but `check` and [`experiment`] knows the world.
@@ -63,6 +65,8 @@ pub mod model;
 mod outages;
 mod process;
 pub mod recoveries;
+pub mod rollbacks;
+mod segments;
 mod settings;
 mod thrift;
 mod timing;
@@ -76,6 +80,7 @@ pub use events::Call;
 pub use everfold_master::Policy;
 pub use faults::{Cut, Gap};
 pub use process::Ended;
+pub use segments::Segment;
 pub use settings::{Settings, Wakes};
 pub use timing::Load;
 pub use told::Line;

@@ -212,6 +212,9 @@ impl Teller {
                 let what = if *over { "is over" } else { "was located" };
                 (MASTER.to_owned(), format!("hears that {name} of {place:?} {what}"))
             }
+            Happening::Compute(process, segment) => {
+                (of(process.rank), format!("goes on with recovery segment {segment}"))
+            }
             Happening::Turn => (MASTER.to_owned(), "takes in what has come".to_owned()),
             Happening::Disconnected(process) => {
                 (MASTER.to_owned(), format!("sees the connection of rank {} break", process.rank))

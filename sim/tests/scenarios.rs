@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use everfold_master::Notice;
 use everfold_protocol::{
     Path, Rank, ReductionSpec,
+    message::Evidence,
     spec::{BodyKind, Delivery, ElementType, Operation, Order, Protection},
 };
 use everfold_sim::{
@@ -64,6 +66,7 @@ scenarios! {
     a_missing_rank_comes_back_and_calls,
     a_missing_rank_still_copies_as_another_one_dies,
     a_part_that_was_lost_with_its_owner_can_be_had_again,
+    a_partial_is_read_where_an_earlier_process_of_its_rank_was,
     a_partial_outside_the_region_went_with_its_owner,
     a_process_is_started_too_late,
     a_process_lives_on_whose_rank_is_elsewhere,
@@ -97,6 +100,7 @@ scenarios! {
     nobody_is_left_to_collect,
     nobody_is_left_to_fold_for,
     nobody_listens_who_has_given_the_master_up,
+    parts_of_a_lost_contribution_beside_one_that_came_again,
     pieces_that_came_in_a_message_take_no_pauses,
     rank_0_leaves_long_before_the_others,
     ranks_call_what_others_were_refused,
@@ -189,4 +193,43 @@ fn whoever_is_read_by_a_rank_that_vanishes_goes_on() {
             );
         }
     }
+}
+
+/// The agent of its host tells of the end of a process before what that has said last has come to the master: it counts
+/// all the same, as the connection of the process has not broken yet.
+#[test]
+fn the_end_of_a_process_does_not_overtake_what_it_has_said() {
+    let spec = ReductionSpec {
+        group: Path::range(0, 3),
+        delivery: Delivery::All,
+        kind: BodyKind::Array { element: ElementType::F64, operation: Operation::Sum, length: 1 },
+        order: Order::Arrival,
+        deadline: None,
+        protection: Protection::default(),
+        allow_missing: true,
+        trace: false,
+    };
+    let mut overtaken = 0;
+    for seed in 0..50 {
+        let mut settings = Settings::new(3, seed);
+        settings.hosts = vec![0, 1, 2];
+        settings.agents = true;
+        settings.latency = (Duration::from_micros(1), Duration::from_micros(500));
+        let mut world = World::new(settings);
+        while world.met().len() < 3 {
+            assert!(world.step());
+        }
+        for rank in (0..3).map(Rank) {
+            let call = Call { rank, name: "x".into(), sequence: 0, spec: spec.clone(), inline: true };
+            world.call(Duration::ZERO, call);
+        }
+        world.kill(Duration::from_micros(1), Rank(2));
+        world.run();
+        let ended = world.ended(Rank(0), "x", 0).unwrap();
+        let End::Received(report) = &ended.end else { panic!("seed {seed}: {ended:?}") };
+        assert_eq!(report.contributors, Path::range(0, 3), "seed {seed}");
+        let is_told = |notice: &Notice| matches!(notice, Notice::Failed { evidence: Evidence::Ended(_), .. });
+        overtaken += u32::from(world.notices().iter().any(is_told));
+    }
+    assert!(overtaken > 10, "the agent was often the first to tell: {overtaken}");
 }

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`choice`] | which recovery a user has chosen for which fault |
+//! | [`rollback`] | how often all ranks go back together |
 //! | `starts` | processes that are on their way in place of others |
 //! | `own` | detectors that a programmer adds, which are asked first |
 //! | `detectors` | the built-in ones: which fault a death is a sign of, and what follows from the choice |
@@ -10,6 +11,7 @@
 pub mod choice;
 mod detectors;
 mod own;
+pub mod rollback;
 mod starts;
 
 pub use choice::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart};

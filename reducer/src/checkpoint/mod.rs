@@ -34,7 +34,6 @@ mod resume;
 mod save;
 mod spare;
 mod together;
-mod vote;
 
 pub use self::{
     error::CheckpointError,

@@ -1,22 +1,26 @@
 //! A call of a recovery segment, and its rounds.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{
+    fmt,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use everfold_protocol::{
     Rank,
     report::Refusal,
     spec::{Order, Protection},
 };
-
-use super::{
-    error::SegmentError,
+use everfold_segment::{
+    Combine,
+    folding::{Folding, Next, salvages},
     grains::Grains,
-    indices::Indices,
     ledger::{Ledger, Left, Rules, Step},
-    progress::Progress,
-    report::Folded,
+    report::SegmentReport,
     round::Round,
 };
+
+use super::{error::SegmentError, progress::Progress, value::Value};
 use crate::{
     body::{Described, ReducerBody},
     error::ReduceError,
@@ -24,6 +28,15 @@ use crate::{
     reduction::{DEFAULT_PROTECTION, Outcome},
     session::Session,
 };
+
+/// What a recovery segment yields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Folded<B> {
+    /// All indices, each folded once.
+    pub value: B,
+    /// What happened.
+    pub report: SegmentReport,
+}
 
 /// A recovery segment that is about to be computed: made by [`Session::segment`].
 ///
@@ -217,17 +230,17 @@ impl<'g> RecoverySegment<'g> {
             return Err(ReduceError::from(Refusal::CallerOutsideGroup { rank: me, group }).into());
         }
         let rules = Rules { is_fixed: order == Order::Fixed || !B::COMMUTATIVE, balance, progress };
-        let mut ledger = Ledger::new(&group, &grains, rules);
+        let mut ledger = Ledger::new(group.path(), grains.clone(), rules);
         let what = format!("{} of {}{rules}", std::any::type_name::<B>(), grains.describe());
         let number = session.next_number(&name);
-        let progress = Progress::new(&session, &format!("{name} (call {number})"), progress);
+        let progress = Progress::new(&session, &format!("{name} (call {number})"), progress.is_some());
         let part = Part { me, rules, grains: &grains, progress };
         let mut round_name = name.clone();
         let value = loop {
-            let step = ledger.next();
+            let step = ledger.step();
             let body = match &step {
-                Step::Compute { shares, limit } => part.compute(shares, *limit, ledger.rounds(), &mut fold),
-                Step::Salvage(left) => part.salvage(left).await,
+                Step::Compute { .. } => part.compute(&step, ledger.rounds(), &mut fold),
+                Step::Salvage(_) => part.salvage(salvages(&step, me)).await,
             };
             let body = Described { what: what.clone(), body };
             let mut call = session.allreduce(round_name, body).group(&group);
@@ -235,13 +248,13 @@ impl<'g> RecoverySegment<'g> {
             call = deadline.into_iter().fold(call, |call, deadline| call.deadline(deadline));
             let Outcome { value: round, report } = call.await?;
             if let Some(value) = ledger.enter(&step, round, report)? {
-                break value;
+                break value.0;
             }
             // A name of its own: ranks outside of the group count the calls of `name` as those in it do.
             round_name = format!("{name} (call {number}, round {})", ledger.rounds());
         };
         let may_return = session.handle().limits().ranks_return;
-        let report = ledger.close(&group, may_return);
+        let report = ledger.close(group.path(), may_return);
         if let Some(group) = among {
             *group = group.filter(|rank| report.survivors.contains(rank));
         }
@@ -261,24 +274,29 @@ impl Part<'_> {
     /// Folds its share.
     fn compute<B: ReducerBody>(
         &self,
-        shares: &[(Rank, Indices)],
-        limit: Option<Duration>,
+        step: &Step,
         round: usize,
-        fold: impl FnMut(Range<u64>) -> B,
-    ) -> Round<B> {
-        let share = shares.iter().find(|(rank, _)| *rank == self.me);
-        let share = share.map_or_else(Indices::default, |(_, share)| share.clone());
+        mut fold: impl FnMut(Range<u64>) -> B,
+    ) -> Round<Value<B>> {
+        let started = Instant::now();
         let mut saving = self.progress.of_round(round);
-        let save = |partials: &_| saving.fold(partials);
-        Round::compute(self.me, &share, self.rules.is_fixed, limit, self.grains, fold, save)
+        let mut folding = Folding::new(self.me, step, self.rules, self.grains);
+        while let Some(indices) = folding.grain() {
+            match folding.fold(Value(fold(indices)), started.elapsed()) {
+                Next::Fold => {}
+                Next::Save => saving.save(folding.partials()),
+                Next::Contribute => break,
+            }
+        }
+        folding.into_round(started.elapsed())
     }
 
-    /// Reads what others had folded when they died, as far as that is up to this rank.
-    async fn salvage<B: ReducerBody>(&self, left: &[Left]) -> Round<B> {
+    /// Reads what others had folded when they died.
+    async fn salvage<B: ReducerBody>(&self, left: Vec<&Left>) -> Round<Value<B>> {
         let mut round = Round::nothing(self.rules.is_fixed);
-        for left in left.iter().filter(|left| left.reader == self.me) {
-            if let Some(partials) = self.progress.read(left, self.rules.is_fixed).await {
-                round.combine(Round::salvaged(left.of, partials, self.grains));
+        for left in left {
+            if let Some(read) = self.progress.read(left, self.rules.is_fixed, self.grains).await {
+                Combine::combine(&mut round, read);
             }
         }
         round

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use everfold_protocol::Path;
+use everfold_segment::{grains::GrainsError, indices::Indices, ledger::LedgerError};
 
-use super::indices::Indices;
 use crate::error::ReduceError;
 
 /// Why a recovery segment ended without a value at this rank.
@@ -46,4 +46,22 @@ pub enum SegmentError {
         /// The ranks that have found the same, for each value.
         found: Vec<Path>,
     },
+}
+
+impl From<GrainsError> for SegmentError {
+    fn from(error: GrainsError) -> Self {
+        match error {
+            GrainsError::NoIndices { indices } => Self::NoIndices { indices },
+            GrainsError::NoGrain => Self::NoGrain,
+        }
+    }
+}
+
+impl From<LedgerError> for SegmentError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Twice { index } => Self::Twice { index },
+            LedgerError::Incomplete { indices } => Self::Incomplete { indices },
+        }
+    }
 }

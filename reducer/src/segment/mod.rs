@@ -12,29 +12,21 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `indices.rs` | sets of indices: holes, division by weights |
-//! | `grains.rs` | how indices are cut into grains |
-//! | `partials.rs` | values with the grains that are in them; the tree of the fixed order |
-//! | `round.rs` | the body of a round; how fast ranks are |
 //! | `call.rs` | the call and its rounds |
-//! | `ledger.rs` | what all ranks know alike, and who does what in the next round |
+//! | `value.rs` | bodies of applications in what is folded |
 //! | `progress.rs` | what a rank leaves of a share for the case that it dies |
 //! | `serial.rs` | computing that several ranks do, and compare |
-//! | `report.rs`, `error.rs` | what is told |
+//! | `error.rs` | what is told of errors |
+//!
+//! Who computes what, and what is left to compute, decides [`everfold_segment`], which is pure.
 
 mod call;
 mod error;
-mod grains;
-mod indices;
-mod ledger;
-mod partials;
 mod progress;
-mod report;
-mod round;
 mod serial;
+mod value;
 
-pub use call::RecoverySegment;
+pub use call::{Folded, RecoverySegment};
 pub use error::SegmentError;
-pub use indices::Indices;
-pub use report::{Folded, SegmentReport};
+pub use everfold_segment::{indices::Indices, report::SegmentReport};
 pub use serial::{Agreed, SerialSegment};

@@ -7,40 +7,46 @@
 
 use everfold_protocol::Rank;
 use everfold_runtime::memory::catalogue;
+use everfold_segment::{grains::Grains, ledger::Left, partials::Partials, round::Round};
 
-use super::{ledger::Left, partials::Partials};
+use super::value::Value;
 use crate::{body::ReducerBody, encoding, session::Session};
 
 /// The progress of one call. It goes with this.
 pub(super) struct Progress<'a> {
     session: &'a Session,
     name: u64,
-    /// Grains from one time to the next, if any is left at all.
-    every: Option<u64>,
+    /// Whether any is left at all.
+    is_left: bool,
 }
 
 impl<'a> Progress<'a> {
-    /// The progress of `call`, left after each `every` grains.
-    pub(super) fn new(session: &'a Session, call: &str, every: Option<u64>) -> Self {
-        Self { session, name: catalogue::name(&format!("progress {call}")), every }
+    /// The progress of `call`, if any is left.
+    pub(super) fn new(session: &'a Session, call: &str, is_left: bool) -> Self {
+        Self { session, name: catalogue::name(&format!("progress {call}")), is_left }
     }
 
     /// The progress of this rank in a round.
     pub(super) fn of_round(&self, round: usize) -> Saving<'_> {
-        Saving { of: self, round, folded: 0, is_over: self.every.is_none() }
+        Saving { of: self, round, is_over: !self.is_left }
     }
 
-    /// What a rank had folded when it died, if it has left anything that can be read.
-    pub(super) async fn read<B: ReducerBody>(&self, left: &Left, is_fixed: bool) -> Option<Partials<B>> {
-        let Left { of, ref share, round, .. } = *left;
-        let found = match self.session.handle().kept(of, self.name).await {
-            Ok(found) => found.filter(|found| found.entry.tag == round as u64)?,
-            Err(error) => return nothing(of, &error),
+    /// What a rank had folded when it died, if it has left anything that can be read and counts.
+    pub(super) async fn read<B: ReducerBody>(
+        &self,
+        left: &Left,
+        is_fixed: bool,
+        grains: &Grains,
+    ) -> Option<Round<Value<B>>> {
+        let found = match self.session.handle().kept(left.of, self.name).await {
+            Ok(found) => found.filter(|found| left.is_of_round(found.entry.tag))?,
+            Err(error) => return nothing(left.of, &error),
         };
-        match encoding::decode::<Partials<B>>(&found.bytes) {
-            Ok(partials) if partials.is_of(share, is_fixed) => Some(partials),
-            Ok(_) => nothing(of, &"it holds other grains than its rank was given"),
-            Err(error) => nothing(of, &error),
+        match encoding::decode::<Partials<Value<B>>>(&found.bytes) {
+            Ok(partials) => left
+                .counts(partials, is_fixed, grains)
+                .or_else(|| nothing(left.of, &"it holds other grains than its rank was given")),
+            Err(error) => nothing(left.of, &error),
         }
     }
 }
@@ -52,7 +58,7 @@ fn nothing<T>(of: Rank, why: &dyn std::fmt::Display) -> Option<T> {
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        if self.every.is_some() {
+        if self.is_left {
             self.session.handle().release_kept(self.name);
         }
     }
@@ -62,20 +68,16 @@ impl Drop for Progress<'_> {
 pub(super) struct Saving<'a> {
     of: &'a Progress<'a>,
     round: usize,
-    /// Grains since the last time.
-    folded: u64,
     /// Whether nothing is left any more.
     is_over: bool,
 }
 
 impl Saving<'_> {
-    /// Takes in that `partials` have one grain more.
-    pub(super) fn fold<B: ReducerBody>(&mut self, partials: &Partials<B>) {
-        self.folded += 1;
-        if self.is_over || self.of.every.is_some_and(|every| self.folded < every) {
+    /// Leaves what is folded so far.
+    pub(super) fn save<B: ReducerBody>(&mut self, partials: &Partials<Value<B>>) {
+        if self.is_over {
             return;
         }
-        self.folded = 0;
         // What cannot be encoded is refused when it is contributed.
         let Ok(bytes) = encoding::encode(partials) else { return };
         if let Err(error) = self.of.session.handle().keep(self.of.name, self.round as u64, &bytes) {

@@ -190,7 +190,7 @@ mod tests {
         let (window, at, range) = catalogue::window();
         let read = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
         let Sight::Kept(entry) = Search::new(7).look(&read) else { panic!("it is kept") };
-        let (window, at) = entry.window();
+        let (window, at) = catalogue::window_of(&entry);
         let range = ByteRange { start: 0, len: entry.bytes() };
         let state = copy(&peer, window.window, window.generation, range, Some(at)).unwrap();
         assert!(entry.is(&state) && &*state == b"state");

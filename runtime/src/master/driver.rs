@@ -62,8 +62,6 @@ pub(super) struct MasterDriver {
     locating: AtMaster,
     connections: Connections,
     agents: BTreeMap<AgentId, Connection<ToAgent>>,
-    /// What agents have said of the ends of processes whose connections have not broken yet.
-    ends: BTreeMap<ProcessId, (AgentId, FromAgent)>,
     patience: Patience,
     /// The latest short array that somebody has called since messages were sent last.
     short_call: Option<ReductionId>,
@@ -91,7 +89,6 @@ impl MasterDriver {
             locating: AtMaster::new(config.locator.clone()),
             connections: BTreeMap::new(),
             agents: BTreeMap::new(),
-            ends: BTreeMap::new(),
             patience: Patience::default(),
             short_call: None,
             parent: config.parent.clone(),
@@ -180,6 +177,7 @@ impl MasterDriver {
                     Entry::Occupied(_) => Err(outlet),
                     Entry::Vacant(entry) => {
                         entry.insert(Connection::new(number, outlet));
+                        self.coordinator.connect(process);
                         Ok(())
                     }
                 };
@@ -231,14 +229,6 @@ impl MasterDriver {
                         self.pass_on(agent, said);
                         continue;
                     }
-                    if let FromAgent::Ended { process, .. } = &message
-                        && self.connections.contains_key(process)
-                    {
-                        // What it has said before may still be on its way. And if it was only a wrapper that
-                        // has ended, the connection does not break.
-                        self.ends.insert(*process, (agent, message));
-                        continue;
-                    }
                     self.coordinator.hear(Event::Agent(agent, message));
                     self.take_in(timestamp(self.origin));
                 }
@@ -253,9 +243,6 @@ impl MasterDriver {
             Input::Disconnected(_, process) => {
                 self.hang_up(process);
                 self.coordinator.hear(Event::Disconnected(process));
-                if let Some((agent, ended)) = self.ends.remove(&process) {
-                    self.coordinator.hear(Event::Agent(agent, ended));
-                }
                 self.take_in(timestamp(self.origin));
             }
             Input::Abandon => {}

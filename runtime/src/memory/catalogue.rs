@@ -1,16 +1,13 @@
 //! What a process keeps in its region for others to read after its death, found by name.
 //!
 //! A region has one catalogue, at a fixed place: who can read the region finds everything in it, and nothing
-//! has to be told beforehand. What is kept under a name is replaced as a whole. Its bytes are written into a
-//! block that no entry names, then an entry is filled, its generation is written last, and only then the entry
-//! before is cleared. So a death at any moment leaves the earlier state, the later one, or both, of which the
-//! later counts.
+//! has to be told beforehand. The rules are those of [`everfold_protocol::kept`]: so a death at any moment leaves the
+//! earlier state, the later one, or both, of which the later counts.
 //!
-//! Two blocks per name take turns. What is kept is read through the agent of the host, also while its process
-//! lives: a checksum tells what was replaced meanwhile.
+//! What is kept is read through the agent of the host, also while its process lives: a checksum tells what was replaced
+//! meanwhile.
 
 use std::{
-    collections::BTreeMap,
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,11 +15,13 @@ use std::{
     },
 };
 
+pub use everfold_protocol::kept::Entry;
+pub(crate) use everfold_protocol::kept::{Search, Sight};
 use everfold_protocol::{
     Generation, RegionOffset, WindowId,
+    kept::{CLOSED, Replacing, Slots, WORDS, Write, checksum},
     message::{ByteRange, Place, WindowRef},
 };
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     mapping::{GENERATIONS, Mapping, UNIT_BYTES},
@@ -30,110 +29,28 @@ use super::{
     seqlock,
 };
 
-/// Words of an entry.
-const WORDS: usize = 8;
 /// How many states a process can keep at once. One more entry is free while a state is replaced.
 pub const STATES_MAX: usize = Mapping::CATALOGUE_BYTES / (WORDS * size_of::<u64>()) - 1;
 /// The window through which agents show all of a region. No other window has its number.
 pub(super) const WHOLE: usize = GENERATIONS - 1;
 /// Of that window.
 pub(super) const GENERATION: u64 = 1;
+const _: () = assert!(CLOSED == seqlock::CLOSED, "an entry has its generation as a window has");
 
 /// What stands for the name of a state.
 pub fn name(name: &str) -> u64 {
-    xxh3_64(name.as_bytes())
-}
-
-/// A state as it was found in a catalogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    generation: u64,
-    name: u64,
-    /// What the process says of it; see [`Catalogue::keep`].
-    pub tag: u64,
-    offset: u64,
-    bytes: u64,
-    checksum: u64,
-}
-
-impl Entry {
-    fn all(catalogue: &[u8]) -> impl Iterator<Item = Self> + '_ {
-        Self::with_closed(catalogue).filter(|entry| entry.generation != seqlock::CLOSED)
-    }
-
-    /// Also what is not kept any more.
-    fn with_closed(catalogue: &[u8]) -> impl Iterator<Item = Self> + '_ {
-        let entry = |bytes: &[u8; WORDS * size_of::<u64>()]| {
-            let (words, _) = bytes.as_chunks::<8>();
-            let [generation, name, tag, offset, bytes, checksum] =
-                std::array::from_fn(|word| u64::from_ne_bytes(words[word]));
-            Self { generation, name, tag, offset, bytes, checksum }
-        };
-        let (entries, _) = catalogue.as_chunks();
-        entries.iter().map(entry)
-    }
-
-    /// Length in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Where it is read.
-    pub(crate) fn window(&self) -> (WindowRef, RegionOffset) {
-        (whole(self.bytes, self.offset), RegionOffset(self.offset))
-    }
-
-    /// Whether this is what was kept.
-    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
-        bytes.len() as u64 == self.bytes && xxh3_64(bytes) == self.checksum
-    }
-}
-
-/// Looks for a state in a catalogue that may change while it is read.
-///
-/// A reader may see the entry before when that is cleared already, and have passed the later one's place before that was
-/// filled. So one look that finds nothing says nothing. Two that find the same closed entries of the name do: whatever is
-/// kept between them leaves others there, as its `tag` differs.
-#[derive(Debug)]
-pub(crate) struct Search {
-    name: u64,
-    /// The closed entries of that name at the last look.
-    closed: Option<Vec<Entry>>,
-}
-
-/// What a look into a catalogue has shown.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// This is kept.
-    Kept(Entry),
-    /// Nothing is kept under the name.
-    Nothing,
-    /// It may have been replaced meanwhile.
-    Unsure,
-}
-
-impl Search {
-    pub(crate) fn new(name: u64) -> Self {
-        Self { name, closed: None }
-    }
-
-    /// Looks into what was read of the catalogue.
-    pub(crate) fn look(&mut self, catalogue: &[u8]) -> Sight {
-        let of_name = Entry::with_closed(catalogue).filter(|entry| entry.name == self.name);
-        let (closed, open): (Vec<_>, Vec<_>) = of_name.partition(|entry| entry.generation == seqlock::CLOSED);
-        if let Some(entry) = open.into_iter().max_by_key(|entry| entry.generation) {
-            self.closed = None;
-            return Sight::Kept(entry);
-        }
-        let before = self.closed.replace(closed);
-        if before == self.closed { Sight::Nothing } else { Sight::Unsure }
-    }
+    checksum(name.as_bytes())
 }
 
 /// Where a catalogue is read.
 pub(crate) fn window() -> (WindowRef, RegionOffset, ByteRange) {
     let (bytes, offset) = (Mapping::CATALOGUE_BYTES as u64, Mapping::CATALOGUE as u64);
     (whole(bytes, offset), RegionOffset(offset), ByteRange { start: 0, len: bytes })
+}
+
+/// Where a state is read.
+pub(crate) fn window_of(entry: &Entry) -> (WindowRef, RegionOffset) {
+    (whole(entry.bytes(), entry.offset()), RegionOffset(entry.offset()))
 }
 
 fn whole(bytes: u64, offset: u64) -> WindowRef {
@@ -150,8 +67,8 @@ fn whole(bytes: u64, offset: u64) -> WindowRef {
 pub(crate) fn kept_ranges(catalogue: &[u8]) -> Vec<Range<u64>> {
     let unit = UNIT_BYTES as u64;
     let states = Entry::all(catalogue).map(|entry| {
-        let end = entry.offset.saturating_add(entry.bytes);
-        entry.offset / unit * unit..end.div_ceil(unit).saturating_mul(unit)
+        let end = entry.offset().saturating_add(entry.bytes());
+        entry.offset() / unit * unit..end.div_ceil(unit).saturating_mul(unit)
     });
     let mut ranges: Vec<Range<u64>> = std::iter::once(0..Mapping::BLOCKS as u64).chain(states).collect();
     ranges.sort_unstable_by_key(|range| range.start);
@@ -173,29 +90,13 @@ pub enum KeepError {
 #[derive(Debug)]
 pub struct Catalogue {
     region: Arc<Region>,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    states: BTreeMap<u64, State>,
-    free: Vec<usize>,
-    generation: u64,
-}
-
-#[derive(Debug)]
-struct State {
-    entry: usize,
-    block: Block,
-    /// Where the next state goes.
-    spare: Option<Block>,
+    slots: Mutex<Slots<Block>>,
 }
 
 impl Catalogue {
     /// The empty catalogue of `region`, which has no other.
     pub fn new(region: Arc<Region>) -> Self {
-        let inner = Inner { states: BTreeMap::new(), free: (0..=STATES_MAX).rev().collect(), generation: 0 };
-        Self { region, inner: Mutex::new(inner) }
+        Self { region, slots: Mutex::new(Slots::new(STATES_MAX + 1)) }
     }
 
     /// Keeps `bytes` under `name`, in place of what was there. `tag` says what they are: readers compare it.
@@ -203,59 +104,49 @@ impl Catalogue {
     /// # Errors
     /// [`KeepError`]. What was kept before stays.
     pub fn keep(&self, name: u64, tag: u64, bytes: &[u8]) -> Result<(), KeepError> {
-        let mut inner = self.lock();
-        if inner.states.len() == STATES_MAX && !inner.states.contains_key(&name) {
+        let mut slots = self.lock();
+        if !slots.has_room(name) {
             return Err(KeepError::TooMany);
         }
-        let mut before = inner.states.remove(&name);
-        let spare = before.as_mut().and_then(|state| state.spare.take());
-        let fits = spare.filter(|block| block.bytes().len() >= bytes.len());
-        let Some(mut block) = fits.or_else(|| self.region.allocate(bytes.len().next_multiple_of(UNIT_BYTES)))
-        else {
-            before.and_then(|state| inner.states.insert(name, state));
-            return Err(KeepError::NoRoom);
-        };
-        block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        inner.generation += 1;
-        let generation = inner.generation;
-        let entry = inner.free.pop().expect("one entry more than there are states");
-        let (mark, words) = self.entry(entry).split_first().expect("an entry has words");
-        let filled = [name, tag, block.offset(), bytes.len() as u64, xxh3_64(bytes)];
-        words.iter().zip(filled).for_each(|(word, value)| word.store(value, Relaxed));
-        seqlock::open(mark, generation);
-        let spare = before.map(|state| {
-            self.clear(&mut inner, state.entry);
-            state.block
-        });
-        inner.states.insert(name, State { entry, block, spare });
+        let allocate = || self.region.allocate(bytes.len().next_multiple_of(UNIT_BYTES));
+        let fits = |block: &Block| block.bytes().len() >= bytes.len();
+        let mut replacing: Replacing<Block> = slots.begin(name, fits, allocate).ok_or(KeepError::NoRoom)?;
+        replacing.block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        let place = (replacing.block.offset(), bytes.len() as u64, checksum(bytes));
+        slots.commit(replacing, tag, place).for_each(|write| self.write(write));
         Ok(())
     }
 
     /// Keeps nothing under `name` any more. Returns whether anything was.
     pub fn release(&self, name: u64) -> bool {
-        let mut inner = self.lock();
-        let Some(state) = inner.states.remove(&name) else { return false };
-        self.clear(&mut inner, state.entry);
-        true
+        let mut slots = self.lock();
+        let write = slots.release(name);
+        write.into_iter().for_each(|write| self.write(write));
+        write.is_some()
     }
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.lock().states.is_empty()
+        self.lock().is_empty()
     }
 
-    /// Names nothing by an entry any more: the next state may take it.
-    fn clear(&self, inner: &mut Inner, entry: usize) {
-        seqlock::close(&self.entry(entry)[0]);
-        inner.free.push(entry);
+    fn write(&self, write: Write) {
+        match write {
+            Write::Fill(entry, filled) => {
+                let words = self.entry(entry).iter().skip(1);
+                words.zip(filled).for_each(|(word, value)| word.store(value, Relaxed));
+            }
+            Write::Open(entry, generation) => seqlock::open(&self.entry(entry)[0], generation),
+            Write::Close(entry) => seqlock::close(&self.entry(entry)[0]),
+        }
     }
 
     fn entry(&self, entry: usize) -> &[AtomicU64] {
         &self.region.catalogue()[entry * WORDS..][..WORDS]
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Slots<Block>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,7 +172,7 @@ mod tests {
                 return None;
             }
         };
-        let bytes = peer.view(entry.offset, entry.bytes).unwrap().unwrap().bytes().to_vec();
+        let bytes = peer.view(entry.offset(), entry.bytes()).unwrap().unwrap().bytes().to_vec();
         assert!(entry.is(&bytes));
         Some((entry.tag, bytes))
     }

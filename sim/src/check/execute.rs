@@ -11,16 +11,18 @@ use everfold_master::{
     recovery::{Chain, LocatedFaults, Network, Recoveries, Recovery, Repeated, Restart},
 };
 use everfold_protocol::{AgentId, Rank, Timestamp, spec::Limits};
+use everfold_segment::ledger::Rules;
 
 use super::{
     judge::{self, Judgement},
     schedule::{Fault, Pacing, Remedy, Schedule, Trouble},
+    segments::as_executed,
     suspects::Suspects,
     tally::Tally,
     violation::Violation,
 };
 use crate::{
-    Call, Cut, Gap, Settings, World,
+    Call, Cut, Gap, Segment, Settings, World,
     settings::{Migrates, Returns, Standbys},
     told::Line,
 };
@@ -75,19 +77,25 @@ fn execute(schedule: &Schedule, tell: Option<Box<dyn FnMut(Line)>>) -> Result<Ra
     while world.met().len() < schedule.hosts.len() && step(&mut world)? {}
     let began = world.now();
     let calls = call_all(&mut world, schedule);
+    begin_segments(&mut world, schedule);
     for leave in &schedule.leaves {
         world.close(us(leave.at_us), Rank(leave.rank));
     }
     schedule.faults.iter().for_each(|fault| inject(&mut world, fault));
     // Until all faults are over and all futures have ended, or nothing happens any more.
-    while !(world.is_at_rest() && world.calls_ended() == calls) && step(&mut world)? {}
-    judgement(schedule, &world, began, None).complete_reductions_have_ended()?;
+    let is_over = |world: &World| {
+        let calls = calls + world.segment_calls();
+        world.is_at_rest() && world.calls_ended() == calls && world.segments_are_over()
+    };
+    while !is_over(&world) && step(&mut world)? {}
+    let executed = as_executed(schedule, &world, began);
+    judgement(&executed, &world, began, None).complete_reductions_have_ended()?;
     let closing = world.now();
-    let leaves_early = |rank: &u32| schedule.leaves.iter().any(|leave| leave.rank == *rank);
+    let leaves_early = |rank: &u32| executed.leaves.iter().any(|leave| leave.rank == *rank);
     let last = (0..schedule.ranks()).filter(|rank| !leaves_early(rank));
     last.for_each(|rank| world.close(Duration::from_micros(u64::from(rank) * 3), Rank(rank)));
     while step(&mut world)? {}
-    let tally = judgement(schedule, &world, began, Some(closing)).verdict()?;
+    let tally = judgement(&executed, &world, began, Some(closing)).verdict()?;
     Ok(Ran { events: world.events(), trace_hash: world.trace_hash(), tally })
 }
 
@@ -247,6 +255,26 @@ fn call_all(world: &mut World, schedule: &Schedule) -> u64 {
         }
     }
     schedule.reductions.iter().map(|planned| planned.calls.len() as u64).sum()
+}
+
+/// Lets ranks call recovery segments.
+fn begin_segments(world: &mut World, schedule: &Schedule) {
+    for planned in &schedule.segments {
+        let segment = Segment {
+            name: planned.name.clone(),
+            times: planned.times,
+            group: planned.group(),
+            grains: planned.grains(),
+            rules: Rules { is_fixed: planned.fixed, balance: planned.balance, progress: planned.progress },
+            grain_time: us(planned.grain_us),
+            slow: planned.slow.iter().copied().map(Rank).collect(),
+            protection: planned.protection,
+            deadline: planned.deadline_us.map(us),
+            inline: planned.inline,
+        };
+        let calls: Vec<_> = planned.calls.iter().map(|call| (Rank(call.rank), us(call.at_us))).collect();
+        world.segment(segment, &calls);
+    }
 }
 
 fn inject(world: &mut World, fault: &Fault) {

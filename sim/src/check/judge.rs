@@ -13,6 +13,7 @@ use super::{
     protection,
     reach::Reaches,
     schedule::{Planned, Schedule},
+    segments::RULES_OF_SEGMENTS,
     suspects::{DESERTED, FENCED, Suspects, TOGETHER, TOLD, join},
     tally::Tally,
     violation::Violation,
@@ -80,7 +81,11 @@ impl<'a> Judgement<'a> {
     /// Everything else, once everyone who lives has left.
     pub fn verdict(&self) -> Result<Tally, Violation> {
         let mut tally = Tally::of(self.schedule);
-        RULES.into_iter().chain(RULES_OF_PROCESSES).for_each(|rule| tally.know(rule));
+        RULES
+            .into_iter()
+            .chain(RULES_OF_PROCESSES)
+            .chain(RULES_OF_SEGMENTS)
+            .for_each(|rule| tally.know(rule));
         self.suspects.check(&mut tally)?;
         for planned in &self.schedule.reductions {
             self.judge_reduction(planned, &mut tally)?;
@@ -90,6 +95,7 @@ impl<'a> Judgement<'a> {
         protection::judge(self.schedule, self.world, &mut tally)?;
         self.calls_are_consistent(&mut tally)?;
         self.deaths_cost_nothing_but_time(&mut tally)?;
+        self.segments_hold(&mut tally)?;
         self.all_is_closed(&mut tally)?;
         tally.take_world(self.world);
         tally.take_events(self.world.seen());

@@ -12,6 +12,7 @@
 //!   and nothing is left open;
 //! - of ranks that come back, that a call which is made again ends as it has ended before, and that deaths cost
 //!   nothing but time where all come back;
+//! - of recovery segments, that each index counts once, and that all ranks come to the same;
 //! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about
 //!   protection, and that only those copies are ordered that the rules call for.
 //!
@@ -28,6 +29,7 @@
 //! | `protection` | what has to hold of replicas |
 //! | `consistency` | what all calls of one reduction have to agree on, and when deadlines end them |
 //! | `returning` | what comes of ranks that come back |
+//! | `segments` | what comes of recovery segments |
 //! | `reach` | what nobody may miss who could have read it |
 //! | `violation` | what does not hold |
 //! | `tally` | what was drawn, and what became of it |
@@ -44,6 +46,7 @@ mod protection;
 mod reach;
 mod returning;
 mod schedule;
+mod segments;
 mod shapes;
 mod shrink;
 mod suspects;
@@ -53,7 +56,8 @@ mod violation;
 pub use draw::draw;
 pub use execute::{Ran, run, run_told};
 pub use schedule::{
-    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, Receiver, Returning, Schedule, Trouble,
+    Body, CallAt, Fault, Leave, Pacing, Pieces, Planned, PlannedSegment, Receiver, Returning, Schedule,
+    Trouble,
 };
 pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;

@@ -7,7 +7,7 @@
 use everfold_protocol::spec::{Order, Protection};
 
 use super::{
-    schedule::{Body, Planned, Receiver, Schedule, Trouble},
+    schedule::{Body, Planned, PlannedSegment, Receiver, Schedule, Trouble},
     violation::Violation,
 };
 use crate::settings::Wakes;
@@ -65,6 +65,10 @@ impl<A: FnMut(&Schedule) -> Result<(), Violation>> Search<A> {
             |schedule, index| drop(schedule.reductions.remove(index)),
         );
         self.take_away(
+            |schedule| schedule.segments.len(),
+            |schedule, index| drop(schedule.segments.remove(index)),
+        );
+        self.take_away(
             |schedule| schedule.leaves.len(),
             |schedule, index| {
                 schedule.leaves.remove(index);
@@ -88,6 +92,11 @@ impl<A: FnMut(&Schedule) -> Result<(), Violation>> Search<A> {
                         simpler(planned);
                     }
                 });
+            }
+        }
+        for number in 0..self.best.schedule.segments.len() {
+            for simpler in SIMPLER_SEGMENTS {
+                self.change(|schedule| schedule.segments.get_mut(number).into_iter().for_each(simpler));
             }
         }
         for simpler in SIMPLER_WORLDS {
@@ -177,6 +186,13 @@ fn remove_rank(schedule: &mut Schedule, gone: u32) {
         planned.receiver.ranks_mut().iter_mut().for_each(renamed);
     }
     schedule.reductions.retain(|planned| !planned.calls.is_empty());
+    for segment in &mut schedule.segments {
+        segment.calls.retain(|call| call.rank != gone);
+        segment.slow.retain(|rank| *rank != gone);
+        segment.calls.iter_mut().map(|call| &mut call.rank).for_each(renamed);
+        segment.slow.iter_mut().for_each(renamed);
+    }
+    schedule.segments.retain(|segment| !segment.calls.is_empty());
 }
 
 /// Takes `gone` out of a group. If it was to receive the result, the first who calls is.
@@ -223,6 +239,21 @@ const SIMPLER_REDUCTIONS: [fn(&mut Planned); 13] = [
     |planned| {
         let first = planned.calls.iter().map(|call| call.at_us).min().unwrap_or_default();
         planned.calls.iter_mut().for_each(|call| call.at_us = first);
+    },
+];
+
+const SIMPLER_SEGMENTS: [fn(&mut PlannedSegment); 9] = [
+    |segment| segment.times = 1,
+    |segment| segment.fixed = false,
+    |segment| segment.balance = false,
+    |segment| segment.progress = None,
+    |segment| segment.deadline_us = None,
+    |segment| segment.protection = Protection::None,
+    |segment| segment.slow.clear(),
+    |segment| (segment.indices, segment.grain) = (segment.indices.div_ceil(segment.grain), 1),
+    |segment| {
+        let first = segment.calls.iter().map(|call| call.at_us).min().unwrap_or_default();
+        segment.calls.iter_mut().for_each(|call| call.at_us = first);
     },
 ];
 

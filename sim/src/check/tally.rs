@@ -57,6 +57,12 @@ impl Tally {
         count("ranks without a window for partials", schedule.windowless.len() as u64);
         count("worlds with long bodies on a board", u64::from(schedule.board_bytes > BOARD_BYTES));
         count("deaths on the one host of bodies in private memory", deaths_of_private_bodies(schedule));
+        for planned in &schedule.segments {
+            count("recovery segments", 1);
+            count("recovery segments in a fixed order", u64::from(planned.fixed));
+            count("recovery segments that relieve slow ranks", u64::from(planned.balance));
+            count("recovery segments with progress", u64::from(planned.progress.is_some()));
+        }
         for planned in &schedule.reductions {
             count("calls", planned.calls.len() as u64);
             count("late calls", u64::from(planned.sequence > 0) * planned.calls.len() as u64);

@@ -33,6 +33,7 @@ use crate::{
     board::Words,
     events::Happening,
     evidence::{NONSENSE, inlined, ranks_in},
+    segments::Kept,
     settings::Settings,
 };
 
@@ -109,6 +110,8 @@ pub(crate) struct Process {
     pub keeper: Option<u64>,
     /// How calls end that it is noting.
     pub noting: BTreeMap<ReductionId, Outcome>,
+    /// What it keeps for others to read after its death.
+    pub kept: Kept,
     /// Calls whose answers from the log wait until what is noted of them counts.
     pub held_answers: BTreeSet<ReductionId>,
 }
@@ -178,6 +181,7 @@ impl Process {
             joins: id == ProcessId::first(rank),
             keeper: None,
             noting: BTreeMap::new(),
+            kept: Kept::default(),
             held_answers: BTreeSet::new(),
         }
     }

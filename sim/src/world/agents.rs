@@ -56,6 +56,7 @@ impl World {
                 Deed::Promote(process) => self.promote(process),
                 Deed::End(process) => self.end_needless(process),
                 Deed::DropReplica(process) => self.drop_replica(host, process),
+                Deed::Release(process) => self.release_but_kept(host, process),
             }
         }
     }

@@ -46,6 +46,7 @@ impl World {
         if leaver.worker.is_some() {
             leaver.windows.leave(|_| {});
             leaver.lives_on = true;
+            self.take_progress_back(process);
             self.exit_later(process);
         }
         self.die(process);

@@ -81,6 +81,7 @@ impl World {
         let counts = open.is_some_and(|reduction| reduction.arrived().contains(sender));
         if counts && self.facts.heard(sender, id).is_some() && !self.is_left_by_a_caller(sender, id) {
             self.facts.replace(sender, id);
+            self.copying.replace(sender, id);
         }
         if counts {
             self.facts.count(process, id, inline);

@@ -4,7 +4,7 @@ use everfold_agent::Event as AgentEvent;
 use everfold_master::{self as master, coordinator::Coming};
 use everfold_protocol::{
     AgentId,
-    message::{FromAgent, Header, MASTER},
+    message::{FromAgent, Header, MASTER, ToMaster},
 };
 
 use super::World;
@@ -35,22 +35,21 @@ impl World {
         match what {
             Happening::ToMaster(sender, epoch, message) => {
                 if self.stands_by(sender) || !self.of_mut(sender).outbox.loses() {
+                    if matches!(*message, ToMaster::Join { .. }) {
+                        self.driver.connect(sender);
+                    }
                     let header = Header { job: JOB, epoch, sender };
                     self.driver.hear(master::Event::Message { header, message: *message });
                     self.run_coordinator();
                 }
             }
             Happening::Disconnected(process) => {
-                self.facts.hang_up(process, self.host_of(process));
                 self.driver.hear(master::Event::Disconnected(process));
                 self.run_coordinator();
             }
             Happening::FromAgent(host, said) if !self.driver.is_done() => {
-                match &said {
-                    FromAgent::Join(_) => self.facts.take_in_agent(host),
-                    FromAgent::Ended { process, .. } if self.stands_by(*process) => {}
-                    FromAgent::Ended { process, .. } => self.facts.hang_up(*process, host),
-                    FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
+                if matches!(said, FromAgent::Join(_)) {
+                    self.facts.take_in_agent(host);
                 }
                 self.driver.hear(master::Event::Agent(AgentId(host), said));
                 self.run_coordinator();
@@ -72,6 +71,16 @@ impl World {
             let call = match &coming {
                 Coming::Event(master::Event::Message { header, message }) => {
                     self.note_coming(header.sender, message)
+                }
+                Coming::Event(master::Event::Disconnected(process)) => {
+                    self.facts.hang_up(*process, self.host_of(*process));
+                    None
+                }
+                Coming::Event(master::Event::Agent(agent, FromAgent::Ended { process, .. }))
+                    if !self.stands_by(*process) =>
+                {
+                    self.facts.hang_up(*process, agent.0);
+                    None
                 }
                 _ => None,
             };

@@ -21,6 +21,7 @@
 //! | `returning` | ranks that come back: their programs, their logs, the processes that they had before |
 //! | `migrating` | where ranks that come back are, and the replicas of their vaults |
 //! | `promoting` | processes that stand by, and take the places of others |
+//! | `segments` | recovery segments, which ranks go through |
 //! | `facts` | what is noted of what the master hears and says |
 //! | `notes` | what is noted about replicas |
 //! | `oracle` | what has to hold at each event |
@@ -44,6 +45,7 @@ mod promoting;
 mod reach;
 mod returning;
 mod row;
+mod segments;
 mod views;
 mod workers;
 
@@ -58,8 +60,8 @@ use everfold_protocol::{
 };
 use everfold_worker::machine::Event;
 
-pub(crate) use self::returning::AGAIN;
-use self::{located::Located, returning::Comebacks};
+use self::{located::Located, returning::Comebacks, segments::Segments};
+pub(crate) use self::{returning::AGAIN, segments::RoundCalls};
 use crate::{
     agenda::Agenda,
     agent::Agent,
@@ -140,6 +142,8 @@ pub struct World {
     comebacks: Comebacks,
     /// What the master was told of located faults.
     located: Located,
+    /// How ranks go through recovery segments.
+    segments: Segments,
 }
 
 impl World {
@@ -183,6 +187,7 @@ impl World {
             notices: Vec::new(),
             comebacks: Comebacks::default(),
             located: Located::default(),
+            segments: Segments::default(),
             settings,
         };
         ranks.for_each(|rank| world.run_worker(rank));
@@ -409,6 +414,7 @@ impl World {
                 self.tell_worker(process.rank, Event::Noted(reduction));
             }
             Happening::Copied(process, number) => self.copied(process, number),
+            Happening::Compute(process, segment) => self.compute(process, segment),
             Happening::Follows(process) => self.follow(process),
             Happening::Falls(process) => self.fall(process),
             Happening::Takes(process) => {

@@ -40,6 +40,7 @@ impl World {
         assert!(before.is_none(), "a future ends once");
         self.calls_ended += 1;
         self.keep_end(rank, reduction, &ended);
+        self.end_round(rank, reduction, &ended);
     }
 
     /// What a call brings that ends so.

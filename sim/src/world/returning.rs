@@ -82,7 +82,7 @@ impl World {
         let to = match what {
             Happening::ToWorker(to, ..) | Happening::Done(to, _) | Happening::MasterLost(to) => to,
             Happening::Renew(to, _) | Happening::Note(to, _) | Happening::Noted(to, _) => to,
-            Happening::Copied(to, _) => to,
+            Happening::Copied(to, _) | Happening::Compute(to, _) => to,
             Happening::Joins(to) | Happening::Replay(to) => to,
             _ => return false,
         };

@@ -21,6 +21,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use everfold_planner::together::{
+    progress::Progress as Course,
+    vote::{PartState, Settled, Tally, Verdict},
+};
 use everfold_protocol::{JobId, message::News};
 use everfold_runtime::result_log::Agreed;
 use everfold_storage::{
@@ -29,13 +33,7 @@ use everfold_storage::{
 };
 use futures::executor::block_on;
 
-use super::{
-    background::Background,
-    error::CheckpointError,
-    prepared::Prepared,
-    save::Checkpointed,
-    vote::{PartState, Settled, Tally, Verdict, Vote},
-};
+use super::{background::Background, error::CheckpointError, prepared::Prepared, save::Checkpointed};
 use crate::{error::ReduceError, operations::Min, pieces::Pieces, session::Session};
 
 /// Names of the reductions by which ranks agree.
@@ -67,39 +65,19 @@ pub(crate) struct Together {
 
 #[derive(Debug)]
 struct Progress {
-    /// Calls of `checkpoint` since the last one was saved.
-    calls: u64,
-    /// At which of them is voted next.
-    next_vote: u64,
-    /// Stands for all reductions of all ranks that were called since then.
-    history: u64,
-    /// The last generation that was to be saved.
-    generation: u64,
-    /// What is on its way to the directory.
-    open: Option<Open>,
+    /// What is counted.
+    course: Course,
+    /// This rank's part of what is on its way to the directory.
+    part: Option<Background>,
     /// The manifest of the one before.
     manifest: Option<Background>,
     /// Whether a rank is lost, so that nothing is complete any more.
     is_broken: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Open {
-    generation: u64,
-    part: Background,
-}
-
 impl Together {
     pub fn new(directory: Directory, start: Start, job: JobId, program: String) -> Self {
-        let progress = Progress {
-            calls: 0,
-            next_vote: 1,
-            history: 0,
-            generation: 0,
-            open: None,
-            manifest: None,
-            is_broken: false,
-        };
+        let progress = Progress { course: Course::from(0), part: None, manifest: None, is_broken: false };
         Self { directory, start, job, program, progress: Mutex::new(progress) }
     }
 
@@ -110,17 +88,12 @@ impl Together {
 
     /// Takes in that a reduction of all ranks is called.
     pub fn see_call(&self, name: u64, sequence: u64) {
-        let mut progress = self.lock();
-        // In whatever order threads call.
-        let call = (name ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        progress.history = progress.history.wrapping_add(call ^ call >> 32);
+        self.lock().course.see_call(name, sequence);
     }
 
     /// Takes in a call of `checkpoint`. Says whether ranks vote at it.
     pub fn votes(&self, in_any_case: bool) -> bool {
-        let mut progress = self.lock();
-        progress.calls += 1;
-        in_any_case || progress.calls >= progress.next_vote
+        self.lock().course.votes(in_any_case)
     }
 
     /// Votes, and saves if that is what all have come to.
@@ -141,16 +114,11 @@ impl Together {
         };
         let generation = match tally.verdict {
             Verdict::Apart => return Err(CheckpointError::NotTogether),
-            Verdict::NotDue(calls) => {
-                let mut progress = self.lock();
-                progress.next_vote = progress.calls + calls;
-                return Ok(Checkpointed::NotDue);
-            }
+            Verdict::NotDue(_) => return Ok(Checkpointed::NotDue),
             Verdict::Save(generation) => generation,
             Verdict::Wait => unreachable!("it was waited for"),
         };
-        self.count_anew();
-        self.lock().generation = generation;
+        self.lock().course.save(generation);
         let saved = match prepared {
             Ok(prepared) => {
                 let agreed = Agreed { generation: Generation(generation), is_durable: tally.durable };
@@ -192,18 +160,12 @@ impl Together {
                 return Ok(None);
             }
             let is_half_full = session.handle().is_log_half_full();
-            let until_due = || session.keeping().calls_until_due(progress.calls);
-            Vote {
-                call: progress.calls,
-                history: progress.history,
-                // Some may have been saved for this rank alone.
-                generation: progress.generation.max(session.handle().generation().0),
-                open: progress.open.as_ref().map_or(0, |open| open.generation),
-                part: progress.part_state(session.rank().0),
-                calls_until_due: if is_half_full { 0 } else { until_due() },
-                now,
-                durable,
-            }
+            let until_due = || session.keeping().calls_until_due(progress.course.calls());
+            let calls_until_due = if is_half_full { 0 } else { until_due() };
+            // Some may have been saved for this rank alone.
+            let saved = session.handle().generation().0;
+            let part = progress.part_state(session.rank().0);
+            progress.course.vote(saved, part, calls_until_due, (now, durable))
         };
         let Some(Min(least)) = self.agree(session, VOTE, Min(vote.numbers())).await? else { return Ok(None) };
         let tally = Tally::of(&least);
@@ -215,6 +177,7 @@ impl Together {
             }
             None => true,
         };
+        self.lock().course.take(&tally);
         Ok(goes_on.then_some(tally))
     }
 
@@ -244,7 +207,9 @@ impl Together {
             tell(&reason);
             Background::failed(reason)
         });
-        self.lock().open = Some(Open { generation, part });
+        let mut progress = self.lock();
+        progress.course.begin(generation);
+        progress.part = Some(part);
     }
 
     /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that cannot
@@ -259,7 +224,7 @@ impl Together {
         let parts = parts.into_iter().map(|(bytes, checksum)| Fingerprint { bytes, checksum }).collect();
         let manifest = is_lowest_of_host(session).then(|| self.write_manifest(session, generation, parts));
         let mut progress = self.lock();
-        progress.open = None;
+        progress.part = None;
         progress.manifest = manifest;
         Ok(true)
     }
@@ -290,7 +255,7 @@ impl Together {
 
     /// A rank could not write its part.
     fn give_up(&self, session: &Session, generation: u64, rank: u32) {
-        self.lock().open = None;
+        self.lock().part = None;
         if rank != session.rank().0 {
             let reason = "it says why".to_owned();
             let news = News::CheckpointIncomplete { generation, rank: everfold_protocol::Rank(rank), reason };
@@ -327,7 +292,7 @@ impl Together {
     pub async fn written(&self) {
         let under_way = {
             let progress = self.lock();
-            [progress.open.as_ref().map(|open| open.part.clone()), progress.manifest.clone()]
+            [progress.part.clone(), progress.manifest.clone()]
         };
         for work in under_way.into_iter().flatten() {
             // What went wrong was told.
@@ -337,10 +302,7 @@ impl Together {
 
     /// A checkpoint is saved at this call by all ranks: what they compare begins anew.
     pub(super) fn count_anew(&self) {
-        let mut progress = self.lock();
-        progress.calls = 0;
-        progress.next_vote = 1;
-        progress.history = 0;
+        self.lock().course.count_anew();
     }
 
     fn place(&self, generation: u64) -> Place {
@@ -382,7 +344,7 @@ impl Together {
 
 impl Progress {
     fn part_state(&self, rank: u32) -> PartState {
-        match self.open.as_ref().map(|open| open.part.result()) {
+        match self.part.as_ref().map(Background::result) {
             None | Some(Some(Ok(()))) => PartState::There,
             Some(None) => PartState::Writing,
             Some(Some(Err(_))) => PartState::Failed(rank),

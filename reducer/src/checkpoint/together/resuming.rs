@@ -1,5 +1,6 @@
 //! What a rank goes on from: the newest generation of the directory, or what an earlier process of it has left.
 
+use everfold_planner::together::resume;
 use everfold_runtime::result_log::LogError;
 use everfold_storage::{
     directory::{DirectoryError, Manifest, Place},
@@ -22,7 +23,7 @@ impl Together {
             }
         }
         let generation = handle.generation();
-        self.lock().generation = generation.0;
+        self.lock().course.go_on_from(generation.0);
         match handle.saved().filter(|saved| !saved.is_adopted) {
             // An earlier process of this rank has waited here with the others, or was about to.
             Some(saved) if saved.is_durable => {
@@ -46,27 +47,39 @@ impl Together {
     /// know of different ones.
     async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
         let newest = self.directory.newest_for(&self.program, session.size());
-        let (generation, job) =
-            newest.as_ref().map_or((0, 0), |(place, _)| (place.generation.0, place.job.0));
-        let Min(least) = self.ask(session, RESUME, Min(vec![generation, job, !job])).await?;
-        let &[agreed, least_job, no_job] =
-            <&[u64; 3]>::try_from(&least[..]).expect("the ranks of a job run the same program");
-        let (place, manifest) = match newest {
-            Err(DirectoryError::Nothing { .. }) if self.start == Start::ResumeIfAny => return Ok(()),
-            Err(error) => return Err(error.into()),
-            Ok(_) if agreed == 0 && self.start == Start::ResumeIfAny => return Ok(()),
-            Ok(_) if agreed == 0 => return Err(CheckpointError::NothingElsewhere { generation }),
-            Ok(_) if agreed == generation && least_job != !no_job => {
-                return Err(CheckpointError::OtherJobElsewhere { generation });
+        let generation = newest.as_ref().map_or(0, |(place, _)| place.generation.0);
+        let [least] = self.least(session, [generation]).await?;
+        let newest = match (newest, resume::agreed(least)) {
+            (Err(DirectoryError::Nothing { .. }), _) if self.start == Start::ResumeIfAny => return Ok(()),
+            (Err(error), _) => return Err(error.into()),
+            (Ok(_), None) if self.start == Start::ResumeIfAny => return Ok(()),
+            (Ok(_), None) => return Err(CheckpointError::NothingElsewhere { generation }),
+            (Ok(newest), Some(agreed)) if agreed == generation => Ok(newest),
+            (Ok(_), Some(agreed)) => {
+                self.directory.find_for(Generation(agreed), &self.program, session.size())
             }
-            Ok(newest) if agreed == generation => newest,
-            Ok(_) => self.directory.find_for(Generation(agreed), &self.program, session.size())?,
         };
+        let job = newest.as_ref().map_or(0, |(place, _)| place.job.0);
+        let jobs = self.least(session, resume::job_numbers(job)).await?;
+        let (place, manifest) = newest?;
+        if !resume::is_one_job(jobs) {
+            return Err(CheckpointError::OtherJobElsewhere { generation: place.generation.0 });
+        }
         self.adopt_from(session, &place, &manifest)?;
         if is_lowest_of_host(session) {
             self.directory.remove_after(&place, self.job)?;
         }
         Ok(())
+    }
+
+    /// Of each number the least that a rank gives.
+    async fn least<const N: usize>(
+        &self,
+        session: &Session,
+        numbers: [u64; N],
+    ) -> Result<[u64; N], CheckpointError> {
+        let Min(least) = self.ask(session, RESUME, Min(numbers.to_vec())).await?;
+        Ok(least.try_into().expect("the ranks of a job run the same program"))
     }
 
     fn adopt_from(

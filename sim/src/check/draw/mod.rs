@@ -11,6 +11,7 @@
 //! | `work` | who folds, and for how long |
 //! | `pieces` | contributions that are not folded |
 //! | `returns` | worlds whose ranks come back after they have died |
+//! | `segments` | recovery segments, and deaths in them |
 //! | `sizes` | worlds whose sizes are unusual |
 
 use rand::{Rng, SeedableRng};
@@ -24,6 +25,7 @@ mod reads;
 mod reductions;
 mod results;
 mod returns;
+mod segments;
 mod sizes;
 mod work;
 
@@ -104,6 +106,7 @@ pub fn draw(seed: u64) -> Schedule {
             refusals_max: None,
         },
         reductions: Vec::new(),
+        segments: Vec::new(),
         leaves: Vec::new(),
         faults: Vec::new(),
     };
@@ -233,6 +236,11 @@ pub fn draw(seed: u64) -> Schedule {
     let share = if schedule.returns.is_some() { 0.5 } else { 0.1 };
     if schedule.agents && apart.random_bool(share) {
         returns::locate(&mut schedule, &mut apart, weather);
+    }
+    let mut apart = ChaCha8Rng::seed_from_u64(seed);
+    apart.set_stream(21);
+    if schedule.returns.is_none() && apart.random_bool(0.12) {
+        segments::add_segments(&mut schedule, &mut apart, weather);
     }
     schedule
 }

@@ -2,9 +2,10 @@
 //!
 //! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and
 //! executed again; only delays and chance mishaps still come from its seed. What goes wrong is in `trouble`, how ranks come
-//! back in `returning`.
+//! back in `returning`, and recovery segments in `segments`.
 
 mod returning;
+mod segments;
 mod trouble;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     returning::{Migrating, Remedy, Returning, Standing},
+    segments::PlannedSegment,
     trouble::{Fault, Trouble},
 };
 use crate::settings::Wakes;
@@ -95,6 +97,9 @@ pub struct Schedule {
     /// What is reduced.
     #[serde(default)]
     pub reductions: Vec<Planned>,
+    /// Recovery segments.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub segments: Vec<PlannedSegment>,
     /// Who closes its session before all have called everything.
     #[serde(default, skip_serializing_if = "is_default")]
     pub leaves: Vec<Leave>,
@@ -264,11 +269,14 @@ impl Schedule {
         let called = self.reductions.iter().flat_map(|planned| {
             planned.calls.iter().map(|call| call.rank).chain(planned.absent.iter().copied())
         });
+        let in_segments = self.segments.iter().flat_map(|segment| {
+            segment.calls.iter().map(|call| call.rank).chain(segment.slow.iter().copied())
+        });
         let of_faults = self.faults.iter().filter_map(|fault| fault.what.rank());
         let leaving = self.leaves.iter().map(|leave| leave.rank);
         let listed = [&self.private, &self.boardless, &self.full, &self.windowless, &self.crowded];
         let leaving = leaving.chain(listed.into_iter().flatten().copied());
-        let strange = called.chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
+        let strange = called.chain(in_segments).chain(of_faults).chain(leaving).find(|rank| *rank >= ranks);
         let silent = |fault: &&Fault| {
             let is_death = matches!(fault.what, Trouble::Kill(_) | Trouble::LetGo(_) | Trouble::Abandon(_))
                 || matches!(fault.what, Trouble::EndHost(_) | Trouble::Break(_));
@@ -310,6 +318,12 @@ impl Schedule {
             () if self.returns.is_some() && self.reductions.iter().any(is_for_root) => Some(
                 "where ranks come back, nothing is folded at a root: first-of names receivers".to_owned(),
             ),
+            () if self.segments.iter().any(|it| it.indices == 0 || it.grain == 0 || it.calls.is_empty()) => {
+                Some("a recovery segment needs indices, a grain and somebody who calls it".to_owned())
+            }
+            () if self.returns.is_some() && !self.segments.is_empty() => {
+                Some("recovery segments are not simulated where ranks come back".to_owned())
+            }
             () if self.faults.iter().any(of_nobody) => Some(
                 "an agent that does not run has to be there: agents is false, or its host has no rank"
                     .to_owned(),

@@ -3,9 +3,11 @@
 //! Each gives numbers, the least of each counts, and so all ranks come to the same. Between two checkpoints few
 //! votes are held: each says how many calls of `checkpoint` may pass until the next one.
 
+use alloc::vec::Vec;
+
 /// What a rank gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Vote {
+pub struct Vote {
     /// Calls of `checkpoint` since the last one was saved, with this one.
     pub call: u64,
     /// Stands for all reductions of all ranks that were called since then.
@@ -26,7 +28,7 @@ pub(super) struct Vote {
 
 /// How far a rank's part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PartState {
+pub enum PartState {
     /// This rank has failed to write it.
     Failed(u32),
     /// It is being written.
@@ -37,7 +39,7 @@ pub(super) enum PartState {
 
 /// What all ranks have given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub struct Tally {
     /// What has become of the generation that was on its way to the directory, if one was.
     pub settled: Option<(u64, Settled)>,
     /// What is done at this call.
@@ -48,7 +50,7 @@ pub(super) struct Tally {
 
 /// What has become of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub enum Settled {
     /// All parts are there.
     Complete,
     /// This rank could not write.
@@ -57,7 +59,7 @@ pub(super) enum Settled {
 
 /// What is done at a call of `checkpoint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// All save this generation.
     Save(u64),
     /// Nobody does, and so many calls may pass until the next vote.
@@ -93,6 +95,9 @@ impl Vote {
 
 impl Tally {
     /// What the least of all numbers say.
+    ///
+    /// # Panics
+    /// If they are not as many as those of a [`Vote`].
     pub fn of(least: &[u64]) -> Self {
         let &[
             call,
@@ -135,6 +140,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     const VOTE: Vote = Vote {
         call: 3,

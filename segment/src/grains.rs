@@ -1,14 +1,29 @@
 //! Grains: pieces of a recovery segment that are folded in one go.
 
-use std::ops::Range;
+use alloc::{format, string::String};
+use core::ops::Range;
 
-use super::{error::SegmentError, indices::Indices};
+use crate::indices::Indices;
 
 /// The indices of a recovery segment, cut into grains. The last one may be shorter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grains {
+pub struct Grains {
     indices: Range<u64>,
     grain: u64,
+}
+
+/// Why there is nothing to compute.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrainsError {
+    /// There are no indices.
+    #[error("a recovery segment needs indices, and {}..{} has none", indices.start, indices.end)]
+    NoIndices {
+        /// What was given.
+        indices: Range<u64>,
+    },
+    /// Grains have no indices.
+    #[error("a grain of a recovery segment needs at least one index: give `grain` a number from 1 on")]
+    NoGrain,
 }
 
 /// Without a choice there are this many grains, or one per index if there are fewer.
@@ -18,31 +33,31 @@ impl Grains {
     /// Cuts `indices` into grains of `grain`, or of 1/1024 of all.
     ///
     /// # Errors
-    /// [`SegmentError::NoIndices`], [`SegmentError::NoGrain`].
-    pub(super) fn new(indices: Range<u64>, grain: Option<u64>) -> Result<Self, SegmentError> {
+    /// [`GrainsError::NoIndices`], [`GrainsError::NoGrain`].
+    pub fn new(indices: Range<u64>, grain: Option<u64>) -> Result<Self, GrainsError> {
         if indices.is_empty() {
-            return Err(SegmentError::NoIndices { indices });
+            return Err(GrainsError::NoIndices { indices });
         }
         let grain = grain.unwrap_or((indices.end - indices.start).div_ceil(GRAINS));
         match grain {
-            0 => Err(SegmentError::NoGrain),
+            0 => Err(GrainsError::NoGrain),
             grain => Ok(Self { indices, grain }),
         }
     }
 
     /// Numbers of all grains.
-    pub(super) fn all(&self) -> Range<u64> {
+    pub fn all(&self) -> Range<u64> {
         0..(self.indices.end - self.indices.start).div_ceil(self.grain)
     }
 
     /// The indices of one grain.
-    pub(super) fn indices(&self, grain: u64) -> Range<u64> {
+    pub fn indices(&self, grain: u64) -> Range<u64> {
         let start = self.indices.start + grain * self.grain;
         start..start + self.grain.min(self.indices.end - start)
     }
 
     /// The indices of many grains.
-    pub(super) fn indices_of(&self, grains: &Indices) -> Indices {
+    pub fn indices_of(&self, grains: &Indices) -> Indices {
         let mut indices = Indices::default();
         for range in grains.ranges() {
             let (first, last) = (self.indices(range.start), self.indices(range.end - 1));
@@ -52,7 +67,7 @@ impl Grains {
     }
 
     /// What ranks that compute the same segment have in common.
-    pub(super) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let Self { indices: Range { start, end }, grain } = self;
         format!("indices {start}..{end} in grains of {grain}")
     }
@@ -84,7 +99,7 @@ mod tests {
 
     #[test]
     fn no_indices_and_no_grain_are_told() {
-        assert!(matches!(Grains::new(3..3, None), Err(SegmentError::NoIndices { .. })));
-        assert!(matches!(Grains::new(0..3, Some(0)), Err(SegmentError::NoGrain)));
+        assert!(matches!(Grains::new(3..3, None), Err(GrainsError::NoIndices { .. })));
+        assert!(matches!(Grains::new(0..3, Some(0)), Err(GrainsError::NoGrain)));
     }
 }

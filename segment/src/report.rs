@@ -1,17 +1,9 @@
 //! What is told about a recovery segment.
 
-use std::fmt;
+use alloc::vec::Vec;
+use core::fmt;
 
 use everfold_protocol::{Path, Rank, report::Report};
-
-/// What a recovery segment yields.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Folded<B> {
-    /// All indices, each folded once.
-    pub value: B,
-    /// What happened.
-    pub report: SegmentReport,
-}
 
 /// What happened in a recovery segment. All ranks receive the same, but for the reports of the reductions,
 /// which may list tasks at some ranks only.
@@ -24,9 +16,9 @@ pub struct SegmentReport {
     /// with it. An index that was given to several ranks in turn counts each time.
     pub again: u64,
     /// Indices whose ranks have died before they contributed, and which count all the same: they were in what
-    /// these ranks had left of their [progress](crate::RecoverySegment::progress).
+    /// these ranks had left of their progress.
     pub salvaged: u64,
-    /// Indices that slow ranks were [relieved](crate::RecoverySegment::balance) of before they had begun them.
+    /// Indices that slow ranks were relieved of before they had begun them.
     /// An index that was taken from several ranks in turn counts each time.
     pub relieved: u64,
     /// Ranks whose share went to others.
@@ -39,7 +31,7 @@ pub struct SegmentReport {
 
 impl SegmentReport {
     /// Adds to what `rank` has computed.
-    pub(super) fn add(&mut self, rank: Rank, indices: u64) {
+    pub fn add(&mut self, rank: Rank, indices: u64) {
         if indices == 0 {
             return;
         }
@@ -50,7 +42,7 @@ impl SegmentReport {
     }
 
     /// Adds ranks whose shares were not contributed.
-    pub(super) fn lost(&mut self, ranks: impl Iterator<Item = Rank>) {
+    pub fn lost(&mut self, ranks: impl Iterator<Item = Rank>) {
         // A rank is given nothing after the round in which its share was lost.
         ranks.for_each(|rank| self.lost.insert(rank).expect("a share is lost once"));
     }

@@ -1,6 +1,7 @@
 //! Which indices of a recovery segment are computed.
 
-use std::{fmt, ops::Range};
+use alloc::{vec, vec::Vec};
+use core::{fmt, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ impl Indices {
     ///
     /// # Errors
     /// The part of it that is in the set already, if any is. The set is as it was then.
-    pub(super) fn insert(&mut self, range: Range<u64>) -> Result<(), Range<u64>> {
+    pub fn insert(&mut self, range: Range<u64>) -> Result<(), Range<u64>> {
         if range.is_empty() {
             return Ok(());
         }
@@ -62,12 +63,12 @@ impl Indices {
     ///
     /// # Errors
     /// A range that is in both, if there is one. The set has a part of `other` then.
-    pub(super) fn unite(&mut self, other: &Self) -> Result<(), Range<u64>> {
+    pub fn unite(&mut self, other: &Self) -> Result<(), Range<u64>> {
         other.ranges().try_for_each(|range| self.insert(range))
     }
 
     /// What of `all` is not in the set.
-    pub(super) fn holes(&self, all: Range<u64>) -> Self {
+    pub fn holes(&self, all: Range<u64>) -> Self {
         let mut next = all.start;
         let mut ranges = Vec::new();
         for range in self.ranges.iter().filter(|range| range.end > all.start && range.start < all.end) {
@@ -79,13 +80,13 @@ impl Indices {
     }
 
     /// The first `count` of them, or all.
-    pub(super) fn first(&self, count: u64) -> Self {
+    pub fn first(&self, count: u64) -> Self {
         take(&mut self.ranges().rev().collect(), count)
     }
 
     /// Divides the set into consecutive parts, in proportion to `weights`. All ranks that divide the same set
     /// by the same weights come to the same parts. If all weights are zero, they count as equal.
-    pub(super) fn divide(&self, weights: &[u64]) -> Vec<Self> {
+    pub fn divide(&self, weights: &[u64]) -> Vec<Self> {
         let equal = vec![1; weights.len()];
         let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         let (weights, sum) = if sum == 0 { (&equal[..], weights.len() as u128) } else { (weights, sum) };

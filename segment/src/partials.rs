@@ -3,21 +3,21 @@
 //! The grains are to a recovery segment what the path is to a reduction. Only partials without a common grain
 //! meet, so a grain counts once, whoever computed it and however often.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::indices::Indices;
-use crate::body::ReducerBody;
+use crate::{Combine, indices::Indices};
 
 /// A grain that is in two partials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Twice(pub(super) u64);
+pub struct Twice(pub u64);
 
 /// Folded grains.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(bound = "B: ReducerBody")]
-pub(super) enum Partials<B> {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(bound(serialize = "B: Serialize", deserialize = "B: Deserialize<'de>"))]
+pub enum Partials<B> {
     /// One value. Grains meet in any order.
     Arrival {
         /// What is in it.
@@ -30,9 +30,9 @@ pub(super) enum Partials<B> {
 }
 
 /// A node of the tree: the value of grains `index << level .. (index + 1) << level`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(bound = "B: ReducerBody")]
-pub(super) struct Block<B> {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(bound(serialize = "B: Serialize", deserialize = "B: Deserialize<'de>"))]
+pub struct Block<B> {
     level: u32,
     index: u64,
     value: B,
@@ -49,9 +49,9 @@ impl<B> Block<B> {
     }
 }
 
-impl<B: ReducerBody> Partials<B> {
+impl<B: Combine> Partials<B> {
     /// No grains.
-    pub(super) fn new(is_fixed: bool) -> Self {
+    pub fn new(is_fixed: bool) -> Self {
         match is_fixed {
             true => Self::Fixed(Vec::new()),
             false => Self::Arrival { grains: Indices::default(), value: None },
@@ -59,7 +59,7 @@ impl<B: ReducerBody> Partials<B> {
     }
 
     /// The grains that are in it.
-    pub(super) fn grains(&self) -> Indices {
+    pub fn grains(&self) -> Indices {
         match self {
             Self::Arrival { grains, .. } => grains.clone(),
             Self::Fixed(blocks) => {
@@ -72,7 +72,7 @@ impl<B: ReducerBody> Partials<B> {
     }
 
     /// Whether it has no grains but those of `share`, in this order.
-    pub(super) fn is_of(&self, share: &Indices, is_fixed: bool) -> bool {
+    pub fn is_of(&self, share: &Indices, is_fixed: bool) -> bool {
         let has_order = matches!(self, Self::Fixed(_)) == is_fixed;
         has_order && self.grains().ranges().all(|range| share.holes(range).is_empty())
     }
@@ -81,7 +81,7 @@ impl<B: ReducerBody> Partials<B> {
     ///
     /// # Errors
     /// If the grain is there already. Nothing has changed then.
-    pub(super) fn add(&mut self, grain: u64, value: B) -> Result<(), Twice> {
+    pub fn add(&mut self, grain: u64, value: B) -> Result<(), Twice> {
         match self {
             Self::Arrival { grains, value: sum } => {
                 grains.insert(grain..grain + 1).map_err(|twice| Twice(twice.start))?;
@@ -96,7 +96,7 @@ impl<B: ReducerBody> Partials<B> {
     ///
     /// # Errors
     /// If both have a grain in common. The value is useless then.
-    pub(super) fn unite(&mut self, other: Self) -> Result<(), Twice> {
+    pub fn unite(&mut self, other: Self) -> Result<(), Twice> {
         match (self, other) {
             (Self::Arrival { grains, value }, Self::Arrival { grains: more, value: other }) => {
                 grains.unite(&more).map_err(|twice| Twice(twice.start))?;
@@ -112,7 +112,7 @@ impl<B: ReducerBody> Partials<B> {
 
     /// The value of all grains; none if there are none. Blocks without a sibling are folded from left to
     /// right.
-    pub(super) fn into_value(self) -> Option<B> {
+    pub fn into_value(self) -> Option<B> {
         match self {
             Self::Arrival { value, .. } => value,
             Self::Fixed(blocks) => blocks.into_iter().map(|block| block.value).reduce(|mut left, right| {
@@ -123,7 +123,7 @@ impl<B: ReducerBody> Partials<B> {
     }
 }
 
-fn fold_into<B: ReducerBody>(sum: &mut Option<B>, value: Option<B>) {
+fn fold_into<B: Combine>(sum: &mut Option<B>, value: Option<B>) {
     match (sum.as_mut(), value) {
         (Some(sum), Some(value)) => sum.combine(value),
         (None, value) => *sum = value,
@@ -132,7 +132,7 @@ fn fold_into<B: ReducerBody>(sum: &mut Option<B>, value: Option<B>) {
 }
 
 /// Puts `block` among ascending blocks, and folds siblings as long as there are any.
-fn place<B: ReducerBody>(blocks: &mut Vec<Block<B>>, block: Block<B>) -> Result<(), Twice> {
+fn place<B: Combine>(blocks: &mut Vec<Block<B>>, block: Block<B>) -> Result<(), Twice> {
     let grains = block.grains();
     let at = blocks.partition_point(|other| other.grains().start < grains.start);
     if let Some(left) = at.checked_sub(1).and_then(|left| blocks.get(left))
@@ -172,9 +172,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     struct Text(String);
 
-    impl ReducerBody for Text {
-        const COMMUTATIVE: bool = false;
-
+    impl Combine for Text {
         fn combine(&mut self, other: Self) {
             self.0 = format!("({} {})", self.0, other.0);
         }
@@ -183,7 +181,7 @@ mod tests {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     struct Count(u64);
 
-    impl ReducerBody for Count {
+    impl Combine for Count {
         fn combine(&mut self, other: Self) {
             self.0 += other.0;
         }
@@ -234,7 +232,7 @@ mod tests {
     }
 
     /// Each grain goes to one of several ranks, and these meet in some order.
-    fn meet<B: ReducerBody>(
+    fn meet<B: Combine>(
         owners: &[usize],
         order: &[usize],
         is_fixed: bool,

@@ -1,26 +1,28 @@
 //! What all ranks know alike of a call: it follows from the results and reports of its rounds. Pure.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::{fmt, time::Duration};
 
-use everfold_protocol::{Rank, report::Report};
+use everfold_protocol::{Path, Rank, report::Report};
 
-use super::{
-    error::SegmentError,
+use crate::{
+    Combine,
     grains::Grains,
     indices::Indices,
     partials::{Partials, Twice},
     report::SegmentReport,
     round::{Paces, Round, Work, duration, weights},
 };
-use crate::{body::ReducerBody, group::Group};
 
 /// What ranks have to agree on beside the indices.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    pub(super) is_fixed: bool,
-    pub(super) balance: bool,
+pub struct Rules {
+    /// Whether grains meet as a tree says, and not as they come.
+    pub is_fixed: bool,
+    /// Whether slow ranks are relieved.
+    pub balance: bool,
     /// After how many grains each rank leaves what it has folded.
-    pub(super) progress: Option<u64>,
+    pub progress: Option<u64>,
 }
 
 impl fmt::Display for Rules {
@@ -33,23 +35,30 @@ impl fmt::Display for Rules {
 }
 
 /// What ranks do in a round, before they reduce.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
     /// They fold their shares. Who has taken longer than `limit` contributes what it has.
-    Compute { shares: Vec<(Rank, Indices)>, limit: Option<Duration> },
+    Compute {
+        /// The grains of each rank.
+        shares: Vec<(Rank, Indices)>,
+        /// When who is slow stops.
+        limit: Option<Duration>,
+    },
     /// They read what others had folded when they died.
     Salvage(Vec<Left>),
 }
 
 /// What a rank had been given when it died.
-#[derive(Clone, Debug)]
-pub(super) struct Left {
-    pub(super) of: Rank,
-    pub(super) share: Indices,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Who.
+    pub of: Rank,
+    /// Which grains.
+    pub share: Indices,
     /// In which round.
-    pub(super) round: usize,
+    pub round: usize,
     /// Who reads what it has left.
-    pub(super) reader: Rank,
+    pub reader: Rank,
 }
 
 /// Of all grains, the first round of a balanced segment has one in this many: the ranks learn their paces.
@@ -63,16 +72,34 @@ const BALANCED_ROUNDS: usize = 16;
 /// It is not worth the while to stop a rank earlier.
 const LIMIT_LEAST: Duration = Duration::from_millis(5);
 
+/// Why a segment ends without a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// Two ranks have computed the same indices.
+    #[error("indices from {index} on were computed by two ranks")]
+    Twice {
+        /// The first such index.
+        index: u64,
+    },
+    /// Nobody is left who could compute the rest.
+    #[error("indices {indices} are missing, and no rank is left to compute them")]
+    Incomplete {
+        /// What is missing.
+        indices: Indices,
+    },
+}
+
 /// See the module.
-pub(super) struct Ledger<'a, B> {
-    grains: &'a Grains,
+#[derive(Debug)]
+pub struct Ledger<B> {
+    grains: Grains,
     rules: Rules,
     /// What is computed.
     done: Partials<B>,
     /// Grains that are not.
     open: Indices,
     /// Who is given shares: a rank that was missing once, or has died, is given none any more.
-    able: Group,
+    able: Path,
     paces: Paces,
     /// Whether paces have changed in the last round.
     is_unsteady: bool,
@@ -81,13 +108,14 @@ pub(super) struct Ledger<'a, B> {
     report: SegmentReport,
 }
 
-impl<'a, B: ReducerBody> Ledger<'a, B> {
-    pub(super) fn new(group: &Group, grains: &'a Grains, rules: Rules) -> Self {
+impl<B: Combine> Ledger<B> {
+    /// A segment that begins: the ranks of `group` fold `grains`.
+    pub fn new(group: &Path, grains: Grains, rules: Rules) -> Self {
         Self {
-            grains,
             rules,
             done: Partials::new(rules.is_fixed),
             open: Indices::range(grains.all()),
+            grains,
             able: group.clone(),
             paces: Paces::new(),
             is_unsteady: true,
@@ -97,12 +125,12 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
     }
 
     /// How many rounds are over.
-    pub(super) fn rounds(&self) -> usize {
+    pub fn rounds(&self) -> usize {
         self.report.rounds.len()
     }
 
     /// What ranks do next.
-    pub(super) fn next(&self) -> Step {
+    pub fn step(&self) -> Step {
         if !self.left.is_empty() {
             return Step::Salvage(self.left.clone());
         }
@@ -134,13 +162,11 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
     }
 
     /// Takes in the result of a round, and gives the value if nothing is open any more.
-    pub(super) fn enter(
-        &mut self,
-        step: &Step,
-        round: Round<B>,
-        report: Report,
-    ) -> Result<Option<B>, SegmentError> {
-        let twice = |grain| SegmentError::Twice { index: self.grains.indices(grain).start };
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub fn enter(&mut self, step: &Step, round: Round<B>, report: Report) -> Result<Option<B>, LedgerError> {
+        let twice = |grain| LedgerError::Twice { index: self.grains.indices(grain).start };
         match round.twice.map_or_else(|| self.done.unite(round.partials), |grain| Err(Twice(grain))) {
             Ok(()) => {}
             Err(Twice(grain)) => return Err(twice(grain)),
@@ -151,7 +177,7 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
             self.report.add(Rank(*rank), work.indices);
         }
         let goes_on = |rank| report.contributors.contains(rank) && !report.survived.contains(rank);
-        self.able = self.able.filter(goes_on);
+        self.able = self.able.iter().filter(|rank| goes_on(*rank)).collect();
         let is_lost = |rank| !report.contributors.contains(rank);
         let indices = |share: &Indices| self.grains.indices_of(share).count();
         let folded = |rank: Rank| round.work.get(&rank.0).map_or(0, |work| work.indices);
@@ -185,11 +211,11 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
             // to an end.
             let goes_on = has_lost || self.open.count() < before || matches!(step, Step::Salvage(_));
             return match !goes_on || self.able.is_empty() {
-                true => Err(SegmentError::Incomplete { indices: self.grains.indices_of(&self.open) }),
+                true => Err(LedgerError::Incomplete { indices: self.grains.indices_of(&self.open) }),
                 false => Ok(None),
             };
         }
-        let done = std::mem::replace(&mut self.done, Partials::new(false));
+        let done = core::mem::replace(&mut self.done, Partials::new(false));
         Ok(Some(done.into_value().expect("a segment has at least one grain")))
     }
 
@@ -204,7 +230,7 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
     }
 
     /// The whole report.
-    pub(super) fn close(mut self, group: &Group, may_return: bool) -> SegmentReport {
+    pub fn close(mut self, group: &Path, may_return: bool) -> SegmentReport {
         if let Some(last) = self.report.rounds.last() {
             // A rank that has died after it contributed comes back, if ranks do.
             let stays =
@@ -216,7 +242,7 @@ impl<'a, B: ReducerBody> Ledger<'a, B> {
 }
 
 /// Who reads what of those that were lost: `able` ranks in turn.
-fn salvage(lost: Vec<&(Rank, Indices)>, round: usize, able: &Group) -> Vec<Left> {
+fn salvage(lost: Vec<&(Rank, Indices)>, round: usize, able: &Path) -> Vec<Left> {
     let readers = able.iter().collect::<Vec<_>>().into_iter().cycle();
     let left = |((of, share), reader): (&(Rank, Indices), Rank)| Left {
         of: *of,

@@ -2,18 +2,17 @@
 
 use std::{cell::RefCell, collections::BTreeSet, ops::Range};
 
-use everfold_protocol::Path;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::segment::round::pace;
+use crate::{folding::Folding, round::pace};
 
 /// The grains that are in a value, each as often as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Seen(Vec<u64>);
 
-impl ReducerBody for Seen {
+impl Combine for Seen {
     fn combine(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
@@ -64,9 +63,12 @@ impl Run<'_> {
     }
 
     fn fold(&self, rank: u32, share: &Indices, most: u64) -> Round<Seen> {
-        let part = share.first(most);
-        let fold = |range: Range<u64>| Seen(range.collect());
-        Round::compute(Rank(rank), &part, self.rules.is_fixed, None, self.grains, fold, |_| ())
+        let step = Step::Compute { shares: vec![(Rank(rank), share.first(most))], limit: None };
+        let mut folding = Folding::new(Rank(rank), &step, self.rules, self.grains);
+        while let Some(indices) = folding.grain() {
+            folding.fold(Seen(indices.collect()), Duration::ZERO);
+        }
+        folding.into_round(Duration::ZERO)
     }
 
     /// What each living rank contributes, and the report of the reduction.
@@ -109,18 +111,20 @@ impl Run<'_> {
         let mut round = Round::nothing(self.rules.is_fixed);
         for left in left.iter().filter(|left| left.reader.0 == reader) {
             let Some((number, partials)) = self.left.remove(&left.of.0) else { continue };
-            assert!(number == left.round && partials.is_of(&left.share, self.rules.is_fixed));
-            round.combine(Round::salvaged(left.of, partials, self.grains));
+            assert!(left.is_of_round(number as u64));
+            round.combine(
+                left.counts(partials, self.rules.is_fixed, self.grains).expect("it is of its share"),
+            );
         }
         round
     }
 
     /// Until the value is there.
     fn go(mut self, ranks: u32) -> (Seen, SegmentReport) {
-        let group = Group::world(ranks);
-        let mut ledger = Ledger::new(&group, self.grains, self.rules);
+        let group = Path::range(0, ranks);
+        let mut ledger = Ledger::new(&group, self.grains.clone(), self.rules);
         loop {
-            let step = ledger.next();
+            let step = ledger.step();
             let (round, report) = self.round(&step, ledger.rounds());
             match ledger.enter(&step, round, report) {
                 Ok(Some(value)) => return (value, ledger.close(&group, false)),
@@ -168,8 +172,8 @@ proptest! {
 }
 
 /// A ledger of 16 grains of one index each, for 4 ranks.
-fn ledger(grains: &Grains, rules: Rules) -> Ledger<'_, Seen> {
-    Ledger::new(&Group::world(4), grains, rules)
+fn ledger(grains: &Grains, rules: Rules) -> Ledger<Seen> {
+    Ledger::new(&Path::range(0, 4), grains.clone(), rules)
 }
 
 fn sixteen() -> Grains {
@@ -197,16 +201,16 @@ fn all(rounds: impl IntoIterator<Item = Round<Seen>>) -> Round<Seen> {
 fn what_a_dead_rank_has_left_is_read_once_and_only_the_rest_is_computed_again() {
     let grains = sixteen();
     let mut ledger = ledger(&grains, Rules { is_fixed: false, balance: false, progress: Some(1) });
-    let step = ledger.next();
+    let step = ledger.step();
     let others = [0, 1, 3].map(|rank| of(rank, 4 * u64::from(rank)..4 * u64::from(rank) + 4, 1));
     assert_eq!(ledger.enter(&step, all(others), report([0, 1, 3])).unwrap(), None);
-    let step = ledger.next();
+    let step = ledger.step();
     let Step::Salvage(left) = &step else { panic!("{step:?}") };
     let [left] = &left[..] else { panic!("{left:?}") };
     assert_eq!((left.of, left.reader, left.round), (Rank(2), Rank(0), 0));
     let salvaged = Round::salvaged(Rank(2), of(2, 8..11, 1).partials, &grains);
     assert_eq!(ledger.enter(&step, salvaged, report([0, 1, 3])).unwrap(), None);
-    let step = ledger.next();
+    let step = ledger.step();
     let Step::Compute { shares, .. } = &step else { panic!("{step:?}") };
     let open: Vec<u64> = shares.iter().flat_map(|(_, share)| share.ranges().flatten()).collect();
     assert_eq!(open, [11]);
@@ -214,7 +218,7 @@ fn what_a_dead_rank_has_left_is_read_once_and_only_the_rest_is_computed_again() 
     let Seen(mut value) = ledger.enter(&step, of(last.0, 11..12, 1), report([0, 1, 3])).unwrap().unwrap();
     value.sort_unstable();
     assert_eq!(value, (0..16).collect::<Vec<_>>());
-    let SegmentReport { again, salvaged, lost, computed, .. } = ledger.close(&Group::world(4), false);
+    let SegmentReport { again, salvaged, lost, computed, .. } = ledger.close(&Path::range(0, 4), false);
     assert_eq!((again, salvaged, lost.contains(Rank(2)), lost.len()), (1, 3, true, 1));
     assert!(computed.contains(&(Rank(2), 3)), "{computed:?}");
 }
@@ -223,18 +227,18 @@ fn what_a_dead_rank_has_left_is_read_once_and_only_the_rest_is_computed_again() 
 fn a_grain_that_comes_twice_ends_the_call() {
     let grains = sixteen();
     let mut ledger = ledger(&grains, Rules { is_fixed: false, balance: false, progress: Some(1) });
-    let step = ledger.next();
+    let step = ledger.step();
     assert_eq!(ledger.enter(&step, of(0, 0..4, 1), report([0, 1, 3])).unwrap(), None);
-    let step = ledger.next();
+    let step = ledger.step();
     let again = ledger.enter(&step, of(0, 3..5, 1), report([0, 1, 3]));
-    assert!(matches!(again, Err(SegmentError::Twice { index: 3 })), "{again:?}");
+    assert!(matches!(again, Err(LedgerError::Twice { index: 3 })), "{again:?}");
 }
 
 #[test]
 fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     let grains = Grains::new(0..6400, Some(1)).unwrap();
     let rules = Rules { is_fixed: false, balance: true, progress: None };
-    let mut ledger: Ledger<'_, Seen> = Ledger::new(&Group::world(4), &grains, rules);
+    let mut ledger: Ledger<Seen> = Ledger::new(&Path::range(0, 4), grains.clone(), rules);
     let count = |step: &Step| {
         let Step::Compute { shares, limit } = step else { panic!("{step:?}") };
         let counts = shares.iter().map(|(_, share)| share.count()).collect::<Vec<_>>();
@@ -244,7 +248,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
         let Step::Compute { shares, .. } = step else { panic!("{step:?}") };
         shares.iter().map(|(_, share)| share.ranges().next().unwrap()).collect::<Vec<_>>()
     };
-    let first = ledger.next();
+    let first = ledger.step();
     assert_eq!(count(&first), (vec![25; 4], None), "the paces are not known yet");
     // In 1000 seconds; rank 3 is slow.
     let paces = [8_000_000, 8_000_000, 8_000_000, 2_000_000];
@@ -252,7 +256,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
         all((0..).zip(ranges(step)).zip(paces).map(|((rank, range), pace)| of(rank, range, pace)))
     };
     assert_eq!(ledger.enter(&first, folded(&first, paces), report(0..4)).unwrap(), None);
-    let second = ledger.next();
+    let second = ledger.step();
     let (given, limit) = count(&second);
     assert_eq!(given.iter().sum::<u64>(), 6300 / 4, "paces may change yet");
     assert!(given[3] * 4 <= given[0] + 4, "{given:?}");
@@ -260,7 +264,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     assert_eq!(limit.unwrap(), promised + promised / 8);
     let a_bit_slower = [8_000_000, 8_000_000, 7_500_000, 2_000_000];
     assert_eq!(ledger.enter(&second, folded(&second, a_bit_slower), report(0..4)).unwrap(), None);
-    let third = ledger.next();
+    let third = ledger.step();
     assert_eq!(count(&third).0.iter().sum::<u64>(), 6300 - 1575, "all that is left");
     // Rank 0 has got slower, and has stopped half-way.
     let mut stopped = ranges(&third);
@@ -269,7 +273,7 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
     let rounds = (0..).zip(&stopped).map(|(rank, range)| of(rank, range.clone(), 4_000_000));
     assert_eq!(ledger.enter(&third, all(rounds), report(0..4)).unwrap(), None);
     assert_eq!(ledger.open.count(), relieved);
-    let SegmentReport { relieved: told, again, lost, .. } = ledger.close(&Group::world(4), false);
+    let SegmentReport { relieved: told, again, lost, .. } = ledger.close(&Path::range(0, 4), false);
     assert_eq!((told, again, lost.is_empty()), (relieved, 0, true));
 }
 
@@ -278,10 +282,10 @@ fn slow_ranks_are_given_less_and_nobody_is_relieved_for_a_trifle() {
 fn virtual_seconds(ranks: u32, grains: u64, balance: bool, slow: impl Fn(f64) -> f64) -> f64 {
     let grains = Grains::new(0..grains, Some(1)).unwrap();
     let rules = Rules { is_fixed: false, balance, progress: None };
-    let mut ledger: Ledger<'_, Seen> = Ledger::new(&Group::world(ranks), &grains, rules);
+    let mut ledger: Ledger<Seen> = Ledger::new(&Path::range(0, ranks), grains.clone(), rules);
     let mut now = 0.0;
     loop {
-        let step = ledger.next();
+        let step = ledger.step();
         let Step::Compute { shares, limit } = &step else { panic!("nobody dies") };
         let limit = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
         let (mut round, mut longest) = (Round::nothing(false), 0.0f64);
