@@ -51,6 +51,7 @@ pub struct Load {
     me: Host,
     last: Option<(Timestamp, Sample)>,
     starved: f64,
+    steal: f64,
     computes: BTreeMap<Rank, f64>,
     memory_pressure: f64,
 }
@@ -58,7 +59,7 @@ pub struct Load {
 impl Load {
     /// Of host `me`.
     pub fn new(me: Host) -> Self {
-        Self { me, last: None, starved: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
+        Self { me, last: None, starved: 0.0, steal: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
     }
 
     /// Takes a sample. Returns what is over its threshold.
@@ -75,6 +76,7 @@ impl Load {
         let steal = before.cores.zip(sample.cores).map(|((all, steal), (all_now, steal_now))| {
             steal_now.saturating_sub(steal) as f64 / all_now.saturating_sub(all).max(1) as f64
         });
+        self.steal = steal.unwrap_or(0.0);
         let memory = share(sample.memory_waits, before.memory_waits);
         self.memory_pressure = memory.unwrap_or(0.0);
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) as f64);
@@ -112,8 +114,10 @@ impl Load {
 
     /// What the host answers to a probe of its state.
     pub fn state(&self) -> Vec<(Reading, f64)> {
+        // What other virtual machines take is none of the time that the system counts as waiting for a core.
+        let stolen = 1.0 - (1.0 - self.starved) * (1.0 - self.steal);
         let mut state =
-            Vec::from([(Reading::CpuStolen, self.starved), (Reading::MemoryPressure, self.memory_pressure)]);
+            Vec::from([(Reading::CpuStolen, stolen), (Reading::MemoryPressure, self.memory_pressure)]);
         let last = self.last.as_ref().map(|(_, sample)| sample);
         state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
         state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
@@ -189,6 +193,20 @@ mod tests {
         assert_eq!(told(|it| it.link_errors = Some(100)).0, [Kind::LinkErrors]);
         assert_eq!(told(|it| it.clock -= SECOND * 5).0, [Kind::ClockJump]);
         assert_eq!(told(|it| it.disk = None).0, []);
+    }
+
+    #[test]
+    fn cores_are_taken_by_other_virtual_machines_too() {
+        let (_, load) = told(|it| {
+            it.cores = Some((1100, 50));
+            it.processes = [(ProcessId::first(3), (SECOND * 3 / 2, SECOND * 3 / 2))].into();
+        });
+        let stolen = load.state().into_iter().find(|(reading, _)| *reading == Reading::CpuStolen);
+        assert!(
+            stolen.is_some_and(|(_, share)| (share - 0.7).abs() < 1e-9),
+            "40 %, and half of the rest: {stolen:?}"
+        );
+        assert_eq!(load.starved(), 0.5, "only that is compared with other hosts");
     }
 
     #[test]

@@ -104,6 +104,26 @@ fn who_keeps_the_others_waiting_each_time_is_late() {
 }
 
 #[test]
+fn who_is_late_in_most_steps_is_late_although_it_is_not_in_some() {
+    let mut job = Job::new();
+    // Steps take about as long as a look. Rank 5 comes late in two of three of them.
+    for step in 0..12 {
+        job.pass(MS * 300);
+        job.reduce(&[5], if step % 3 == 2 { MS } else { MS * 250 });
+    }
+    assert_eq!(job.kinds(), [(Kind::Late, rank(5))]);
+}
+
+#[test]
+fn one_stall_makes_nobody_late() {
+    let mut job = Job::new();
+    (0..20).for_each(|_| job.reduce(&[5], MS));
+    job.reduce(&[5], MS * 900);
+    (0..200).for_each(|_| job.reduce(&[5], MS));
+    assert_eq!(job.kinds(), []);
+}
+
+#[test]
 fn where_everybody_is_late_at_times_nobody_is() {
     let mut job = Job::new();
     (0..200).for_each(|round| {
@@ -162,6 +182,26 @@ fn a_link_is_slow_beside_others_and_a_host_if_all_of_its_links_are() {
         }
         assert_eq!(job.kinds(), [(Kind::SlowRead, place)]);
     }
+}
+
+#[test]
+fn a_link_that_is_so_slow_that_little_is_read_is_named_as_soon() {
+    let mut job = Job::new();
+    for _ in 0..10 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4)] {
+            (0..3).for_each(|_| job.read(to, from, MS * 40));
+        }
+        job.pass(MS * 500);
+    }
+    // All wait for the slow one: each link is read once a second.
+    for _ in 0..3 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0)] {
+            job.read(to, from, MS * 40);
+        }
+        job.read(4, 2, MS * 400);
+        (0..2).for_each(|_| job.pass(MS * 500));
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
 }
 
 #[test]
