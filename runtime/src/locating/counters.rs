@@ -10,7 +10,10 @@ use everfold_locate::load::Sample;
 use everfold_protocol::ProcessId;
 use everfold_storage::job_directory;
 use nix::{
-    sys::statvfs::statvfs,
+    sys::{
+        stat::{major, minor, stat},
+        statvfs::statvfs,
+    },
     time::{ClockId, clock_gettime},
 };
 
@@ -21,6 +24,7 @@ pub(super) fn read(processes: impl Iterator<Item = (ProcessId, i32)>) -> Sample 
         cores: text("/proc/stat").and_then(|text| cores(&text)),
         memory_waits: text("/proc/pressure/memory").and_then(|text| waits(&text)),
         disk_waits: text("/proc/pressure/io").and_then(|text| waits(&text)),
+        disk_requests: disk_requests(),
         disk_errors: disk_errors(),
         disk: disk(),
         link_errors: text("/proc/self/net/dev").map(|text| link_errors(&text)),
@@ -67,6 +71,21 @@ fn link_errors(dev: &str) -> u64 {
     dev.lines().filter_map(of).sum()
 }
 
+/// What the disk has done where replicas go. What has no disk of its own, such as a file system in memory or of a network, has none.
+fn disk_requests() -> Option<(u64, Duration, Duration)> {
+    let disk = stat(&disk_folder()).ok()?.st_dev;
+    let path = format!("/sys/dev/block/{}:{}/stat", major(disk), minor(disk));
+    text(&path).and_then(|text| requests(&text))
+}
+
+/// Requests that are done, for how long they took, and for how long there were some.
+fn requests(stat: &str) -> Option<(u64, Duration, Duration)> {
+    // Of reads and of writes: how many, merged, sectors, milliseconds; then those under way, and milliseconds with some.
+    let counts: Vec<u64> = numbers(stat).take(10).collect();
+    let [reads, _, _, read_ms, writes, _, _, write_ms, _, busy_ms] = counts[..].try_into().ok()?;
+    Some((reads + writes, Duration::from_millis(read_ms + write_ms), Duration::from_millis(busy_ms)))
+}
+
 /// Errors that file systems have counted.
 fn disk_errors() -> Option<u64> {
     let count = |entry: fs::DirEntry| {
@@ -104,6 +123,11 @@ mod tests {
         assert_eq!(cores("cpu  1 2\n"), None);
         let pressure = "some avg10=0.00 avg60=0.05 avg300=0.06 total=3596533\nfull avg10=0.00 total=7\n";
         assert_eq!(waits(pressure), Some(Duration::from_micros(3_596_533)));
+        assert_eq!(
+            requests("  10 2 3 40 5 6 7 80 1 90 100 0 0 0 0 0 0\n"),
+            Some((15, Duration::from_millis(120), Duration::from_millis(90)))
+        );
+        assert_eq!(requests("1 2 3"), None);
         assert_eq!(
             times("119207 479946 2\n"),
             Some((Duration::from_nanos(119_207), Duration::from_nanos(479_946)))
