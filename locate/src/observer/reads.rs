@@ -107,8 +107,8 @@ impl Reads {
         }
     }
 
-    /// Where reading has been slow for some time, and how many times the usual time it takes. If all that was read from a host, or
-    /// by it, was slow, it is the host.
+    /// Where reading has been slow for some time, as was seen since the last look, and how many times the usual time it takes. If all
+    /// that was read from a host, or by it, of late was slow, it is the host.
     pub(super) fn look(&mut self, now: Timestamp) -> Vec<(Place, f64)> {
         self.measure(now);
         let lately = |pair: &Pair| pair.last.filter(|(at, _)| now.since(*at) < LATELY);
@@ -120,6 +120,9 @@ impl Reads {
             let Some(pair) = self.pairs.get_mut(link).filter(|_| *at == now) else { continue };
             pair.compare(now, *time, to_peers.as_ref().map_or(0.0, |ratios| ratios[index]));
         }
+        let is_new = |link: &(Host, Host)| {
+            self.pairs.get(link).is_some_and(|pair| pair.last.is_some_and(|(at, _)| at == now))
+        };
         let measured: Vec<(Host, Host)> = measured.into_iter().map(|(link, _)| link).collect();
         let slow = |link: &(Host, Host)| {
             let pair = self.pairs.get(link).filter(|pair| pair.is_slow(now))?;
@@ -128,12 +131,15 @@ impl Reads {
         let mut slow: BTreeMap<(Host, Host), f64> = measured.iter().filter_map(slow).collect();
         let mut found = Vec::new();
         for host in suspects(&slow, &measured) {
-            let worst =
-                slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host)).map(|(_, ratio)| *ratio);
-            found.push((Place::Host(host), worst.fold(0.0, f64::max)));
+            let of_host = || slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host));
+            if of_host().any(|(link, _)| is_new(link)) {
+                let worst = of_host().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
+                found.push((Place::Host(host), worst));
+            }
             slow.retain(|(from, to), _| ![*from, *to].contains(&host));
         }
-        found.extend(slow.into_iter().map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
+        let links = slow.into_iter().filter(|(link, _)| is_new(link));
+        found.extend(links.map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
         found
     }
 

@@ -336,6 +336,9 @@ impl Tfa {
             Name::Probe(reading) => {
                 asked.answers.iter().rev().find(|(of, _)| of == reading).map(|&(_, value)| value)
             }
+            Name::Seen { kind, what, around } => {
+                Some(case.evidence.value(*kind, (!around).then_some(candidate.place), *what))
+            }
             _ => None,
         };
         let is_confirmed = rule.confirm.as_ref().and_then(|confirm| confirm.holds(&reading)) == Some(true);

@@ -22,8 +22,8 @@ pub(super) fn read(processes: impl Iterator<Item = (ProcessId, i32)>) -> Sample 
     let times = |(process, pid)| Some((process, times(&text(&format!("/proc/{pid}/schedstat"))?)?));
     Sample {
         cores: text("/proc/stat").and_then(|text| cores(&text)),
-        memory_waits: text("/proc/pressure/memory").and_then(|text| waits(&text)),
-        disk_waits: text("/proc/pressure/io").and_then(|text| waits(&text)),
+        memory_waits: pressure("memory").and_then(|text| waits(&text)),
+        disk_waits: pressure("io").and_then(|text| waits(&text)),
         disk_requests: disk_requests(),
         disk_errors: disk_errors(),
         disk: disk(),
@@ -46,6 +46,24 @@ fn cores(stat: &str) -> Option<(u64, u64)> {
     // user nice system idle iowait irq softirq steal; guest time is in user time.
     let ticks: Vec<u64> = numbers(stat.lines().next()?.strip_prefix("cpu")?).take(8).collect();
     Some((ticks.iter().sum(), *ticks.get(7)?))
+}
+
+/// Where groups of processes are, alone or beside those of version 1.
+const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// What the system tells about waiting for memory or disks: of the group of processes to which this one belongs, or else of the machine.
+fn pressure(what: &str) -> Option<String> {
+    let groups = text("/proc/self/cgroup");
+    let of_group = groups
+        .as_deref()
+        .and_then(group)
+        .and_then(|group| GROUPS.iter().find_map(|base| text(&format!("{base}{group}/{what}.pressure"))));
+    of_group.or_else(|| text(&format!("/proc/pressure/{what}")))
+}
+
+/// The group of this process. The one of all processes is none.
+fn group(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::")).filter(|group| *group != "/")
 }
 
 /// For how long some task has waited.
@@ -128,6 +146,8 @@ mod tests {
             Some((15, Duration::from_millis(120), Duration::from_millis(90)))
         );
         assert_eq!(requests("1 2 3"), None);
+        assert_eq!(group("4:memory:/x\n0::/jobs/7\n"), Some("/jobs/7"));
+        assert_eq!(group("4:memory:/x\n0::/\n"), None);
         assert_eq!(
             times("119207 479946 2\n"),
             Some((Duration::from_nanos(119_207), Duration::from_nanos(479_946)))

@@ -227,6 +227,7 @@ impl Node {
     }
 
     fn answer(&mut self, asker: Host, question: Question, answer: Answer) {
+        tracing::debug!(?asker, ?question, ?answer, "probed");
         let now = self.now();
         let Some(it) = &mut self.place else { return };
         match asker == it.me {

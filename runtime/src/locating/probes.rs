@@ -25,8 +25,10 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured that are compared, and how long one measurement takes at most.
+/// How often each of the two links is measured that are compared; how much slower one has to be then to be measured once more; and how
+/// long one measurement takes at most.
 const LINK_TRIES: u32 = 2;
+const LINK_DOUBT: f64 = 2.0;
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
 /// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second, and how many packets
 /// were sent again: a link that loses some may be too slow for all blocks.
@@ -55,16 +57,15 @@ pub(super) async fn response(config: Arc<AgentConfig>, host: HostRef) -> Answer 
 pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<HostRef>) -> Answer {
     let Some(other) = other else { return Answer(vec![(Reading::Answers, 1.0)]) };
     let (mut suspected, mut usual) = (Measured::default(), Measured::default());
-    for _ in 0..LINK_TRIES {
+    for again in 0..=LINK_TRIES {
+        if again == LINK_TRIES && suspected.compared(&usual).is_none_or(|slowness| slowness < LINK_DOUBT) {
+            break;
+        }
         usual.take(measure(&config, &other).await);
         suspected.take(measure(&config, &host).await);
     }
     let mut readings = vec![(Reading::Answers, 1.0), (Reading::LinkLoss, suspected.loss)];
-    if let (Some([passed, delivered]), Some([usual_passed, usual_delivered])) = (suspected.best, usual.best) {
-        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
-        let slowness = (passed / usual_passed).min(delivered / usual_delivered);
-        readings.push((Reading::LinkSlowness, slowness));
-    }
+    readings.extend(suspected.compared(&usual).map(|slowness| (Reading::LinkSlowness, slowness)));
     Answer(readings)
 }
 
@@ -90,6 +91,13 @@ impl Measured {
         let best = self.best.unwrap_or(seconds);
         self.best = Some([0, 1].map(|at| best[at].min(seconds[at]).max(f64::MIN_POSITIVE)));
         self.loss = self.loss.max(loss);
+    }
+
+    /// How many times the time of another link it takes.
+    fn compared(&self, usual: &Self) -> Option<f64> {
+        let ([passed, delivered], [usual_passed, usual_delivered]) = (self.best?, usual.best?);
+        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
+        Some((passed / usual_passed).min(delivered / usual_delivered))
     }
 }
 
