@@ -36,8 +36,16 @@ const TASKS_MAX: usize = 4096;
 /// What is known of reads between hosts.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    tasks: BTreeMap<(ProcessId, TaskId), (Host, Host)>,
+    tasks: BTreeMap<(ProcessId, TaskId), Reading>,
     pairs: BTreeMap<(Host, Host), Pair>,
+}
+
+/// What a task reads, and where.
+#[derive(Debug)]
+struct Reading {
+    reader: Host,
+    /// Who owns it, and on which host.
+    owners: Vec<(Rank, Host)>,
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +89,14 @@ pub(super) fn symptom_of(fault: Fault) -> Kind {
 }
 
 impl Reads {
-    /// Remembers from which host a task reads, if it is one, and another one than that of its executor.
+    /// Remembers from which hosts a task reads.
     pub(super) fn handle_task(&mut self, to: ProcessId, task: &Task, homes: &BTreeMap<Rank, Host>) {
         let Some(&reader) = homes.get(&to.rank) else { return };
-        let owners = task.sources.iter().filter_map(|source| homes.get(&source.process.rank).copied());
-        let mut owners: Vec<Host> = owners.filter(|owner| *owner != reader).collect();
-        owners.dedup();
-        if let ([owner], true) = (&owners[..], self.tasks.len() < TASKS_MAX) {
-            self.tasks.insert((to, task.task), (*owner, reader));
+        let owner = |rank: Rank| homes.get(&rank).map(|host| (rank, *host));
+        let owners: Vec<_> = task.sources.iter().filter_map(|source| owner(source.process.rank)).collect();
+        let is_remote = owners.iter().any(|(_, host)| *host != reader);
+        if is_remote && self.tasks.len() < TASKS_MAX {
+            self.tasks.insert((to, task.task), Reading { reader, owners });
         }
     }
 
@@ -96,14 +104,24 @@ impl Reads {
         self.tasks.remove(&(executor, task));
     }
 
-    /// A task is done.
+    /// A task is done. What it has read from several hosts at once has shared the way to its reader. How long the last of them took
+    /// alone is known, and of the others how long they took at most.
     pub(super) fn handle_done(&mut self, executor: ProcessId, task: TaskId, counters: &TaskCounters) {
-        let Some(link) = self.tasks.remove(&(executor, task)) else { return };
-        if counters.fetched_bytes >= BYTES_LEAST {
-            let pair = self.pairs.entry(link).or_default();
-            pair.sum += counters.fetch_ns as f64 / counters.fetched_bytes as f64;
+        let Some(Reading { reader, owners }) = self.tasks.remove(&(executor, task)) else { return };
+        let bytes = counters.fetched_bytes / owners.len().max(1) as u64;
+        let remote: Vec<_> = owners.into_iter().filter(|(_, host)| *host != reader).collect();
+        if bytes < BYTES_LEAST {
+            return;
+        }
+        let together = (bytes * remote.len() as u64) as f64;
+        for (rank, host) in remote {
+            let is_last = counters.last.is_none_or(|last| last == rank);
+            let until = if is_last { counters.fetch_ns } else { counters.others_ns };
+            let alone = if is_last { until.saturating_sub(counters.others_ns) } else { 0 };
+            let pair = self.pairs.entry((host, reader)).or_default();
+            pair.sum += (until as f64 / together).max(alone as f64 / bytes as f64);
             pair.reads += 1;
-            pair.longest = pair.longest.max(Duration::from_nanos(counters.fetch_ns));
+            pair.longest = pair.longest.max(Duration::from_nanos(until));
         }
     }
 
