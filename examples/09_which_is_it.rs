@@ -37,6 +37,10 @@ struct Options {
     /// A rank that calls with another length every twenty steps.
     #[arg(long)]
     diverge: Option<u32>,
+    /// A file that each rank reads in each step, as one of a data set that fits into the memory of its host. `{rank}` in its name
+    /// stands for the number of the rank.
+    #[arg(long)]
+    data: Option<String>,
     /// After how many seconds that begins.
     #[arg(long, default_value_t = 0)]
     after: u64,
@@ -70,9 +74,13 @@ async fn steps(session: &Session, options: &Options) -> everfold::Result<()> {
     let started = Instant::now();
     let is =
         |rank: Option<u32>| rank == Some(session.rank().0) && started.elapsed().as_secs() >= options.after;
+    let data = options.data.as_ref().map(|name| name.replace("{rank}", &session.rank().0.to_string()));
     let mut group: Group = session.world();
     for step in 0u64.. {
         compute(Duration::from_millis(options.compute_ms * if is(options.heavy) { 4 } else { 1 }));
+        if let Some(data) = &data {
+            std::io::copy(&mut std::fs::File::open(data)?, &mut std::io::sink())?;
+        }
         let odd = usize::from(step % 20 == 19 && is(options.diverge));
         let mut mine = session.array::<f64>(options.length + odd);
         // All end in the same step: when rank 0 says so.

@@ -22,6 +22,9 @@ pub struct Sample {
     pub memory_waits: Option<Duration>,
     /// For how long some task has waited for a disk.
     pub disk_waits: Option<Duration>,
+    /// Requests that the disk has done where everfold keeps replicas, for how long they took together, and for how long it had some to
+    /// do.
+    pub disk_requests: Option<(u64, Duration, Duration)>,
     /// Errors of disks.
     pub disk_errors: Option<u64>,
     /// Bytes that are free where everfold keeps replicas, and bytes in all.
@@ -37,6 +40,9 @@ pub struct Sample {
 const STEAL: f64 = 0.1;
 const MEMORY_PRESSURE: f64 = 0.2;
 const DISK_SLOW: f64 = 0.6;
+/// The mean time of a request, in seconds. A disk that had something to do for most of the time and has done nothing is as late.
+const DISK_LATE: f64 = 0.05;
+const DISK_STUCK: f64 = 0.8;
 /// A disk with less than this share left is full. Of a large disk, this share of [`DISK_BYTES`] is enough.
 const DISK_FREE: f64 = 0.01;
 const DISK_BYTES: u64 = 100 << 30;
@@ -51,6 +57,7 @@ pub struct Load {
     me: Host,
     last: Option<(Timestamp, Sample)>,
     starved: f64,
+    steal: f64,
     computes: BTreeMap<Rank, f64>,
     memory_pressure: f64,
 }
@@ -58,7 +65,7 @@ pub struct Load {
 impl Load {
     /// Of host `me`.
     pub fn new(me: Host) -> Self {
-        Self { me, last: None, starved: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
+        Self { me, last: None, starved: 0.0, steal: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
     }
 
     /// Takes a sample. Returns what is over its threshold.
@@ -75,6 +82,7 @@ impl Load {
         let steal = before.cores.zip(sample.cores).map(|((all, steal), (all_now, steal_now))| {
             steal_now.saturating_sub(steal) as f64 / all_now.saturating_sub(all).max(1) as f64
         });
+        self.steal = steal.unwrap_or(0.0);
         let memory = share(sample.memory_waits, before.memory_waits);
         self.memory_pressure = memory.unwrap_or(0.0);
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) as f64);
@@ -83,6 +91,11 @@ impl Load {
             (Kind::Steal, steal, STEAL),
             (Kind::MemoryPressure, memory, MEMORY_PRESSURE),
             (Kind::DiskSlow, share(sample.disk_waits, before.disk_waits), DISK_SLOW),
+            (
+                Kind::DiskLate,
+                before.disk_requests.zip(sample.disk_requests).and_then(|it| late(it, seconds)),
+                DISK_LATE,
+            ),
             (Kind::DiskError, grown(sample.disk_errors, before.disk_errors), 1.0),
             (Kind::DiskFull, sample.disk.map(|disk| 1.0 - free(disk)), 1.0 - DISK_FREE),
             (
@@ -112,8 +125,10 @@ impl Load {
 
     /// What the host answers to a probe of its state.
     pub fn state(&self) -> Vec<(Reading, f64)> {
+        // What other virtual machines take is none of the time that the system counts as waiting for a core.
+        let stolen = 1.0 - (1.0 - self.starved) * (1.0 - self.steal);
         let mut state =
-            Vec::from([(Reading::CpuStolen, self.starved), (Reading::MemoryPressure, self.memory_pressure)]);
+            Vec::from([(Reading::CpuStolen, stolen), (Reading::MemoryPressure, self.memory_pressure)]);
         let last = self.last.as_ref().map(|(_, sample)| sample);
         state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
         state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
@@ -140,6 +155,21 @@ impl Load {
     }
 }
 
+/// The mean time of a request to the disk between two samples that are so far apart.
+fn late(
+    ((done, took, busy), (done_now, took_now, busy_now)): (
+        (u64, Duration, Duration),
+        (u64, Duration, Duration),
+    ),
+    seconds: f64,
+) -> Option<f64> {
+    let busy = busy_now.saturating_sub(busy).as_secs_f64();
+    match done_now.saturating_sub(done) {
+        0 => (busy > DISK_STUCK * seconds).then_some(busy),
+        done => Some(took_now.saturating_sub(took).as_secs_f64() / done as f64),
+    }
+}
+
 /// The share of a disk that is free.
 fn free((free, all): (u64, u64)) -> f64 {
     (free as f64 / all.clamp(1, DISK_BYTES) as f64).min(1.0)
@@ -158,6 +188,7 @@ mod tests {
             cores: Some((1000, 10)),
             memory_waits: Some(SECOND),
             disk_waits: Some(SECOND),
+            disk_requests: Some((100, SECOND, SECOND)),
             disk_errors: Some(3),
             disk: Some((5 << 30, 10 << 30)),
             link_errors: Some(7),
@@ -183,12 +214,34 @@ mod tests {
         assert_eq!(told(|it| it.cores = Some((1100, 40))).0, [Kind::Steal]);
         assert_eq!(told(|it| it.memory_waits = Some(SECOND * 3 / 2)).0, [Kind::MemoryPressure]);
         assert_eq!(told(|it| it.disk_waits = Some(SECOND * 2)).0, [Kind::DiskSlow]);
+        let took = |requests: u64, ms: u64, busy_ms: u64| {
+            let times = [ms, busy_ms].map(|ms| SECOND + Duration::from_millis(ms));
+            told(|it| it.disk_requests = Some((100 + requests, times[0], times[1]))).0
+        };
+        assert_eq!(took(4, 900, 900), [Kind::DiskLate], "225 ms each");
+        assert_eq!(took(1000, 900, 900), [], "it is busy, and not late");
+        assert_eq!(took(0, 0, 950), [Kind::DiskLate], "it is stuck");
+        assert_eq!(took(0, 0, 0), [], "it has nothing to do");
         assert_eq!(told(|it| it.disk_errors = Some(5)).0, [Kind::DiskError]);
         assert_eq!(told(|it| it.disk = Some((1 << 20, 10 << 30))).0, [Kind::DiskFull]);
         assert_eq!(told(|it| it.disk = Some((2 << 30, 10 << 40))).0, [], "2 GiB are room");
         assert_eq!(told(|it| it.link_errors = Some(100)).0, [Kind::LinkErrors]);
         assert_eq!(told(|it| it.clock -= SECOND * 5).0, [Kind::ClockJump]);
         assert_eq!(told(|it| it.disk = None).0, []);
+    }
+
+    #[test]
+    fn cores_are_taken_by_other_virtual_machines_too() {
+        let (_, load) = told(|it| {
+            it.cores = Some((1100, 50));
+            it.processes = [(ProcessId::first(3), (SECOND * 3 / 2, SECOND * 3 / 2))].into();
+        });
+        let stolen = load.state().into_iter().find(|(reading, _)| *reading == Reading::CpuStolen);
+        assert!(
+            stolen.is_some_and(|(_, share)| (share - 0.7).abs() < 1e-9),
+            "40 %, and half of the rest: {stolen:?}"
+        );
+        assert_eq!(load.starved(), 0.5, "only that is compared with other hosts");
     }
 
     #[test]

@@ -46,7 +46,8 @@ readings! {
     Answers = "answers";
     /// 1 if the system of the suspect's host still accepts a connection, as it does while its processes are frozen.
     Connects = "connects";
-    /// Of the time in which the ranks of the host want a core, they wait for one this share of it.
+    /// Of the time in which the ranks of the host want a core, they have none this share of it: others have it, or other virtual
+    /// machines.
     CpuStolen = "cpu_stolen";
     /// Share of time in which tasks waited for memory.
     MemoryPressure = "memory_pressure";

@@ -79,6 +79,8 @@ symptoms! {
     MemoryPressure = "memory_pressure" from System, in "of the time";
     /// Tasks wait for a disk.
     DiskSlow = "disk_slow" from System, in "of the time";
+    /// Requests to the disk on which everfold keeps replicas take long; the value is their mean time.
+    DiskLate = "disk_late" from System, in "s";
     /// A file system counted errors of its disk.
     DiskError = "disk_error" from System, in "";
     /// The disk on which everfold keeps replicas is full; the value is the share that is used.

@@ -4,7 +4,10 @@
 //! which a rank is guilty is that between the arrival of the median rank of its group and its own. Overlapping reductions count
 //! once.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 use core::time::Duration;
 
 use everfold_protocol::{
@@ -17,8 +20,10 @@ use crate::{peers, symptom::Kind};
 const LATE_SHARE: f64 = 0.25;
 /// ... or so many times that of the median rank, if that is more: where cores are short, everybody is late at times.
 const LATE_RATIO: f64 = 2.5;
-/// In so many looks in a row, with so many late calls in them. Who does not come at all is another case.
-const LATE_LOOKS: u32 = 5;
+/// ... in the mean of so many looks: where steps take as long as a look, single ones differ much.
+const LATE_MEAN: usize = 3;
+/// That in so many looks in a row, with so many late calls in them. Who does not come at all is another case.
+const LATE_LOOKS: u32 = 4;
 const LATE_CALLS: u32 = 2;
 /// How long most of a group may wait for a rank that has not called.
 const NOT_CALLED: Duration = Duration::from_secs(3);
@@ -47,7 +52,9 @@ pub(super) struct Arrivals {
     rounds: BTreeMap<ReductionId, Round>,
     /// For how long others have waited for a rank since the last look, and up to when that is counted.
     waited: BTreeMap<Rank, (Duration, Timestamp)>,
-    /// Whose time was too long in the latest looks.
+    /// In the latest looks, for which share of the time others have waited for each rank.
+    shares: VecDeque<BTreeMap<Rank, f64>>,
+    /// Whose share was too large in the latest looks.
     late: BTreeMap<Rank, Streak>,
     /// How often each has come late since the last look.
     calls: BTreeMap<Rank, u32>,
@@ -84,6 +91,7 @@ impl Arrivals {
         Self {
             rounds: BTreeMap::new(),
             waited: BTreeMap::new(),
+            shares: VecDeque::new(),
             late: BTreeMap::new(),
             calls: BTreeMap::new(),
             looked: now,
@@ -150,14 +158,7 @@ impl Arrivals {
                 found.push((Kind::NotCalled, rank, waiting.as_secs_f64(), NOT_CALLED.as_secs_f64()));
             }
         }
-        let period = now.since(self.looked).as_secs_f64();
-        self.looked = now;
-        let waited = core::mem::take(&mut self.waited);
-        let share = |rank: &Rank| {
-            let waited = waited.get(rank).map_or(0.0, |(waited, _)| waited.as_secs_f64());
-            (waited / period.max(f64::MIN_POSITIVE)).min(1.0)
-        };
-        let shares: Vec<f64> = ranks.iter().map(share).collect();
+        let shares = self.shares(now, ranks);
         let limit = (peers::median(&shares).unwrap_or(0.0) * LATE_RATIO).max(LATE_SHARE);
         let late: BTreeMap<Rank, f64> =
             ranks.iter().copied().zip(shares).filter(|(_, share)| *share >= limit).collect();
@@ -172,6 +173,20 @@ impl Arrivals {
             }
         }
         found
+    }
+
+    /// For which share of the time others have waited for each of these ranks, in the mean of the latest looks.
+    fn shares(&mut self, now: Timestamp, ranks: &[Rank]) -> Vec<f64> {
+        let period = now.since(self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
+        self.looked = now;
+        let waited = core::mem::take(&mut self.waited).into_iter();
+        let share = |(rank, (waited, _)): (Rank, (Duration, Timestamp))| {
+            (rank, (waited.as_secs_f64() / period).min(1.0))
+        };
+        self.shares.push_front(waited.map(share).collect());
+        self.shares.truncate(LATE_MEAN);
+        let sum = |rank: &Rank| self.shares.iter().filter_map(|look| look.get(rank)).sum::<f64>();
+        ranks.iter().map(|rank| sum(rank) / LATE_MEAN as f64).collect()
     }
 
     /// Ranks for which most of a group wait, and since when.

@@ -166,7 +166,7 @@ impl Observer {
         }
         let starving = self.starving();
         let starves = |host: Host| starving.iter().any(|(other, ..)| *other == host);
-        for (place, ratio) in self.reads.look() {
+        for (place, ratio) in self.reads.look(now) {
             let is_explained = match place {
                 Place::Link { from, to } => starves(from) || starves(to),
                 _ => place.host().is_some_and(starves),

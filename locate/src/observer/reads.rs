@@ -1,10 +1,12 @@
 //! Between which hosts reading is slow in comparison with others and with its past, or fails.
 
 use alloc::{collections::BTreeMap, vec::Vec};
+use core::time::Duration;
 
 use everfold_protocol::{
     ProcessId, Rank, TaskId,
     message::{Fault, Task, TaskCounters},
+    time::Timestamp,
 };
 
 use crate::{
@@ -17,11 +19,16 @@ use crate::{
 pub(super) const SLOW: f64 = 3.0;
 /// Of shorter reads the time says nothing about the link.
 const BYTES_LEAST: u64 = 64 << 10;
-/// How many reads of a pair between two looks are a measurement.
+/// So many reads of a pair are a measurement, or one that takes long: over a slow link, few come.
 const READS_LEAST: u32 = 2;
-/// In how many looks in a row reads have to be slow. By then it is known whether a host starves, which makes its reads slow, too.
-const SLOW_LOOKS: u32 = 4;
-/// Share of the past that a look without news forgets.
+const LONG_READ: Duration = Duration::from_millis(100);
+/// For how long, and in how many measurements in a row, reads have to be slow. By then it is known whether a host starves, which
+/// makes its reads slow, too.
+const SLOW_TIME: Duration = Duration::from_millis(1500);
+const SLOW_LEAST: u32 = 2;
+/// What was measured so long ago says nothing about a link any more.
+const LATELY: Duration = Duration::from_secs(2);
+/// Share of the past that a measurement forgets.
 const FORGET: f64 = 0.02;
 /// How many tasks are remembered.
 const TASKS_MAX: usize = 4096;
@@ -29,19 +36,48 @@ const TASKS_MAX: usize = 4096;
 /// What is known of reads between hosts.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    tasks: BTreeMap<(ProcessId, TaskId), (Host, Host)>,
+    tasks: BTreeMap<(ProcessId, TaskId), Reading>,
     pairs: BTreeMap<(Host, Host), Pair>,
+}
+
+/// What a task reads, and where.
+#[derive(Debug)]
+struct Reading {
+    reader: Host,
+    /// Who owns it, and on which host.
+    owners: Vec<(Rank, Host)>,
 }
 
 #[derive(Debug, Default)]
 struct Pair {
-    /// Nanoseconds per byte since the last look, and of how many reads.
+    /// Nanoseconds per byte since the last measurement, of how many reads, and the longest of them.
     sum: f64,
     reads: u32,
+    longest: Duration,
     /// The shortest that was usual.
     usual: Option<f64>,
-    /// In how many looks in a row it was slow.
-    slow: u32,
+    /// What was measured last, and when.
+    last: Option<(Timestamp, f64)>,
+    /// How many times longer than usual that was.
+    ratio: f64,
+    /// Since when, and in how many measurements in a row, it was slow.
+    slow: Option<(Timestamp, u32)>,
+}
+
+impl Pair {
+    fn is_slow(&self, now: Timestamp) -> bool {
+        self.slow.is_some_and(|(since, times)| now.since(since) >= SLOW_TIME && times >= SLOW_LEAST)
+    }
+
+    /// Compares what was measured last with others and with its own past.
+    fn compare(&mut self, now: Timestamp, time: f64, to_peers: f64) {
+        let to_past = self.usual.map_or(1.0, |usual| time / usual);
+        self.ratio = to_peers.max(to_past);
+        let (since, times) = self.slow.unwrap_or((now, 0));
+        self.slow = (self.ratio >= SLOW).then_some((since, times + 1));
+        let usual = self.usual.map_or(time, |usual| usual + FORGET * (time - usual).max(0.0));
+        self.usual = Some(usual.min(time));
+    }
 }
 
 /// What a failure to read is a symptom of.
@@ -53,14 +89,14 @@ pub(super) fn symptom_of(fault: Fault) -> Kind {
 }
 
 impl Reads {
-    /// Remembers from which host a task reads, if it is one, and another one than that of its executor.
+    /// Remembers from which hosts a task reads.
     pub(super) fn handle_task(&mut self, to: ProcessId, task: &Task, homes: &BTreeMap<Rank, Host>) {
         let Some(&reader) = homes.get(&to.rank) else { return };
-        let owners = task.sources.iter().filter_map(|source| homes.get(&source.process.rank).copied());
-        let mut owners: Vec<Host> = owners.filter(|owner| *owner != reader).collect();
-        owners.dedup();
-        if let ([owner], true) = (&owners[..], self.tasks.len() < TASKS_MAX) {
-            self.tasks.insert((to, task.task), (*owner, reader));
+        let owner = |rank: Rank| homes.get(&rank).map(|host| (rank, *host));
+        let owners: Vec<_> = task.sources.iter().filter_map(|source| owner(source.process.rank)).collect();
+        let is_remote = owners.iter().any(|(_, host)| *host != reader);
+        if is_remote && self.tasks.len() < TASKS_MAX {
+            self.tasks.insert((to, task.task), Reading { reader, owners });
         }
     }
 
@@ -68,67 +104,83 @@ impl Reads {
         self.tasks.remove(&(executor, task));
     }
 
-    /// A task is done.
+    /// A task is done. What it has read from several hosts at once has shared the way to its reader. How long the last of them took
+    /// alone is known, and of the others how long they took at most.
     pub(super) fn handle_done(&mut self, executor: ProcessId, task: TaskId, counters: &TaskCounters) {
-        let Some(link) = self.tasks.remove(&(executor, task)) else { return };
-        if counters.fetched_bytes >= BYTES_LEAST {
-            let pair = self.pairs.entry(link).or_default();
-            pair.sum += counters.fetch_ns as f64 / counters.fetched_bytes as f64;
+        let Some(Reading { reader, owners }) = self.tasks.remove(&(executor, task)) else { return };
+        let bytes = counters.fetched_bytes / owners.len().max(1) as u64;
+        let remote: Vec<_> = owners.into_iter().filter(|(_, host)| *host != reader).collect();
+        if bytes < BYTES_LEAST {
+            return;
+        }
+        let together = (bytes * remote.len() as u64) as f64;
+        for (rank, host) in remote {
+            let is_last = counters.last.is_none_or(|last| last == rank);
+            let until = if is_last { counters.fetch_ns } else { counters.others_ns };
+            let alone = if is_last { until.saturating_sub(counters.others_ns) } else { 0 };
+            let pair = self.pairs.entry((host, reader)).or_default();
+            pair.sum += (until as f64 / together).max(alone as f64 / bytes as f64);
             pair.reads += 1;
+            pair.longest = pair.longest.max(Duration::from_nanos(until));
         }
     }
 
-    /// Where reading has been slow for some time, and how many times the usual time it takes. If all that was read from a host, or
-    /// by it, was slow, it is the host.
-    pub(super) fn look(&mut self) -> Vec<(Place, f64)> {
-        let measured: Vec<((Host, Host), f64)> = self.measure();
-        let times: Vec<f64> = measured.iter().map(|(_, time)| *time).collect();
+    /// Where reading has been slow for some time, as was seen since the last look, and how many times the usual time it takes. If all
+    /// that was read from a host, or by it, of late was slow, it is the host.
+    pub(super) fn look(&mut self, now: Timestamp) -> Vec<(Place, f64)> {
+        self.measure(now);
+        let lately = |pair: &Pair| pair.last.filter(|(at, _)| now.since(*at) < LATELY);
+        let measured: Vec<((Host, Host), (Timestamp, f64))> =
+            self.pairs.iter().filter_map(|(link, pair)| Some((*link, lately(pair)?))).collect();
+        let times: Vec<f64> = measured.iter().map(|(_, (_, time))| *time).collect();
         let to_peers = peers::ratios(&times);
-        let mut slow: BTreeMap<(Host, Host), f64> = BTreeMap::new();
-        for (index, &(link, time)) in measured.iter().enumerate() {
-            let Some(pair) = self.pairs.get_mut(&link) else { continue };
-            let to_past = pair.usual.map_or(1.0, |usual| time / usual);
-            let ratio = to_peers.as_ref().map_or(to_past, |ratios| ratios[index].max(to_past));
-            pair.slow = if ratio >= SLOW { pair.slow + 1 } else { 0 };
-            if pair.slow >= SLOW_LOOKS {
-                slow.insert(link, ratio);
-            }
-            let usual = pair.usual.map_or(time, |usual| usual + FORGET * (time - usual).max(0.0));
-            pair.usual = Some(usual.min(time));
+        for (index, (link, (at, time))) in measured.iter().enumerate() {
+            let Some(pair) = self.pairs.get_mut(link).filter(|_| *at == now) else { continue };
+            pair.compare(now, *time, to_peers.as_ref().map_or(0.0, |ratios| ratios[index]));
         }
+        let is_new = |link: &(Host, Host)| {
+            self.pairs.get(link).is_some_and(|pair| pair.last.is_some_and(|(at, _)| at == now))
+        };
+        let measured: Vec<(Host, Host)> = measured.into_iter().map(|(link, _)| link).collect();
+        let slow = |link: &(Host, Host)| {
+            let pair = self.pairs.get(link).filter(|pair| pair.is_slow(now))?;
+            Some((*link, pair.ratio))
+        };
+        let mut slow: BTreeMap<(Host, Host), f64> = measured.iter().filter_map(slow).collect();
         let mut found = Vec::new();
         for host in suspects(&slow, &measured) {
-            let worst =
-                slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host)).map(|(_, ratio)| *ratio);
-            found.push((Place::Host(host), worst.fold(0.0, f64::max)));
+            let of_host = || slow.iter().filter(|((from, to), _)| [*from, *to].contains(&host));
+            if of_host().any(|(link, _)| is_new(link)) {
+                let worst = of_host().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
+                found.push((Place::Host(host), worst));
+            }
             slow.retain(|(from, to), _| ![*from, *to].contains(&host));
         }
-        found.extend(slow.into_iter().map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
+        let links = slow.into_iter().filter(|(link, _)| is_new(link));
+        found.extend(links.map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
         found
     }
 
-    /// The mean time per byte of each pair that was read often enough since the last look.
-    fn measure(&mut self) -> Vec<((Host, Host), f64)> {
-        let mut measured = Vec::new();
-        for (link, pair) in &mut self.pairs {
-            if pair.reads >= READS_LEAST {
-                measured.push((*link, pair.sum / f64::from(pair.reads)));
-                (pair.sum, pair.reads) = (0.0, 0);
+    /// The mean time per byte of each pair of which enough was read since it was measured last.
+    fn measure(&mut self, now: Timestamp) {
+        for pair in self.pairs.values_mut() {
+            if pair.reads >= READS_LEAST || pair.longest >= LONG_READ {
+                pair.last = Some((now, pair.sum / f64::from(pair.reads)));
+                (pair.sum, pair.reads, pair.longest) = (0.0, 0, Duration::ZERO);
             }
         }
-        measured
     }
 }
 
 /// Hosts of which several links are slow, and none that was measured is not.
-fn suspects(slow: &BTreeMap<(Host, Host), f64>, measured: &[((Host, Host), f64)]) -> Vec<Host> {
+fn suspects(slow: &BTreeMap<(Host, Host), f64>, measured: &[(Host, Host)]) -> Vec<Host> {
     let of = |host: Host| move |link: &(Host, Host)| link.0 == host || link.1 == host;
     let mut hosts: Vec<Host> = slow.keys().flat_map(|(from, to)| [*from, *to]).collect();
     hosts.sort_unstable();
     hosts.dedup();
     hosts.retain(|&host| {
         let count = slow.keys().filter(|link| of(host)(link)).count();
-        let all = measured.iter().filter(|(link, _)| of(host)(link)).count();
+        let all = measured.iter().filter(|link| of(host)(link)).count();
         count > 1 && count == all
     });
     hosts

@@ -65,20 +65,34 @@ impl Job {
 
     /// A rank reads a megabyte from another one, in that time.
     fn read(&mut self, reader: u32, owner: u32, time: Duration) {
+        self.read_all(reader, &[(owner, time)]);
+    }
+
+    /// A rank reads a megabyte from each of these, in the order in which they are there, which is after so long.
+    fn read_all(&mut self, reader: u32, owners: &[(u32, Duration)]) {
         let (task, to) = (TaskId(self.calls), ProcessId::first(reader));
         let reduction = ReductionId::new("y", self.calls);
         let segment = SegmentId { reduction, index: SegmentIndex(0) };
-        let path = Path::single(Rank(owner));
-        let source = Source { process: ProcessId::first(owner), path: path.clone(), data: Data::Private };
+        let path = |owner| Path::single(Rank(owner));
+        let source = |&(owner, _): &(u32, Duration)| Source {
+            process: ProcessId::first(owner),
+            path: path(owner),
+            data: Data::Private,
+        };
+        let sources: Vec<Source> = owners.iter().map(source).collect();
+        let nth_last = |back: usize| owners.len().checked_sub(back).map(|at| owners[at]);
+        let (last, fetched) = nth_last(1).unwrap();
+        let others_ns = nth_last(2).map_or(0, |(_, time)| time.as_nanos() as u64);
         let range = everfold_protocol::message::ByteRange { start: 0, len: 1 << 20 };
-        self.observer
-            .handle_task(to, &Task { task, segment, range, own: Path::empty(), sources: vec![source] });
+        self.observer.handle_task(to, &Task { task, segment, range, own: Path::empty(), sources });
         let counters = TaskCounters {
-            fetch_ns: time.as_nanos() as u64,
-            fetched_bytes: 1 << 20,
+            fetch_ns: fetched.as_nanos() as u64,
+            fetched_bytes: (owners.len() as u64) << 20,
+            last: Some(Rank(last)),
+            others_ns,
             ..TaskCounters::default()
         };
-        let done = PartialReady { task, segment, path, data: Data::Private, counters };
+        let done = PartialReady { task, segment, path: path(last), data: Data::Private, counters };
         self.observer.handle_message(self.now, to, &ToMaster::PartialReady(done));
         self.calls += 1;
     }
@@ -101,6 +115,26 @@ fn who_keeps_the_others_waiting_each_time_is_late() {
     (0..100).for_each(|_| job.reduce(&[5], MS * 30));
     assert_eq!(job.kinds(), [(Kind::Late, rank(5))]);
     assert!(job.found.iter().all(|it| (0.5..0.7).contains(&it.value)), "30 ms of 50: {:?}", job.found);
+}
+
+#[test]
+fn who_is_late_in_most_steps_is_late_although_it_is_not_in_some() {
+    let mut job = Job::new();
+    // Steps take about as long as a look. Rank 5 comes late in two of three of them.
+    for step in 0..12 {
+        job.pass(MS * 300);
+        job.reduce(&[5], if step % 3 == 2 { MS } else { MS * 250 });
+    }
+    assert_eq!(job.kinds(), [(Kind::Late, rank(5))]);
+}
+
+#[test]
+fn one_stall_makes_nobody_late() {
+    let mut job = Job::new();
+    (0..20).for_each(|_| job.reduce(&[5], MS));
+    job.reduce(&[5], MS * 900);
+    (0..200).for_each(|_| job.reduce(&[5], MS));
+    assert_eq!(job.kinds(), []);
 }
 
 #[test]
@@ -162,6 +196,39 @@ fn a_link_is_slow_beside_others_and_a_host_if_all_of_its_links_are() {
         }
         assert_eq!(job.kinds(), [(Kind::SlowRead, place)]);
     }
+}
+
+#[test]
+fn a_link_that_is_so_slow_that_little_is_read_is_named_as_soon() {
+    let mut job = Job::new();
+    for _ in 0..10 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4)] {
+            (0..3).for_each(|_| job.read(to, from, MS * 40));
+        }
+        job.pass(MS * 500);
+    }
+    // All wait for the slow one: each link is read once a second.
+    for _ in 0..3 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0)] {
+            job.read(to, from, MS * 40);
+        }
+        job.read(4, 2, MS * 400);
+        (0..2).for_each(|_| job.pass(MS * 500));
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
+}
+
+#[test]
+fn of_what_is_read_from_several_hosts_at_once_only_the_slow_link_is_named() {
+    let mut job = Job::new();
+    for _ in 0..10 {
+        for (reader, owners) in [(0, [4, 6]), (4, [6, 0]), (6, [0, 4])] {
+            (0..3).for_each(|_| job.read_all(reader, &owners.map(|owner| (owner, MS * 8))));
+        }
+        (0..3).for_each(|_| job.read_all(4, &[(6, MS * 5), (2, MS * 40)]));
+        job.pass(MS * 500);
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
 }
 
 #[test]

@@ -256,6 +256,9 @@ impl Written {
                 _ if key == "when" && of_domain != (self.about == Scope::Domain) => {
                     "hosts and confirmed.… are for rules about a domain, all else for the others".to_string()
                 }
+                Name::Found(_) if key == "confirm" => {
+                    "what else is concluded is for when; use symptoms and probe.… in confirm".to_string()
+                }
                 _ if key == "confirm" && of_domain => {
                     "hosts and confirmed.… are for rules about a domain".to_string()
                 }
@@ -302,6 +305,7 @@ mod tests {
         for (from, to, key) in [
             ("broken.count > 0", "brocken.count > 0", "rule host_dead: when"),
             ("probe.answers == 0 &&", "probe.answers &&", "rule host_dead: confirm"),
+            ("probe.answers == 0 &&", "found.host_frozen > 0 &&", "rule host_dead: confirm"),
             ("confidence = 0.9", "confidence = 9.0", "rule host_dead: confidence"),
         ] {
             let at = DEFAULT.find("fault = \"host_dead\"").unwrap();

@@ -7,7 +7,7 @@ use crate::{probe::Reading, symptom::Kind};
 /// A value that a condition uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Name {
-    /// `KIND.count`, `KIND.worst` or `KIND.witnesses`: of symptoms of the place, or with `host.` before it of all places of
+    /// `KIND.count`, `KIND.value`, `KIND.worst` or `KIND.witnesses`: of symptoms of the place, or with `host.` before it of all places of
     /// its host.
     Seen {
         /// Which symptoms.
@@ -32,7 +32,9 @@ pub enum Name {
 pub enum What {
     /// How often it was observed.
     Count,
-    /// The largest value, in multiples of its threshold.
+    /// The value that is the largest in multiples of its threshold, in the unit of its kind.
+    Value,
+    /// The same, in these multiples.
     Worst,
     /// How many hosts have observed it.
     Witnesses,
@@ -44,6 +46,7 @@ impl Name {
             let kind = Kind::ALL.iter().copied().find(|known| known.name() == kind)?;
             let what = match what {
                 "count" => What::Count,
+                "value" => What::Value,
                 "worst" => What::Worst,
                 "witnesses" => What::Witnesses,
                 _ => return None,

@@ -96,6 +96,10 @@ impl Evidence {
         let entries = self.entries.iter().filter(|((of, at, _), _)| *of == kind && belongs(*at));
         match what {
             What::Count => entries.map(|(_, entry)| f64::from(entry.count)).sum(),
+            What::Value => {
+                let worst = entries.max_by(|(_, one), (_, other)| one.worst.total_cmp(&other.worst));
+                worst.map_or(0.0, |(_, entry)| entry.value)
+            }
             What::Worst => entries.map(|(_, entry)| entry.worst).fold(0.0, f64::max),
             What::Witnesses => {
                 let mut witnesses: Vec<Host> = entries.map(|((_, _, witness), _)| *witness).collect();

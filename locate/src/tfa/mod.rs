@@ -142,6 +142,8 @@ struct Case {
     begins: Option<Timestamp>,
     candidates: VecDeque<Candidate>,
     asked: Option<Asked>,
+    /// What was answered since this analysis began: nothing is asked twice.
+    answered: Vec<(Probe, Place, Answer)>,
     /// What was confirmed.
     known: Vec<Known>,
 }
@@ -226,9 +228,11 @@ impl Tfa {
     /// A probe was answered. What nobody has asked, or no longer waits for, is ignored.
     pub fn handle_answer(&mut self, now: Timestamp, question: Question, answer: Answer) {
         let asked = |case: &Case| case.asked.as_ref().is_some_and(|asked| asked.question == question);
-        let Some(host) = self.cases.iter().find(|(_, case)| asked(case)).map(|(&host, _)| host) else {
-            return;
-        };
+        let Some((&host, case)) = self.cases.iter_mut().find(|(_, case)| asked(case)) else { return };
+        if let (Some(asked), Some(candidate)) = (&case.asked, case.candidates.front()) {
+            let probe = self.rules.rules()[candidate.rule].probes[asked.step];
+            case.answered.push((probe, candidate.place, answer.clone()));
+        }
         self.weigh(now, host, answer);
     }
 
@@ -290,6 +294,7 @@ impl Tfa {
         let is_quiet = |known: &&Known| now.since(known.since) >= quiet;
         candidates.extend(case.known.iter().filter(is_quiet).map(|known| known.fault));
         case.candidates = candidates.into();
+        case.answered.clear();
         self.ask_next(now, host);
     }
 
@@ -310,9 +315,14 @@ impl Tfa {
         let Some(candidate) = case.candidates.front() else { return };
         let question = Question(self.next);
         self.next += 1;
-        let probe = self.rules.rules()[candidate.rule].probes[step];
+        let (probe, place) = (self.rules.rules()[candidate.rule].probes[step], candidate.place);
+        let known = case.answered.iter().find(|(of, about, _)| (*of, *about) == (probe, place));
+        let known = known.map(|(_, _, answer)| answer.clone());
         case.asked = Some(Asked { question, due: now + self.rules.trigger().probe(), step, answers });
-        self.outbox.push_back(Action::Ask { question, probe, place: candidate.place });
+        match known {
+            Some(answer) => self.weigh(now, host, answer),
+            None => self.outbox.push_back(Action::Ask { question, probe, place }),
+        }
     }
 
     fn weigh(&mut self, now: Timestamp, host: Host, answer: Answer) {
@@ -325,6 +335,9 @@ impl Tfa {
         let reading = |name: &Name| match name {
             Name::Probe(reading) => {
                 asked.answers.iter().rev().find(|(of, _)| of == reading).map(|&(_, value)| value)
+            }
+            Name::Seen { kind, what, around } => {
+                Some(case.evidence.value(*kind, (!around).then_some(candidate.place), *what))
             }
             _ => None,
         };
@@ -378,4 +391,43 @@ impl Tfa {
 fn covers(rules: &RuleBase, confirmed: Candidate, other: Candidate) -> bool {
     let is_within = matches!(confirmed.place, Place::Host(_)) || confirmed.place == other.place;
     is_within && rules.rules()[confirmed.rule].covers.contains(&rules.rules()[other.rule].fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_candidates_that_ask_the_same_are_decided_by_one_answer() {
+        let mut tfa = Tfa::new(RuleBase::default());
+        let place = Place::Link { from: Host(1), to: Host(2) };
+        let (kind, ago) = (Kind::SlowRead, Duration::ZERO);
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        tfa.handle_symptom(
+            now,
+            &Symptom { kind, suspect: place, witness: Host(0), ago, value: 9.0, threshold: 3.0 },
+        );
+        let mut asked = 0;
+        let mut findings = Vec::new();
+        for _ in 0..10 {
+            let now = tfa.next_timeout().unwrap_or(now);
+            tfa.handle_timeout(now);
+            while let Some(action) = tfa.poll_action() {
+                match action {
+                    Action::Ask { question, .. } => {
+                        asked += 1;
+                        let slow = [(Reading::LinkSlowness, 9.0), (Reading::LinkLoss, 0.0)];
+                        tfa.handle_answer(now, question, Answer(slow.into()));
+                    }
+                    Action::Report(verdict) => findings.push((verdict.fault, verdict.finding)),
+                }
+            }
+            if findings.len() == 2 {
+                break;
+            }
+        }
+        let expected = [("link_lossy", Finding::Rejected), ("link_slow", Finding::Confirmed)];
+        assert_eq!(findings, expected.map(|(fault, finding)| (fault.into(), finding)));
+        assert_eq!(asked, 1);
+    }
 }

@@ -240,7 +240,9 @@ impl World {
         if self.runs(witness) {
             let now = self.now();
             let ago = std::time::Duration::from_millis(self.random.random_range(0..200));
-            let symptom = Symptom { kind, suspect, witness: Host(witness), ago, value: 2.0, threshold: 1.0 };
+            // Of the time in which a healthy rank does not compute, it is not late.
+            let (value, threshold) = if kind == Kind::Late { (0.7, 0.35) } else { (2.0, 1.0) };
+            let symptom = Symptom { kind, suspect, witness: Host(witness), ago, value, threshold };
             self.nodes[witness as usize].tfd.handle_symptom(now, symptom);
         }
     }

@@ -10,7 +10,10 @@ use everfold_locate::load::Sample;
 use everfold_protocol::ProcessId;
 use everfold_storage::job_directory;
 use nix::{
-    sys::statvfs::statvfs,
+    sys::{
+        stat::{major, minor, stat},
+        statvfs::statvfs,
+    },
     time::{ClockId, clock_gettime},
 };
 
@@ -19,8 +22,9 @@ pub(super) fn read(processes: impl Iterator<Item = (ProcessId, i32)>) -> Sample 
     let times = |(process, pid)| Some((process, times(&text(&format!("/proc/{pid}/schedstat"))?)?));
     Sample {
         cores: text("/proc/stat").and_then(|text| cores(&text)),
-        memory_waits: text("/proc/pressure/memory").and_then(|text| waits(&text)),
-        disk_waits: text("/proc/pressure/io").and_then(|text| waits(&text)),
+        memory_waits: pressure("memory").and_then(|text| waits(&text)),
+        disk_waits: pressure("io").and_then(|text| waits(&text)),
+        disk_requests: disk_requests(),
         disk_errors: disk_errors(),
         disk: disk(),
         link_errors: text("/proc/self/net/dev").map(|text| link_errors(&text)),
@@ -44,6 +48,24 @@ fn cores(stat: &str) -> Option<(u64, u64)> {
     Some((ticks.iter().sum(), *ticks.get(7)?))
 }
 
+/// Where groups of processes are, alone or beside those of version 1.
+const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// What the system tells about waiting for memory or disks: of the group of processes to which this one belongs, or else of the machine.
+fn pressure(what: &str) -> Option<String> {
+    let groups = text("/proc/self/cgroup");
+    let of_group = groups
+        .as_deref()
+        .and_then(group)
+        .and_then(|group| GROUPS.iter().find_map(|base| text(&format!("{base}{group}/{what}.pressure"))));
+    of_group.or_else(|| text(&format!("/proc/pressure/{what}")))
+}
+
+/// The group of this process. The one of all processes is none.
+fn group(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::")).filter(|group| *group != "/")
+}
+
 /// For how long some task has waited.
 fn waits(pressure: &str) -> Option<Duration> {
     let some = pressure.lines().find(|line| line.starts_with("some"))?;
@@ -65,6 +87,21 @@ fn link_errors(dev: &str) -> u64 {
         (name.trim() != "lo").then(|| errors.iter().sum::<u64>())
     };
     dev.lines().filter_map(of).sum()
+}
+
+/// What the disk has done where replicas go. What has no disk of its own, such as a file system in memory or of a network, has none.
+fn disk_requests() -> Option<(u64, Duration, Duration)> {
+    let disk = stat(&disk_folder()).ok()?.st_dev;
+    let path = format!("/sys/dev/block/{}:{}/stat", major(disk), minor(disk));
+    text(&path).and_then(|text| requests(&text))
+}
+
+/// Requests that are done, for how long they took, and for how long there were some.
+fn requests(stat: &str) -> Option<(u64, Duration, Duration)> {
+    // Of reads and of writes: how many, merged, sectors, milliseconds; then those under way, and milliseconds with some.
+    let counts: Vec<u64> = numbers(stat).take(10).collect();
+    let [reads, _, _, read_ms, writes, _, _, write_ms, _, busy_ms] = counts[..].try_into().ok()?;
+    Some((reads + writes, Duration::from_millis(read_ms + write_ms), Duration::from_millis(busy_ms)))
 }
 
 /// Errors that file systems have counted.
@@ -104,6 +141,13 @@ mod tests {
         assert_eq!(cores("cpu  1 2\n"), None);
         let pressure = "some avg10=0.00 avg60=0.05 avg300=0.06 total=3596533\nfull avg10=0.00 total=7\n";
         assert_eq!(waits(pressure), Some(Duration::from_micros(3_596_533)));
+        assert_eq!(
+            requests("  10 2 3 40 5 6 7 80 1 90 100 0 0 0 0 0 0\n"),
+            Some((15, Duration::from_millis(120), Duration::from_millis(90)))
+        );
+        assert_eq!(requests("1 2 3"), None);
+        assert_eq!(group("4:memory:/x\n0::/jobs/7\n"), Some("/jobs/7"));
+        assert_eq!(group("4:memory:/x\n0::/\n"), None);
         assert_eq!(
             times("119207 479946 2\n"),
             Some((Duration::from_nanos(119_207), Duration::from_nanos(479_946)))

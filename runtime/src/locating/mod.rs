@@ -12,6 +12,7 @@
 //! | `counters` | reads what the system counts |
 //! | `history` | what has become of the processes of the host |
 //! | `at_master` | what the master's thread shows to the observer |
+//! | `injected` | symptoms without a cause, to see what they cost |
 //! | `recorder` | writes down what was seen and decided, from which rules are learnt |
 //! | `told` | what users read of a located fault |
 //! | [`ask`] | what users may ask a running job |
@@ -22,6 +23,7 @@ pub mod ask;
 pub(crate) mod at_master;
 mod counters;
 mod history;
+mod injected;
 mod links;
 mod node;
 mod probes;
@@ -58,6 +60,8 @@ pub(crate) use self::{links::listen, probes::show_link};
 pub const RULES: &str = "EVERFOLD_RULES";
 /// Names the file to which symptoms are recorded.
 pub const RECORD_SYMPTOMS: &str = "EVERFOLD_RECORD_SYMPTOMS";
+/// Says after how many milliseconds each node observes another symptom without a cause.
+const INJECT_SYMPTOMS: &str = "EVERFOLD_INJECT_SYMPTOMS";
 
 /// A located fault, and when it was told here.
 #[derive(Clone, Debug)]

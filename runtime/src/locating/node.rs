@@ -29,6 +29,7 @@ use super::{
     ask::{About, Asked, Reply},
     counters,
     history::History,
+    injected::Injected,
     links::Links,
     probes,
     recorder::Recorder,
@@ -97,6 +98,7 @@ impl Node {
     pub async fn run(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
         let mut sampling = tokio::time::interval(PERIOD);
         sampling.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut injected = Injected::from_env();
         loop {
             let due = self.next_timeout();
             tokio::select! {
@@ -105,6 +107,7 @@ impl Node {
                     None => return,
                 },
                 _ = sampling.tick() => self.sample(),
+                () = injected.due() => self.inject(&mut injected),
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             self.let_time_pass();
@@ -224,6 +227,7 @@ impl Node {
     }
 
     fn answer(&mut self, asker: Host, question: Question, answer: Answer) {
+        tracing::debug!(?asker, ?question, ?answer, "probed");
         let now = self.now();
         let Some(it) = &mut self.place else { return };
         match asker == it.me {
@@ -262,6 +266,14 @@ impl Node {
         let starved = if starved < STARVED_LEAST { 0 } else { starved };
         if std::mem::replace(&mut it.starved, starved) != starved {
             (self.config.tell)(FromLocator::Starved(starved));
+        }
+    }
+
+    fn inject(&mut self, injected: &mut Injected) {
+        let now = self.now();
+        let Some(it) = &mut self.place else { return };
+        if let Some(symptom) = injected.symptom(it.me, &it.hosts) {
+            it.tfd.handle_symptom(now, symptom);
         }
     }
 

@@ -25,10 +25,14 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured that are compared, and how long one measurement takes at most.
+/// How often each of the two links is measured that are compared; how much slower one has to be then to be measured once more; and how
+/// long one measurement takes at most.
 const LINK_TRIES: u32 = 2;
+const LINK_DOUBT: f64 = 2.0;
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
-/// What follows the bytes: how fast they were delivered, in bytes per second, and how many of their packets were sent again.
+/// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second, and how many packets
+/// were sent again: a link that loses some may be too slow for all blocks.
+const BLOCK_BYTES: usize = 64 << 10;
 const TRAILER_BYTES: usize = 12;
 /// The least payload of a packet, as losses are counted in packets.
 const PACKET_BYTES: f64 = 1400.0;
@@ -53,16 +57,15 @@ pub(super) async fn response(config: Arc<AgentConfig>, host: HostRef) -> Answer 
 pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<HostRef>) -> Answer {
     let Some(other) = other else { return Answer(vec![(Reading::Answers, 1.0)]) };
     let (mut suspected, mut usual) = (Measured::default(), Measured::default());
-    for _ in 0..LINK_TRIES {
+    for again in 0..=LINK_TRIES {
+        if again == LINK_TRIES && suspected.compared(&usual).is_none_or(|slowness| slowness < LINK_DOUBT) {
+            break;
+        }
         usual.take(measure(&config, &other).await);
         suspected.take(measure(&config, &host).await);
     }
     let mut readings = vec![(Reading::Answers, 1.0), (Reading::LinkLoss, suspected.loss)];
-    if let (Some([passed, delivered]), Some([usual_passed, usual_delivered])) = (suspected.best, usual.best) {
-        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
-        let slowness = (passed / usual_passed).min(delivered / usual_delivered);
-        readings.push((Reading::LinkSlowness, slowness));
-    }
+    readings.extend(suspected.compared(&usual).map(|slowness| (Reading::LinkSlowness, slowness)));
     Answer(readings)
 }
 
@@ -89,44 +92,66 @@ impl Measured {
         self.best = Some([0, 1].map(|at| best[at].min(seconds[at]).max(f64::MIN_POSITIVE)));
         self.loss = self.loss.max(loss);
     }
+
+    /// How many times the time of another link it takes.
+    fn compared(&self, usual: &Self) -> Option<f64> {
+        let ([passed, delivered], [usual_passed, usual_delivered]) = (self.best?, usual.best?);
+        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
+        Some((passed / usual_passed).min(delivered / usual_delivered))
+    }
 }
 
 /// Measures the link from a host. If that is not over soon, its time is an estimate.
 async fn measure(config: &AgentConfig, host: &HostRef) -> Option<Probed> {
     let reached = tokio::time::timeout(LINK_PATIENCE, reach(config, host, Purpose::Link)).await;
-    let (mut stream, _) = reached.ok()?.ok()?;
-    let (started, mut read) = (Instant::now(), 0);
-    let mut buffer = vec![0; 64 << 10];
-    let mut trailer = Vec::new();
-    let reading = async {
+    let (stream, _) = reached.ok()?.ok()?;
+    let (started, mut read) = (Instant::now(), Read::default());
+    let is_over = tokio::time::timeout(LINK_PATIENCE, read.all_from(stream)).await.is_ok();
+    read.probed(started.elapsed().as_secs_f64(), is_over)
+}
+
+/// What was read of a link probe.
+#[derive(Debug, Default)]
+struct Read {
+    bytes: usize,
+    /// What the last block has said: the rate, and how many packets were sent again.
+    trailer: Option<(u64, u32)>,
+}
+
+impl Read {
+    async fn all_from(&mut self, mut stream: BoxStream) {
+        let mut block = vec![0; BLOCK_BYTES + TRAILER_BYTES];
+        let mut filled = 0;
         loop {
-            match stream.read(&mut buffer).await {
+            match stream.read(&mut block[filled..]).await {
                 Ok(0) | Err(_) => return,
                 Ok(bytes) => {
-                    let left = LINK_BYTES.saturating_sub(read).min(bytes);
-                    read += bytes;
-                    trailer.extend_from_slice(&buffer[left..bytes]);
+                    self.bytes += bytes;
+                    filled += bytes;
                 }
             }
+            if let (true, Some((rate, resent))) =
+                (filled == block.len(), block[BLOCK_BYTES..].split_first_chunk())
+            {
+                self.trailer = resent
+                    .first_chunk()
+                    .map(|resent| (u64::from_le_bytes(*rate), u32::from_le_bytes(*resent)));
+                filled = 0;
+            }
         }
-    };
-    let is_over = tokio::time::timeout(LINK_PATIENCE, reading).await.is_ok();
-    match <[u8; TRAILER_BYTES]>::try_from(trailer) {
-        Ok(trailer) if is_over => {
-            let (rate, resent) = trailer.split_at(size_of::<u64>());
-            let rate = u64::from_le_bytes(rate.try_into().ok()?);
-            let resent = u32::from_le_bytes(resent.try_into().ok()?);
-            let lost = f64::from(resent) * PACKET_BYTES / LINK_BYTES as f64;
-            let passed = started.elapsed().as_secs_f64();
-            (rate > 0)
-                .then(|| Probed { seconds: [passed, LINK_BYTES as f64 / rate as f64], loss: lost.min(1.0) })
-        }
-        // It is at least so slow.
-        _ if read > 0 => {
-            let seconds = LINK_PATIENCE.as_secs_f64() * LINK_BYTES as f64 / read as f64;
-            Some(Probed { seconds: [seconds; 2], loss: 0.0 })
-        }
-        _ => None,
+    }
+
+    /// What follows from that after so many seconds.
+    fn probed(&self, passed: f64, is_over: bool) -> Option<Probed> {
+        let (rate, resent) = self.trailer.unwrap_or_default();
+        let lost = f64::from(resent) * PACKET_BYTES / self.bytes.max(1) as f64;
+        let seconds = match is_over {
+            true if self.bytes >= LINK_BYTES && rate > 0 => [passed, LINK_BYTES as f64 / rate as f64],
+            // It is at least so slow.
+            false if self.bytes > 0 => [passed * LINK_BYTES as f64 / self.bytes as f64; 2],
+            _ => return None,
+        };
+        Some(Probed { seconds, loss: lost.min(1.0) })
     }
 }
 
@@ -137,12 +162,12 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     stream.set_nonblocking(true)?;
     let mut stream = tokio::net::TcpStream::from_std(stream)?;
     let sending = async {
-        let block = [0; 64 << 10];
-        for _ in 0..LINK_BYTES / block.len() {
+        let block = [0; BLOCK_BYTES];
+        for _ in 0..LINK_BYTES / BLOCK_BYTES {
             stream.write_all(&block).await?;
+            let (rate, resent) = delivered(&stream);
+            stream.write_all(&[&rate.to_le_bytes()[..], &resent.to_le_bytes()].concat()).await?;
         }
-        let (rate, resent) = delivered(&stream);
-        stream.write_all(&[&rate.to_le_bytes()[..], &resent.to_le_bytes()].concat()).await?;
         stream.shutdown().await
     };
     // Who measures has given up by then.
@@ -181,4 +206,21 @@ pub(super) async fn disk() -> Answer {
         readings.push((Reading::DiskSlowness, taken.as_secs_f64() / WRITE_USUAL.as_secs_f64()));
     }
     Answer(readings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_too_slow_for_all_blocks_still_tells_its_losses() {
+        let read = Read { bytes: LINK_BYTES / 4, trailer: Some((1 << 30, 40)) };
+        let probed = read.probed(0.2, false);
+        assert_eq!(probed.map(|it| it.seconds), Some([0.8; 2]));
+        assert!(probed.is_some_and(|it| (0.2..0.25).contains(&it.loss)), "40 packets of 190: {probed:?}");
+        assert!(Read::default().probed(0.2, false).is_none(), "nothing came");
+        assert!(read.probed(0.1, true).is_none(), "it hung up early");
+        let all = Read { bytes: LINK_BYTES, trailer: Some((1 << 21, 0)) };
+        assert_eq!(all.probed(0.1, true).map(|it| it.seconds), Some([0.1, 0.5]));
+    }
 }
