@@ -106,7 +106,8 @@ pub enum Action {
     Hold(Limits),
     /// Hold the replica of this process's vault no longer.
     DropReplica(ProcessId),
-    /// The process that was to bring the master along has ended before it came: there will be no job.
+    /// The process that was to bring the master along has ended before it came, and another one has come: there will be
+    /// no job.
     Masterless,
     /// Nothing is left to do.
     Done,
@@ -119,6 +120,8 @@ pub struct Agent {
     /// Processes whose memory was released while they may have lived, and their connections.
     released: BTreeMap<ProcessId, u64>,
     hosts_master: bool,
+    /// Whether the process that was to bring the master along has ended before it came, and nobody was told.
+    is_masterless: bool,
     master: Way,
     /// Of each rank the latest process that was started here, or has come, and has not ended.
     running: BTreeMap<Rank, ProcessId>,
@@ -315,7 +318,7 @@ impl Agent {
             return;
         }
         if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
-            self.actions.push_back(Action::Masterless);
+            self.is_masterless = true;
         }
         held.into_iter().for_each(|held| *held = Held::Ended);
         if is_new {
@@ -383,6 +386,11 @@ impl Agent {
 
     /// An agent is needed while a process is connected, and while others may read what a process has left.
     fn finish(&mut self) {
+        // A program that is none of everfold's waits for no master.
+        if self.is_masterless && !self.processes.is_empty() {
+            self.is_masterless = false;
+            self.actions.push_back(Action::Masterless);
+        }
         let is_over = match self.master {
             Way::Closed => !self.processes.values().any(|held| held.is_here()),
             // No process came so far that others would know of it.

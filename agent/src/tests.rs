@@ -114,6 +114,12 @@ fn a_process_that_ends_before_it_has_come_is_not_waited_for() {
     after(&mut agent, Event::Started(ZERO));
     after(&mut agent, Event::Hailed(by(ONE)));
     assert_eq!(after(&mut agent, Event::Ended(ZERO, Ending::Signal(11))), [Action::Masterless]);
+
+    let mut agent = Agent::new(true);
+    after(&mut agent, Event::Started(ZERO));
+    let ended = after(&mut agent, Event::Ended(ZERO, Ending::Code(0)));
+    assert_eq!(ended, [], "programs that are none of everfold's need no master");
+    assert_eq!(after(&mut agent, Event::Hailed(by(ONE))), [Action::Welcome(ONE), Action::Masterless]);
 }
 
 #[test]
