@@ -266,6 +266,14 @@ mod tests {
             assert_eq!(region.keep(2, 11, writes), (11, 3));
             assert_eq!(region.look().map(|(tag, _)| tag), Some(tag), "after {writes} writes");
         }
+        // Into an entry that has named something before.
+        for (writes, tag) in [2, 2, 3, 3].into_iter().enumerate() {
+            let mut region = Region::new();
+            region.keep(1, 10, 2);
+            region.keep(2, 11, 3);
+            region.keep(3, 12, writes);
+            assert_eq!(region.look().map(|(tag, _)| tag), Some(tag), "after {writes} writes");
+        }
     }
 
     #[test]

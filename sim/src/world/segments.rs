@@ -235,6 +235,8 @@ impl World {
                     }
                 }
             }
+            // It is replaced again and again, or damaged.
+            Reach::Now => reading.go_on(self.progress_of(segment, &next, owner, name, None)),
             _ => reading.go_on(None),
         }
         part.doing = Doing::Reading(reading);
