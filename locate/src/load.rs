@@ -2,7 +2,10 @@
 //!
 //! Counters only grow. What counts is how much they have grown since the last sample, so the first one says nothing.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 use core::time::Duration;
 
 use everfold_protocol::{ProcessId, Rank, time::Timestamp};
@@ -39,6 +42,8 @@ pub struct Sample {
 
 const STEAL: f64 = 0.1;
 const MEMORY_PRESSURE: f64 = 0.2;
+/// Tasks wait for memory in fits and starts: what the host answers is the most in so many samples.
+const MEMORY_SAMPLES: usize = 3;
 const DISK_SLOW: f64 = 0.6;
 /// The mean time of a request, in seconds. A disk that had something to do for most of the time and has done nothing is as late.
 const DISK_LATE: f64 = 0.05;
@@ -59,13 +64,21 @@ pub struct Load {
     starved: f64,
     steal: f64,
     computes: BTreeMap<Rank, f64>,
-    memory_pressure: f64,
+    /// The latest first.
+    memory_pressure: VecDeque<f64>,
 }
 
 impl Load {
     /// Of host `me`.
     pub fn new(me: Host) -> Self {
-        Self { me, last: None, starved: 0.0, steal: 0.0, computes: BTreeMap::new(), memory_pressure: 0.0 }
+        Self {
+            me,
+            last: None,
+            starved: 0.0,
+            steal: 0.0,
+            computes: BTreeMap::new(),
+            memory_pressure: VecDeque::new(),
+        }
     }
 
     /// Takes a sample. Returns what is over its threshold.
@@ -84,7 +97,8 @@ impl Load {
         });
         self.steal = steal.unwrap_or(0.0);
         let memory = share(sample.memory_waits, before.memory_waits);
-        self.memory_pressure = memory.unwrap_or(0.0);
+        self.memory_pressure.push_front(memory.unwrap_or(0.0));
+        self.memory_pressure.truncate(MEMORY_SAMPLES);
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) as f64);
         let jump = sample.clock.abs_diff(before.clock);
         let values = [
@@ -127,8 +141,8 @@ impl Load {
     pub fn state(&self) -> Vec<(Reading, f64)> {
         // What other virtual machines take is none of the time that the system counts as waiting for a core.
         let stolen = 1.0 - (1.0 - self.starved) * (1.0 - self.steal);
-        let mut state =
-            Vec::from([(Reading::CpuStolen, stolen), (Reading::MemoryPressure, self.memory_pressure)]);
+        let waits = self.memory_pressure.iter().copied().fold(0.0, f64::max);
+        let mut state = Vec::from([(Reading::CpuStolen, stolen), (Reading::MemoryPressure, waits)]);
         let last = self.last.as_ref().map(|(_, sample)| sample);
         state.extend(last.and_then(|it| it.disk).map(|disk| (Reading::DiskFree, free(disk))));
         state.extend(last.and_then(|it| it.disk_errors).map(|errors| (Reading::DiskErrors, errors as f64)));
@@ -228,6 +242,17 @@ mod tests {
         assert_eq!(told(|it| it.link_errors = Some(100)).0, [Kind::LinkErrors]);
         assert_eq!(told(|it| it.clock -= SECOND * 5).0, [Kind::ClockJump]);
         assert_eq!(told(|it| it.disk = None).0, []);
+    }
+
+    #[test]
+    fn a_host_that_waited_for_memory_a_moment_ago_says_so() {
+        let (_, mut load) = told(|it| it.memory_waits = Some(SECOND * 3 / 2));
+        let mut waits = || {
+            let (then, last) = load.last.clone().unwrap();
+            load.handle_sample(then + SECOND, last);
+            load.state().into_iter().find(|(reading, _)| *reading == Reading::MemoryPressure).unwrap().1
+        };
+        assert_eq!([waits(), waits(), waits()], [0.5, 0.5, 0.0]);
     }
 
     #[test]

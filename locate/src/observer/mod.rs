@@ -78,7 +78,7 @@ impl Observer {
     pub fn handle_message(&mut self, now: Timestamp, sender: ProcessId, message: &ToMaster) {
         match message {
             ToMaster::Contribute(call) => self.arrivals.handle_call(now, sender, call),
-            ToMaster::PartialReady(done) => self.reads.handle_done(sender, done.task, &done.counters),
+            ToMaster::PartialReady(done) => self.reads.handle_done(now, sender, done.task, &done.counters),
             ToMaster::TaskFailed(failed) => {
                 self.reads.forget(sender, failed.task);
                 let kind = reads::symptom_of(failed.fault);

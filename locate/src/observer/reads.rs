@@ -17,11 +17,11 @@ use crate::{
 
 /// Reads that take so many times the usual time are slow.
 pub(super) const SLOW: f64 = 3.0;
-/// Of shorter reads the time says nothing about the link.
+/// Of less that is read without a break the time says nothing about the link.
 const BYTES_LEAST: u64 = 64 << 10;
-/// So many reads of a pair are a measurement, or one that takes long: over a slow link, few come.
-const READS_LEAST: u32 = 2;
-const LONG_READ: Duration = Duration::from_millis(100);
+/// So much that was read is a measurement, or less if it took long: over a slow link, little comes.
+const MEASURED_BYTES: u64 = 2 * BYTES_LEAST;
+const MEASURED_TIME: Duration = Duration::from_millis(100);
 /// For how long, and in how many measurements in a row, reads have to be slow. By then it is known whether a host starves, which
 /// makes its reads slow, too.
 const SLOW_TIME: Duration = Duration::from_millis(1500);
@@ -48,12 +48,21 @@ struct Reading {
     owners: Vec<(Rank, Host)>,
 }
 
+/// What was read without a break. Segments may be short, and many of them on their way at once.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    begun: Timestamp,
+    ended: Timestamp,
+    bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct Pair {
-    /// Nanoseconds per byte since the last measurement, of how many reads, and the longest of them.
-    sum: f64,
-    reads: u32,
-    longest: Duration,
+    /// What was read since the last look, in the order in which it ended.
+    bursts: Vec<Burst>,
+    /// How long it took to read what has not been measured, and how much it was.
+    took: Duration,
+    bytes: u64,
     /// The shortest that was usual.
     usual: Option<f64>,
     /// What was measured last, and when.
@@ -65,6 +74,28 @@ struct Pair {
 }
 
 impl Pair {
+    /// Takes in what was read in that time, up to now.
+    fn read(&mut self, now: Timestamp, took: Duration, bytes: u64) {
+        let mut burst = Burst { begun: now - took, ended: now, bytes };
+        while let Some(before) = self.bursts.pop_if(|before| before.ended >= burst.begun) {
+            burst.begun = burst.begun.min(before.begun);
+            burst.bytes += before.bytes;
+        }
+        self.bursts.push(burst);
+    }
+
+    /// Measures the mean time per byte if enough was read.
+    fn measure(&mut self, now: Timestamp) {
+        for burst in self.bursts.drain(..).filter(|burst| burst.bytes >= BYTES_LEAST) {
+            self.took += burst.ended.since(burst.begun);
+            self.bytes += burst.bytes;
+        }
+        if self.bytes >= MEASURED_BYTES || self.took >= MEASURED_TIME {
+            self.last = Some((now, self.took.as_nanos() as f64 / self.bytes as f64));
+            (self.took, self.bytes) = (Duration::ZERO, 0);
+        }
+    }
+
     fn is_slow(&self, now: Timestamp) -> bool {
         self.slow.is_some_and(|(since, times)| now.since(since) >= SLOW_TIME && times >= SLOW_LEAST)
     }
@@ -106,29 +137,31 @@ impl Reads {
 
     /// A task is done. What it has read from several hosts at once has shared the way to its reader. How long the last of them took
     /// alone is known, and of the others how long they took at most.
-    pub(super) fn handle_done(&mut self, executor: ProcessId, task: TaskId, counters: &TaskCounters) {
+    pub(super) fn handle_done(
+        &mut self,
+        now: Timestamp,
+        executor: ProcessId,
+        task: TaskId,
+        counters: &TaskCounters,
+    ) {
         let Some(Reading { reader, owners }) = self.tasks.remove(&(executor, task)) else { return };
         let bytes = counters.fetched_bytes / owners.len().max(1) as u64;
         let remote: Vec<_> = owners.into_iter().filter(|(_, host)| *host != reader).collect();
-        if bytes < BYTES_LEAST {
-            return;
-        }
-        let together = (bytes * remote.len() as u64) as f64;
-        for (rank, host) in remote {
-            let is_last = counters.last.is_none_or(|last| last == rank);
-            let until = if is_last { counters.fetch_ns } else { counters.others_ns };
-            let alone = if is_last { until.saturating_sub(counters.others_ns) } else { 0 };
-            let pair = self.pairs.entry((host, reader)).or_default();
-            pair.sum += (until as f64 / together).max(alone as f64 / bytes as f64);
-            pair.reads += 1;
-            pair.longest = pair.longest.max(Duration::from_nanos(until));
+        let share = |ns: u64| ns / remote.len().max(1) as u64;
+        for (rank, host) in &remote {
+            let took_ns = match counters.last.is_none_or(|last| last == *rank) {
+                true => share(counters.fetch_ns).max(counters.fetch_ns.saturating_sub(counters.others_ns)),
+                false => share(counters.others_ns),
+            };
+            let pair = self.pairs.entry((*host, reader)).or_default();
+            pair.read(now, Duration::from_nanos(took_ns), bytes);
         }
     }
 
     /// Where reading has been slow for some time, as was seen since the last look, and how many times the usual time it takes. If all
     /// that was read from a host, or by it, of late was slow, it is the host.
     pub(super) fn look(&mut self, now: Timestamp) -> Vec<(Place, f64)> {
-        self.measure(now);
+        self.pairs.values_mut().for_each(|pair| pair.measure(now));
         let lately = |pair: &Pair| pair.last.filter(|(at, _)| now.since(*at) < LATELY);
         let measured: Vec<((Host, Host), (Timestamp, f64))> =
             self.pairs.iter().filter_map(|(link, pair)| Some((*link, lately(pair)?))).collect();
@@ -159,16 +192,6 @@ impl Reads {
         let links = slow.into_iter().filter(|(link, _)| is_new(link));
         found.extend(links.map(|((from, to), ratio)| (Place::Link { from, to }, ratio)));
         found
-    }
-
-    /// The mean time per byte of each pair of which enough was read since it was measured last.
-    fn measure(&mut self, now: Timestamp) {
-        for pair in self.pairs.values_mut() {
-            if pair.reads >= READS_LEAST || pair.longest >= LONG_READ {
-                pair.last = Some((now, pair.sum / f64::from(pair.reads)));
-                (pair.sum, pair.reads, pair.longest) = (0.0, 0, Duration::ZERO);
-            }
-        }
     }
 }
 

@@ -70,6 +70,10 @@ impl Job {
 
     /// A rank reads a megabyte from each of these, in the order in which they are there, which is after so long.
     fn read_all(&mut self, reader: u32, owners: &[(u32, Duration)]) {
+        self.read_bytes(reader, owners, 1 << 20);
+    }
+
+    fn read_bytes(&mut self, reader: u32, owners: &[(u32, Duration)], bytes: u64) {
         let (task, to) = (TaskId(self.calls), ProcessId::first(reader));
         let reduction = ReductionId::new("y", self.calls);
         let segment = SegmentId { reduction, index: SegmentIndex(0) };
@@ -83,11 +87,11 @@ impl Job {
         let nth_last = |back: usize| owners.len().checked_sub(back).map(|at| owners[at]);
         let (last, fetched) = nth_last(1).unwrap();
         let others_ns = nth_last(2).map_or(0, |(_, time)| time.as_nanos() as u64);
-        let range = everfold_protocol::message::ByteRange { start: 0, len: 1 << 20 };
+        let range = everfold_protocol::message::ByteRange { start: 0, len: bytes };
         self.observer.handle_task(to, &Task { task, segment, range, own: Path::empty(), sources });
         let counters = TaskCounters {
             fetch_ns: fetched.as_nanos() as u64,
-            fetched_bytes: (owners.len() as u64) << 20,
+            fetched_bytes: owners.len() as u64 * bytes,
             last: Some(Rank(last)),
             others_ns,
             ..TaskCounters::default()
@@ -229,6 +233,38 @@ fn of_what_is_read_from_several_hosts_at_once_only_the_slow_link_is_named() {
         job.pass(MS * 500);
     }
     assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
+}
+
+#[test]
+fn a_link_is_slow_although_segments_are_short() {
+    let mut job = Job::new();
+    for _ in 0..10 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4)] {
+            let ms = if from == 2 { 10 } else { 1 };
+            // Sixteen segments are on their way at once: each takes as long as all of them.
+            for _ in 0..16 {
+                job.now = job.now + MS * ms / 16;
+                job.read_bytes(to, &[(from, MS * ms)], 16 << 10);
+            }
+            job.now = job.now + MS * 20;
+        }
+        job.pass(MS * 500);
+    }
+    assert_eq!(job.kinds(), [(Kind::SlowRead, Place::Link { from: Host(1), to: Host(2) })]);
+}
+
+#[test]
+fn short_reads_one_by_one_say_nothing_of_a_link() {
+    let mut job = Job::new();
+    for round in 0..100 {
+        for (from, to) in [(0, 4), (4, 6), (6, 0), (2, 4)] {
+            let time = if from == 2 && round > 50 { MS * 10 } else { MS };
+            job.now = job.now + MS * 20;
+            job.read_bytes(to, &[(from, time)], 16 << 10);
+        }
+        job.pass(MS * 20);
+    }
+    assert_eq!(job.kinds(), []);
 }
 
 #[test]

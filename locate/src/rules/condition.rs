@@ -117,7 +117,7 @@ impl Condition {
             return Err(parser.unexpected("an operator"));
         }
         Type::Truth.expect(kind, text)?;
-        Ok(Self { root, text: text.to_string() })
+        Ok(Self { root, text: text.split_whitespace().collect::<Vec<_>>().join(" ") })
     }
 
     /// Whether it holds; none if a value that it needs is not known.

@@ -164,4 +164,22 @@ mod tests {
         assert!(sample.cores.is_some() && sample.disk.is_some() && sample.link_errors.is_some());
         assert_eq!(sample.processes.len(), 1);
     }
+
+    /// With `--nocapture` it prints what docs/locating.md says.
+    #[test]
+    fn reading_takes_less_than_half_a_percent_of_a_core() {
+        let me = std::process::id() as i32;
+        let used = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap();
+        const TIMES: u32 = 50;
+        for processes in [1, 16] {
+            let before = used();
+            for _ in 0..TIMES {
+                let sample = read((0..processes).map(|rank| (ProcessId::first(rank), me)));
+                assert_eq!(sample.processes.len(), processes as usize);
+            }
+            let each = (used() - before) / TIMES;
+            println!("the counters of a host with {processes} ranks: {each:?} of processor time");
+            assert!(each < Duration::from_millis(5), "once a second: {each:?}");
+        }
+    }
 }

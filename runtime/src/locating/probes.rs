@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Write},
+    ops::Range,
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     sync::Arc,
     time::{Duration, Instant},
@@ -25,14 +26,16 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured that are compared; how much slower one has to be then to be measured once more; and how
-/// long one measurement takes at most.
+/// How often each of the two links is measured that are compared; between which ratios they are then measured once more; and how long one
+/// measurement takes at most.
 const LINK_TRIES: u32 = 2;
-const LINK_DOUBT: f64 = 2.0;
+const LINK_DOUBT: Range<f64> = 2.0..6.0;
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
 /// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second, and how many packets
 /// were sent again: a link that loses some may be too slow for all blocks.
-const BLOCK_BYTES: usize = 64 << 10;
+const BLOCK_BYTES: usize = 16 << 10;
+/// How much waits at most to be sent for the first time: what a block says is then hardly older than the block.
+const UNSENT_BYTES: libc::c_int = 32 << 10;
 const TRAILER_BYTES: usize = 12;
 /// The least payload of a packet, as losses are counted in packets.
 const PACKET_BYTES: f64 = 1400.0;
@@ -58,13 +61,14 @@ pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<
     let Some(other) = other else { return Answer(vec![(Reading::Answers, 1.0)]) };
     let (mut suspected, mut usual) = (Measured::default(), Measured::default());
     for again in 0..=LINK_TRIES {
-        if again == LINK_TRIES && suspected.compared(&usual).is_none_or(|slowness| slowness < LINK_DOUBT) {
+        if again == LINK_TRIES && !suspected.compared(&usual).is_some_and(|it| LINK_DOUBT.contains(&it)) {
             break;
         }
         usual.take(measure(&config, &other).await);
         suspected.take(measure(&config, &host).await);
     }
-    let mut readings = vec![(Reading::Answers, 1.0), (Reading::LinkLoss, suspected.loss)];
+    let mut readings = vec![(Reading::Answers, 1.0)];
+    readings.extend(suspected.loss.map(|loss| (Reading::LinkLoss, loss)));
     readings.extend(suspected.compared(&usual).map(|slowness| (Reading::LinkSlowness, slowness)));
     Answer(readings)
 }
@@ -74,15 +78,16 @@ pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<
 struct Probed {
     /// Seconds that a link probe takes: as they have passed here, and by the rate at which the other system has delivered.
     seconds: [f64; 2],
-    /// The share of it that was sent again.
-    loss: f64,
+    /// The share of it that was sent again, if enough has come to say that.
+    loss: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Measured {
     /// The shortest times.
     best: Option<[f64; 2]>,
-    loss: f64,
+    /// The largest loss.
+    loss: Option<f64>,
 }
 
 impl Measured {
@@ -90,7 +95,7 @@ impl Measured {
         let Some(Probed { seconds, loss }) = probed else { return };
         let best = self.best.unwrap_or(seconds);
         self.best = Some([0, 1].map(|at| best[at].min(seconds[at]).max(f64::MIN_POSITIVE)));
-        self.loss = self.loss.max(loss);
+        self.loss = self.loss.into_iter().chain(loss).reduce(f64::max);
     }
 
     /// How many times the time of another link it takes.
@@ -144,14 +149,16 @@ impl Read {
     /// What follows from that after so many seconds.
     fn probed(&self, passed: f64, is_over: bool) -> Option<Probed> {
         let (rate, resent) = self.trailer.unwrap_or_default();
-        let lost = f64::from(resent) * PACKET_BYTES / self.bytes.max(1) as f64;
+        let loss = |resent| (f64::from(resent) * PACKET_BYTES / self.bytes as f64).min(1.0);
+        // The first blocks were written before anything could be lost.
+        let says_loss = is_over || self.bytes > UNSENT_BYTES as usize + BLOCK_BYTES;
         let seconds = match is_over {
             true if self.bytes >= LINK_BYTES && rate > 0 => [passed, LINK_BYTES as f64 / rate as f64],
             // It is at least so slow.
             false if self.bytes > 0 => [passed * LINK_BYTES as f64 / self.bytes as f64; 2],
             _ => return None,
         };
-        Some(Probed { seconds, loss: lost.min(1.0) })
+        Some(Probed { seconds, loss: says_loss.then(|| loss(resent)) })
     }
 }
 
@@ -161,6 +168,7 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     let stream = std::net::TcpStream::from(socket);
     stream.set_nonblocking(true)?;
     let mut stream = tokio::net::TcpStream::from_std(stream)?;
+    send_late(&stream);
     let sending = async {
         let block = [0; BLOCK_BYTES];
         for _ in 0..LINK_BYTES / BLOCK_BYTES {
@@ -173,6 +181,15 @@ pub(crate) async fn show_link(stream: BoxStream) -> Result<(), HandshakeError> {
     // Who measures has given up by then.
     tokio::time::timeout(LINK_PATIENCE * 4, sending).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))?;
     Ok(())
+}
+
+/// Lets little wait to be sent. A system that cannot do so only tells losses later.
+fn send_late(stream: &tokio::net::TcpStream) {
+    let (unsent, length) = (UNSENT_BYTES, size_of::<libc::c_int>() as libc::socklen_t);
+    let bytes = (&raw const unsent).cast();
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    // SAFETY: the system reads an integer of that length, which is there.
+    unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, bytes, length) };
 }
 
 /// How fast a connection delivers, in bytes per second, and how many packets were sent again. The system leaves out the time in
@@ -217,7 +234,10 @@ mod tests {
         let read = Read { bytes: LINK_BYTES / 4, trailer: Some((1 << 30, 40)) };
         let probed = read.probed(0.2, false);
         assert_eq!(probed.map(|it| it.seconds), Some([0.8; 2]));
-        assert!(probed.is_some_and(|it| (0.2..0.25).contains(&it.loss)), "40 packets of 190: {probed:?}");
+        let loss = probed.and_then(|it| it.loss);
+        assert!(loss.is_some_and(|loss| (0.2..0.25).contains(&loss)), "40 packets of 190: {loss:?}");
+        let little = Read { bytes: 2 * BLOCK_BYTES, trailer: Some((1 << 30, 0)) };
+        assert_eq!(little.probed(0.2, false).map(|it| it.loss), Some(None), "nobody knows yet");
         assert!(Read::default().probed(0.2, false).is_none(), "nothing came");
         assert!(read.probed(0.1, true).is_none(), "it hung up early");
         let all = Read { bytes: LINK_BYTES, trailer: Some((1 << 21, 0)) };
