@@ -44,8 +44,6 @@ pub struct Connection {
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
-    /// The first process of a rank of this host was started.
-    Started(ProcessId),
     /// A process of this host wants its memory held.
     Hailed(Connection),
     /// The master that this process has brought along runs here.
@@ -69,6 +67,8 @@ pub enum Event {
     MasterLost,
     /// No more processes come.
     Alone,
+    /// The first process of a rank of this host was started.
+    Started(ProcessId),
 }
 
 /// Something is to be done.
@@ -119,6 +119,8 @@ pub struct Agent {
     processes: BTreeMap<ProcessId, Held>,
     /// Processes whose memory was released while they may have lived, and their connections.
     released: BTreeMap<ProcessId, u64>,
+    /// First processes that were started here, and have not come yet.
+    awaited: BTreeSet<ProcessId>,
     hosts_master: bool,
     /// Whether the process that was to bring the master along has ended before it came, and nobody was told.
     is_masterless: bool,
@@ -184,8 +186,12 @@ impl Agent {
     /// Takes in an event.
     pub fn handle(&mut self, event: Event) {
         match event {
-            // It may have come before this is heard.
-            Event::Started(process) => drop(self.running.entry(process.rank).or_insert(process)),
+            Event::Started(process) => {
+                // It may have come before this is heard.
+                if !self.processes.contains_key(&process) {
+                    self.awaited.insert(process);
+                }
+            }
             Event::Hailed(connection) => self.hail(connection),
             Event::MasterStarted(connection) => self.welcome(connection),
             Event::MasterFailed => {
@@ -254,6 +260,7 @@ impl Agent {
     fn welcome(&mut self, Connection { process, number }: Connection) {
         self.processes.insert(process, Held::Here(number));
         self.released.remove(&process);
+        self.awaited.remove(&process);
         self.running.insert(process.rank, process);
         self.actions.push_back(Action::Welcome(process));
     }
@@ -312,26 +319,31 @@ impl Agent {
             self.release(process);
             self.actions.push_back(Action::Thin(process));
         }
+        if self.awaited.remove(&process) {
+            self.is_masterless |= process == ProcessId::first(FIRST_RANK);
+            return self.tell(FromAgent::NeverCame { process, ending });
+        }
         let held = self.processes.get_mut(&process).filter(|held| **held != Held::Ended);
         let is_new = self.running.get(&process.rank) == Some(&process);
         if held.is_none() && !is_new {
             return;
         }
-        if process == ProcessId::first(FIRST_RANK) && !self.hosts_master {
-            self.is_masterless = true;
-        }
         held.into_iter().for_each(|held| *held = Held::Ended);
         if is_new {
             self.running.remove(&process.rank);
         }
-        let ended = FromAgent::Ended { process, ending };
-        match self.master {
-            Way::Unknown | Way::Sought => self.untold.push(ended),
-            Way::Open => self.actions.push_back(Action::Tell(ended)),
-            Way::Closed => {}
-        }
+        self.tell(FromAgent::Ended { process, ending });
         if let Some(next) = self.starts.remove(&process.rank) {
             self.start(next);
+        }
+    }
+
+    /// Tells the master, as soon as there is a way to it.
+    fn tell(&mut self, message: FromAgent) {
+        match self.master {
+            Way::Unknown | Way::Sought => self.untold.push(message),
+            Way::Open => self.actions.push_back(Action::Tell(message)),
+            Way::Closed => {}
         }
     }
 

@@ -107,8 +107,9 @@ fn a_process_that_ends_before_it_has_come_is_not_waited_for() {
     [ZERO, ONE].into_iter().for_each(|process| agent.handle(Event::Started(process)));
     after(&mut agent, Event::Hailed(by(ZERO)));
     after(&mut agent, Event::MasterFound(Lodging::default()));
-    let ended = FromAgent::Ended { process: ONE, ending: Ending::Code(1) };
+    let ended = FromAgent::NeverCame { process: ONE, ending: Ending::Code(1) };
     assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Code(1))), [Action::Tell(ended)]);
+    assert_eq!(after(&mut agent, Event::Ended(ONE, Ending::Unknown)), [], "once");
 
     let mut agent = Agent::new(true);
     after(&mut agent, Event::Started(ZERO));

@@ -221,7 +221,7 @@ fn a_process_that_ends_before_it_joins_is_not_waited_for() {
     let master = Master::new(Timestamp::ZERO, JOB, RANKS, Policy::default());
     let mut job = Job { master, now: Timestamp::ZERO };
     job.join(0);
-    let ended = FromAgent::Ended { process: process(3), ending: Ending::Code(1) };
+    let ended = FromAgent::NeverCame { process: process(3), ending: Ending::Code(1) };
     let actions = job.hear(Event::Agent(agent(1), ended.clone()));
     let told = ToWorker::Incomplete { missing: Path::single(Rank(3)) };
     assert_eq!(actions, [Action::Send { to: process(0), message: told.clone() }]);

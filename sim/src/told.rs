@@ -388,7 +388,9 @@ fn at(place: Place) -> String {
 fn from_agent(said: &FromAgent) -> String {
     match said {
         FromAgent::Join(_) => "joins".to_owned(),
-        FromAgent::Ended { process, ending } => format!("of rank {}: {ending}", process.rank),
+        FromAgent::Ended { process, ending } | FromAgent::NeverCame { process, ending } => {
+            format!("of rank {}: {ending}", process.rank)
+        }
         FromAgent::Pong { number } => format!("pong {number}"),
         FromAgent::Locating(said) => format!("{said:?}"),
     }

@@ -355,6 +355,7 @@ pub fn samples() -> Vec<Vec<u8>> {
         values.into_iter().map(encode).collect()
     }
     let ended = FromAgent::Ended { process: process(1), ending: Ending::Signal(9) };
+    let never_came = FromAgent::NeverCame { process: process(2), ending: Ending::Code(1) };
     let scattered: Path = [0, 2, 3, 9].map(Rank).into_iter().collect();
     let highest: Path = [4, u32::MAX - 1].map(Rank).into_iter().collect();
     [
@@ -362,7 +363,10 @@ pub fn samples() -> Vec<Vec<u8>> {
         kind(1, to_worker()),
         kind(
             2,
-            [(header(), vec![FromAgent::Join(Lodging::default()), ended, FromAgent::Pong { number: 5 }])],
+            [(
+                header(),
+                vec![FromAgent::Join(Lodging::default()), ended, never_came, FromAgent::Pong { number: 5 }],
+            )],
         ),
         kind(2, [(header(), vec![FromAgent::Locating(FromLocator::Located(located().into()))])]),
         kind(3, [(header(), vec![ToAgent::Ping { number: 5 }, ToAgent::Forget { process: process(2) }])]),

@@ -19,6 +19,7 @@ impl Master {
         match said {
             FromAgent::Join(lodging) => self.take_in_agent(agent, lodging),
             FromAgent::Ended { process, ending } => self.take_in_end(agent, process, ending),
+            FromAgent::NeverCame { process, .. } => self.lose_expected(process),
             // What locates faults is beside the master.
             FromAgent::Pong { .. } | FromAgent::Locating(_) => {}
         }
@@ -48,9 +49,6 @@ impl Master {
         let is_awaited = self.starts.of(process.rank).is_some_and(|start| start.process == process);
         if is_awaited && members.away_since(process.rank).is_some() {
             return self.miss(process, agent);
-        }
-        if members.is_to_join(process) {
-            return self.lose_expected(process);
         }
         if members.agents().of(process) != Some(agent) {
             return self.desk.outbox.stale(process, "end of a process that has not joined from there");

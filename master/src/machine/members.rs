@@ -105,6 +105,9 @@ impl Master {
 
     /// Takes in that a process has ended that was to join: there will be no job.
     pub(super) fn lose_expected(&mut self, process: ProcessId) {
+        if !self.desk.members.is_to_join(process) {
+            return self.desk.outbox.stale(process, "end of a process that is not expected to join");
+        }
         let is_first = self.desk.members.lost().is_empty();
         self.desk.members.lose_expected(process);
         if is_first {

@@ -31,6 +31,13 @@ pub enum FromAgent {
     },
     /// Something about faults that are located.
     Locating(FromLocator),
+    /// The first process of a rank was started on its host, and has ended before it came to the agent.
+    NeverCame {
+        /// Which.
+        process: ProcessId,
+        /// How.
+        ending: Ending,
+    },
 }
 
 /// What a host offers to ranks of other hosts.
