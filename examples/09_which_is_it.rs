@@ -1,7 +1,8 @@
 //! A job whose components may be disturbed: it says which one is faulty, while it goes on.
 //!
-//! In each step every rank computes for a while, and one allreduce adds up what they have. Then everybody waits for the slowest,
-//! and no rank's times show which one that is. Rank 0 listens to `session.events()` and prints what was located.
+//! In each step every rank computes for a while, and one allreduce adds up what they have. Then everybody
+//! waits for the slowest, and no rank's times show which one that is. Rank 0 listens to `session.events()`
+//! and prints what was located.
 //!
 //! ```text
 //! 09_which_is_it                      4 ranks, for 60 seconds; kill or stop one of them, and see
@@ -37,8 +38,8 @@ struct Options {
     /// A rank that calls with another length every twenty steps.
     #[arg(long)]
     diverge: Option<u32>,
-    /// A file that each rank reads in each step, as one of a data set that fits into the memory of its host. `{rank}` in its name
-    /// stands for the number of the rank.
+    /// A file that each rank reads in each step, as one of a data set that fits into the memory of its host.
+    /// `{rank}` in its name stands for the number of the rank.
     #[arg(long)]
     data: Option<String>,
     /// After how many seconds that begins.

@@ -31,8 +31,8 @@ use serde::Serialize;
 /// The rank whose agent hosts the master.
 pub const FIRST_RANK: Rank = Rank(0);
 
-/// A connection of a process to its agent. What is seen of an earlier one, however late, is not taken for the present
-/// one: a process may have come again in the meantime.
+/// A connection of a process to its agent. What is seen of an earlier one, however late, is not taken for the
+/// present one: a process may have come again in the meantime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
     /// Whose it is.
@@ -95,10 +95,11 @@ pub enum Action {
         /// Whether it stands by: it follows the process at that origin, and nobody hears it.
         stands_by: bool,
     },
-    /// This process, which stands by, takes the place of the one that it has followed: it has all that it can have
-    /// of that one.
+    /// This process, which stands by, takes the place of the one that it has followed: it has all that it can
+    /// have of that one.
     Promote(ProcessId),
-    /// End this process, which was started here and nobody needs; its [end](Event::Ended) is told in any case.
+    /// End this process, which was started here and nobody needs; its [end](Event::Ended) is told in any
+    /// case.
     End(ProcessId),
     /// The rank of this process goes on on another host: how it has ended here does not count.
     Forgive(ProcessId),
@@ -106,8 +107,8 @@ pub enum Action {
     Hold(Limits),
     /// Hold the replica of this process's vault no longer.
     DropReplica(ProcessId),
-    /// The process that was to bring the master along has ended before it came, and another one has come: there will be
-    /// no job.
+    /// The process that was to bring the master along has ended before it came, and another one has come:
+    /// there will be no job.
     Masterless,
     /// Nothing is left to do.
     Done,

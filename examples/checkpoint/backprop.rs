@@ -1,7 +1,8 @@
-//! BackProp: training steps of a neural network with one hidden layer of 16 units (Rodinia backprop, repeated).
+//! BackProp: training steps of a neural network with one hidden layer of 16 units (Rodinia backprop,
+//! repeated).
 //!
-//! Two kernels per step: weighted sums of the inputs, and new weights. The host computes between them. Weights
-//! move: at the beginning of a step the host has them, before the second kernel the device.
+//! Two kernels per step: weighted sums of the inputs, and new weights. The host computes between them.
+//! Weights move: at the beginning of a step the host has them, before the second kernel the device.
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},

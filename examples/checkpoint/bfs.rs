@@ -1,7 +1,8 @@
 //! BFS: how far each node of a graph is from the first one, level by level (Rodinia bfs).
 //!
 //! Two kernels per level: neighbours of the frontier get their distance; they become the next frontier. The
-//! graph never changes, so it is no part of a checkpoint. The host reads one flag per level: whether to go on.
+//! graph never changes, so it is no part of a checkpoint. The host reads one flag per level: whether to go
+//! on.
 
 use std::collections::VecDeque;
 

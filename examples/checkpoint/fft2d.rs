@@ -1,7 +1,7 @@
 //! FFT2D: a field of complex numbers, transformed in two dimensions there and back again.
 //!
-//! Four kernels per transform: rows, transpose, rows, transpose. Each writes another array than it reads, so one
-//! of the two is live at every point.
+//! Four kernels per transform: rows, transpose, rows, transpose. Each writes another array than it reads, so
+//! one of the two is live at every point.
 
 use std::f64::consts::PI;
 

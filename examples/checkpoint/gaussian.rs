@@ -1,7 +1,7 @@
 //! Gaussian: elimination without pivots, a column at a time (Rodinia gaussian).
 //!
-//! Two kernels per column: its multipliers, and what they change in the rows below. The host substitutes back in
-//! the end. Between the kernels of a column its multipliers are live, too.
+//! Two kernels per column: its multipliers, and what they change in the rows below. The host substitutes back
+//! in the end. Between the kernels of a column its multipliers are live, too.
 
 use everfold_examples::{
     checkpoints::{self, Place, Program, Size},

@@ -1,8 +1,8 @@
-//! Mgrid: Poisson's equation on a periodic cube, by cycles through coarser and coarser grids (NAS MG, from which
-//! SPEC 172.mgrid is derived).
+//! Mgrid: Poisson's equation on a periodic cube, by cycles through coarser and coarser grids (NAS MG, from
+//! which SPEC 172.mgrid is derived).
 //!
-//! The kernels of a cycle are a list, and each says which grids it reads and which it writes anew. What is live
-//! between two of them follows from the list: the cheapest point is not the beginning of a cycle.
+//! The kernels of a cycle are a list, and each says which grids it reads and which it writes anew. What is
+//! live between two of them follows from the list: the cheapest point is not the beginning of a cycle.
 
 use std::collections::BTreeSet;
 

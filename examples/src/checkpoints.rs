@@ -17,7 +17,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::device::{Device, Id, LiveBuffers, Speeds};
 
-/// A program of kernels. All that it needs to go on is in its [state](Self::State), and in the device's buffers.
+/// A program of kernels. All that it needs to go on is in its [state](Self::State), and in the device's
+/// buffers.
 pub trait Program: Sized {
     /// What the host needs to go on.
     type State: Serialize + DeserializeOwned + 'static;

@@ -1,6 +1,7 @@
 //! What a host's counters say of it: symptoms, and what it answers to probes of its state.
 //!
-//! Counters only grow. What counts is how much they have grown since the last sample, so the first one says nothing.
+//! Counters only grow. What counts is how much they have grown since the last sample, so the first one says
+//! nothing.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -25,9 +26,8 @@ pub struct Sample {
     pub memory_waits: Option<Duration>,
     /// For how long some task has waited for a disk.
     pub disk_waits: Option<Duration>,
-    /// Requests that the disk has done where everfold keeps replicas, for how long they took together, and for how long it had some to
-    /// do.
-    pub disk_requests: Option<(u64, Duration, Duration)>,
+    /// What the disk has done where everfold keeps replicas.
+    pub disk_requests: Option<DiskRequests>,
     /// Errors of disks.
     pub disk_errors: Option<u64>,
     /// Bytes that are free where everfold keeps replicas, and bytes in all.
@@ -40,12 +40,25 @@ pub struct Sample {
     pub processes: BTreeMap<ProcessId, (Duration, Duration)>,
 }
 
+/// Requests that a disk has done since it was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskRequests {
+    /// How many.
+    pub done: u64,
+    /// How long they took, added up.
+    pub took: Duration,
+    /// For how long the disk had any to do.
+    pub busy: Duration,
+}
+
 const STEAL: f64 = 0.1;
 const MEMORY_PRESSURE: f64 = 0.2;
-/// Tasks wait for memory in fits and starts: what the host answers is the most in so many samples.
+/// From how many of the latest samples the host answers with the most, as tasks wait for memory in fits and
+/// starts.
 const MEMORY_SAMPLES: usize = 3;
 const DISK_SLOW: f64 = 0.6;
-/// The mean time of a request, in seconds. A disk that had something to do for most of the time and has done nothing is as late.
+/// The mean time of a request, in seconds. A disk that had something to do for most of the time and has done
+/// nothing is as late.
 const DISK_LATE: f64 = 0.05;
 const DISK_STUCK: f64 = 0.8;
 /// A disk with less than this share left is full. Of a large disk, this share of [`DISK_BYTES`] is enough.
@@ -100,16 +113,13 @@ impl Load {
         self.memory_pressure.push_front(memory.unwrap_or(0.0));
         self.memory_pressure.truncate(MEMORY_SAMPLES);
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?) as f64);
+        let requests = before.disk_requests.zip(sample.disk_requests);
         let jump = sample.clock.abs_diff(before.clock);
         let values = [
             (Kind::Steal, steal, STEAL),
             (Kind::MemoryPressure, memory, MEMORY_PRESSURE),
             (Kind::DiskSlow, share(sample.disk_waits, before.disk_waits), DISK_SLOW),
-            (
-                Kind::DiskLate,
-                before.disk_requests.zip(sample.disk_requests).and_then(|it| late(it, seconds)),
-                DISK_LATE,
-            ),
+            (Kind::DiskLate, requests.and_then(|(before, now)| late(before, now, seconds)), DISK_LATE),
             (Kind::DiskError, grown(sample.disk_errors, before.disk_errors), 1.0),
             (Kind::DiskFull, sample.disk.map(|disk| 1.0 - free(disk)), 1.0 - DISK_FREE),
             (
@@ -169,18 +179,12 @@ impl Load {
     }
 }
 
-/// The mean time of a request to the disk between two samples that are so far apart.
-fn late(
-    ((done, took, busy), (done_now, took_now, busy_now)): (
-        (u64, Duration, Duration),
-        (u64, Duration, Duration),
-    ),
-    seconds: f64,
-) -> Option<f64> {
-    let busy = busy_now.saturating_sub(busy).as_secs_f64();
-    match done_now.saturating_sub(done) {
+/// The mean time of a request to the disk between two samples, which are `seconds` apart.
+fn late(before: DiskRequests, now: DiskRequests, seconds: f64) -> Option<f64> {
+    let busy = now.busy.saturating_sub(before.busy).as_secs_f64();
+    match now.done.saturating_sub(before.done) {
         0 => (busy > DISK_STUCK * seconds).then_some(busy),
-        done => Some(took_now.saturating_sub(took).as_secs_f64() / done as f64),
+        done => Some(now.took.saturating_sub(before.took).as_secs_f64() / done as f64),
     }
 }
 
@@ -202,7 +206,7 @@ mod tests {
             cores: Some((1000, 10)),
             memory_waits: Some(SECOND),
             disk_waits: Some(SECOND),
-            disk_requests: Some((100, SECOND, SECOND)),
+            disk_requests: Some(DiskRequests { done: 100, took: SECOND, busy: SECOND }),
             disk_errors: Some(3),
             disk: Some((5 << 30, 10 << 30)),
             link_errors: Some(7),
@@ -229,8 +233,8 @@ mod tests {
         assert_eq!(told(|it| it.memory_waits = Some(SECOND * 3 / 2)).0, [Kind::MemoryPressure]);
         assert_eq!(told(|it| it.disk_waits = Some(SECOND * 2)).0, [Kind::DiskSlow]);
         let took = |requests: u64, ms: u64, busy_ms: u64| {
-            let times = [ms, busy_ms].map(|ms| SECOND + Duration::from_millis(ms));
-            told(|it| it.disk_requests = Some((100 + requests, times[0], times[1]))).0
+            let [took, busy] = [ms, busy_ms].map(|ms| SECOND + Duration::from_millis(ms));
+            told(|it| it.disk_requests = Some(DiskRequests { done: 100 + requests, took, busy })).0
         };
         assert_eq!(took(4, 900, 900), [Kind::DiskLate], "225 ms each");
         assert_eq!(took(1000, 900, 900), [], "it is busy, and not late");

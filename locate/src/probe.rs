@@ -44,10 +44,11 @@ macro_rules! readings {
 readings! {
     /// 1 if the suspect answered, 0 if its time ran out.
     Answers = "answers";
-    /// 1 if the system of the suspect's host still accepts a connection, as it does while its processes are frozen.
+    /// 1 if the system of the suspect's host still accepts a connection, as it does while its processes are
+    /// frozen.
     Connects = "connects";
-    /// Of the time in which the ranks of the host want a core, they have none this share of it: others have it, or other virtual
-    /// machines.
+    /// Of the time in which the ranks of the host want a core, they have none this share of it: others have
+    /// it, or other virtual machines.
     CpuStolen = "cpu_stolen";
     /// Share of time in which tasks waited for memory.
     MemoryPressure = "memory_pressure";
@@ -76,7 +77,8 @@ readings! {
 pub struct Answer(pub Vec<(Reading, f64)>);
 
 impl Answer {
-    /// Neither the suspect nor the system of its host answered in time. A driver tries more than once before that.
+    /// Neither the suspect nor the system of its host answered in time. A driver tries more than once before
+    /// that.
     pub fn nothing() -> Self {
         Self(Vec::from([(Reading::Answers, 0.0), (Reading::Connects, 0.0)]))
     }

@@ -1,4 +1,5 @@
-//! What is observed of hosts, links and processes (FL-2). Declared once: rules, messages and documents use these names.
+//! What is observed of hosts, links and processes (FL-2). Declared once: rules, messages and documents use
+//! these names.
 
 use core::time::Duration;
 
@@ -100,7 +101,8 @@ pub struct Symptom {
     pub suspect: Place,
     /// The host that observes it.
     pub witness: Host,
-    /// How long ago it was observed when it was sent. Points in time do not travel: hosts have different clocks.
+    /// How long ago it was observed when it was sent. Points in time do not travel: hosts have different
+    /// clocks.
     pub ago: Duration,
     /// What was observed; its kind says the unit.
     pub value: f64,

@@ -1,6 +1,8 @@
-//! Random worlds: hosts in a tree, faults, noise, and localisation nodes that die or are overloaded meanwhile.
+//! Random worlds: hosts in a tree, faults, noise, and localisation nodes that die or are overloaded
+//! meanwhile.
 //!
-//! A world is decided by its seed. `LOCATE_SEEDS=100000` runs more of them, `LOCATE_FIRST=27284 LOCATE_SEEDS=1` that one.
+//! A world is decided by its seed. `LOCATE_SEEDS=100000` runs more of them, `LOCATE_FIRST=27284
+//! LOCATE_SEEDS=1` that one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -102,7 +104,8 @@ fn noise_alone_is_no_fault() {
     }
 }
 
-/// `cargo test --release -p everfold-locate --test world flat -- --nocapture` prints what docs/locating.md says.
+/// `cargo test --release -p everfold-locate --test world flat -- --nocapture` prints what docs/locating.md
+/// says.
 #[test]
 fn messages_per_host_and_second_stay_flat() {
     let mut rates = Vec::new();

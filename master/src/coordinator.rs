@@ -7,9 +7,10 @@
 //! - of all that is there, before a rank says that it calls nothing more, and before the end of a process;
 //! - of what has waited since the last look, before time passes.
 //!
-//! What an agent says comes over another connection than what a process has said before. So the master hears that a
-//! process has ended when the connection of that has broken: behind all that it had said, and before the break, as how
-//! it has ended says more. If it was only a wrapper that has ended, the connection does not break.
+//! What an agent says comes over another connection than what a process has said before. So the master hears
+//! that a process has ended when the connection of that has broken: behind all that it had said, and before
+//! the break, as how it has ended says more. If it was only a wrapper that has ended, the connection does not
+//! break.
 //!
 //! Once a process was declared failed, no round can be complete: the board is closed. Once a reduction is
 //! over, its mark on the board is removed.
@@ -83,13 +84,14 @@ impl<M: AsRef<[AtomicU64]>> Coordinator<M> {
         self.clerk.is_some()
     }
 
-    /// Takes in that a process speaks over a connection from now on, until the master hears that this has broken.
+    /// Takes in that a process speaks over a connection from now on, until the master hears that this has
+    /// broken.
     pub fn connect(&mut self, process: ProcessId) {
         self.connected.insert(process);
     }
 
-    /// Lets the master hear of an event, behind what it has to hear before. The end of a process whose connection has not
-    /// broken waits until it has.
+    /// Lets the master hear of an event, behind what it has to hear before. The end of a process whose
+    /// connection has not broken waits until it has.
     pub fn hear(&mut self, event: Event) {
         match event {
             Event::Agent(agent, FromAgent::Ended { process, ending })

@@ -1,9 +1,9 @@
 //! Where to put checkpoints: from a profile of a program to a plan.
 //!
-//! A *profile* says at which points a program may take a checkpoint, how many bytes are live there on the host
-//! and on the device, and when it reaches them. A *machine* says how fast bytes are written, and how often
-//! failures come. A *plan* says at which points checkpoints are taken, what they cost, and when the program
-//! ends on average.
+//! A *profile* says at which points a program may take a checkpoint, how many bytes are live there on the
+//! host and on the device, and when it reaches them. A *machine* says how fast bytes are written, and how
+//! often failures come. A *plan* says at which points checkpoints are taken, what they cost, and when the
+//! program ends on average.
 //!
 //! | to | see |
 //! |---|---|

@@ -1,11 +1,13 @@
 //! The rules of what a process keeps in its memory for others to read after its death, found by name.
 //!
-//! A *catalogue* is a table of entries, each of which names a state by where its bytes lie. What is kept under a name is
-//! replaced as a whole. Its bytes are written into a block that no entry names, then an entry is filled, its generation
-//! is written last, which is its commit mark, and only then the entry before is closed. So a death at any moment leaves
-//! the earlier state, the later one, or both, of which the later counts.
+//! A *catalogue* is a table of entries, each of which names a state by where its bytes lie. What is kept
+//! under a name is replaced as a whole. Its bytes are written into a block that no entry names, then an entry
+//! is filled, its generation is written last, which is its commit mark, and only then the entry before is
+//! closed. So a death at any moment leaves the earlier state, the later one, or both, of which the later
+//! counts.
 //!
-//! Two blocks per name take turns. A reader does not stop the process from replacing what it reads: a checksum tells.
+//! Two blocks per name take turns. A reader does not stop the process from replacing what it reads: a
+//! checksum tells.
 //!
 //! | type | is |
 //! |---|---|
@@ -75,9 +77,9 @@ impl Entry {
 
 /// Looks for a state in a catalogue that may change while it is read.
 ///
-/// A reader may see the entry before when that is cleared already, and have passed the later one's place before that was
-/// filled. So one look that finds nothing says nothing. Two that find the same closed entries of the name do: whatever is
-/// kept between them leaves others there, as its `tag` differs.
+/// A reader may see the entry before when that is cleared already, and have passed the later one's place
+/// before that was filled. So one look that finds nothing says nothing. Two that find the same closed entries
+/// of the name do: whatever is kept between them leaves others there, as its `tag` differs.
 #[derive(Debug)]
 pub struct Search {
     name: u64,
@@ -118,9 +120,11 @@ impl Search {
 /// A process writes into its catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// These words stand behind the generation of an entry, which is closed: name, tag, offset, length and checksum.
+    /// These words stand behind the generation of an entry, which is closed: name, tag, offset, length and
+    /// checksum.
     Fill(usize, [u64; 5]),
-    /// An entry counts from now on, with this generation. Whatever was written before is there for who sees it.
+    /// An entry counts from now on, with this generation. Whatever was written before is there for who sees
+    /// it.
     Open(usize, u64),
     /// An entry names nothing any more.
     Close(usize),
@@ -151,7 +155,7 @@ pub struct Replacing<B> {
 }
 
 impl<B> Slots<B> {
-    /// An empty catalogue of so many entries, of which one is free while a state is replaced.
+    /// An empty catalogue. Of its `entries` one is free while a state is replaced.
     pub fn new(entries: usize) -> Self {
         Self { states: BTreeMap::new(), free: (0..entries).rev().collect(), generation: CLOSED }
     }
@@ -171,8 +175,8 @@ impl<B> Slots<B> {
         self.states.contains_key(&name) || self.free.len() > 1
     }
 
-    /// Finds where the bytes go of what is to be kept under `name`: the block that is not in use, if it `fits`, or else one
-    /// that is allocated. Nothing if there is none: what was kept before stays.
+    /// Finds where the bytes go of what is to be kept under `name`: the block that is not in use, if it
+    /// `fits`, or else one that is allocated. Nothing if there is none: what was kept before stays.
     pub fn begin(
         &mut self,
         name: u64,
@@ -184,7 +188,8 @@ impl<B> Slots<B> {
         Some(Replacing { block, name })
     }
 
-    /// What is to be written, one after the other, once the bytes are there: at `offset`, so long, with this checksum.
+    /// What is to be written, one after the other, once the bytes are there: their offset, number and
+    /// checksum are the last argument.
     ///
     /// # Panics
     /// If there is [no room](Self::has_room).
@@ -233,8 +238,8 @@ mod tests {
             }
         }
 
-        /// Keeps a state of name 7, whose process dies after so many writes. Returns its block, and how many writes there
-        /// were to be.
+        /// Keeps a state of name 7, whose process dies after that many `writes`. Returns its block, and how
+        /// many writes there were to be.
         fn keep(&mut self, tag: u64, fresh: u64, writes: usize) -> (u64, usize) {
             let replacing = self.1.begin(7, |_| true, || Some(fresh)).expect("there is a block");
             let block = replacing.block;

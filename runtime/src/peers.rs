@@ -153,8 +153,8 @@ impl Peers {
             ExecutionError { fault, ..ExecutionError::blame(owner, error) }
         };
         let fetched = self.read(owner, window, range).await.map_err(fault)?;
-        // Objects are decoded later, on another thread, where nobody asks any more whether they are still what
-        // they were.
+        // Objects are decoded later, on another thread, where nobody asks any more whether they are still
+        // what they were.
         let fetched = match window.checksum {
             Some(_) => steady(fetched).await.ok_or_else(|| fault(ReadError::Released))?,
             None => fetched,
@@ -189,8 +189,8 @@ impl Peers {
     /// anything there. It does not matter whether the process lives.
     ///
     /// # Errors
-    /// The agent is gone, or does not answer for `silence_max`. [`ReadError::Checksum`] if it is replaced again and
-    /// again.
+    /// The agent is gone, or does not answer for `silence_max`. [`ReadError::Checksum`] if it is replaced
+    /// again and again.
     pub(crate) async fn kept(
         &self,
         rank: Rank,

@@ -207,8 +207,8 @@ impl<B: Combine> Ledger<B> {
         }
         self.report.rounds.push(report);
         if !self.open.is_empty() {
-            // A round either computes something, or loses a rank, or leaves nothing more to salvage: they come
-            // to an end.
+            // A round either computes something, or loses a rank, or leaves nothing more to salvage: they
+            // come to an end.
             let goes_on = has_lost || self.open.count() < before || matches!(step, Step::Salvage(_));
             return match !goes_on || self.able.is_empty() {
                 true => Err(LedgerError::Incomplete { indices: self.grains.indices_of(&self.open) }),

@@ -1,5 +1,5 @@
-//! The agent of one host: a process of its own, which holds the memory of the ranks there. On the host of rank
-//! 0 the master is in it.
+//! The agent of one host: a process of its own, which holds the memory of the ranks there. On the host of
+//! rank 0 the master is in it.
 
 use std::collections::BTreeSet;
 

@@ -130,7 +130,8 @@ impl Notes {
         self.acknowledged.extend(copies);
     }
 
-    /// Takes in that a contribution was lost and has come again: copies of parts of the lost one are of no use.
+    /// Takes in that a contribution was lost and has come again: copies of parts of the lost one are of no
+    /// use.
     pub fn replace(&mut self, rank: Rank, reduction: ReductionId) {
         self.acknowledged.retain(|(owner, segment, _)| (*owner, segment.reduction) != (rank, reduction));
     }

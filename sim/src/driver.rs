@@ -155,8 +155,8 @@ impl MasterDriver {
     }
 }
 
-/// Whether somebody says no more than that it lives. Most of what comes in a quiet world is of that kind, and it
-/// has nothing to do with invariants.
+/// Whether somebody says no more than that it lives. Most of what comes in a quiet world is of that kind, and
+/// it has nothing to do with invariants.
 fn is_pong(coming: &Coming) -> bool {
     match coming {
         Coming::Event(Event::Message { message, .. }) => matches!(message, ToMaster::Pong { .. }),

@@ -1,19 +1,20 @@
 //! Jobs whose ranks save together into directories, and go back together when one of them dies.
 //!
-//! What ranks vote, when all save, what is complete, from which generation all go on and how often is decided by the rules
-//! that decide in real jobs: `everfold_planner::together` and `everfold_master::recovery::rollback`. A seed draws everything
-//! else: how long it takes to reduce, to write a part or a manifest, which parts cannot be written, who dies when, also
-//! while all go back, and whether each host has a directory of its own.
+//! What ranks vote, when all save, what is complete, from which generation all go on and how often is decided
+//! by the rules that decide in real jobs: `everfold_planner::together` and
+//! `everfold_master::recovery::rollback`. A seed draws everything else: how long it takes to reduce, to write
+//! a part or a manifest, which parts cannot be written, who dies when, also while all go back, and whether
+//! each host has a directory of its own.
 //!
 //! What has to hold:
 //! - ranks go on from a generation only if the parts of all ranks are there, of one job and of one call;
 //! - all comes to its end, with the values of a run without deaths.
 //!
-//! A manifest is written within the time of a few steps: one that takes longer than two checkpoints may leave hosts with
-//! directories of their own without a common generation.
+//! A manifest is written within the time of a few steps: one that takes longer than two checkpoints may leave
+//! hosts with directories of their own without a common generation.
 //!
-//! Deliberately absent: how a reduction comes about, which [`World`](crate::World) has, and torn files, which the tests of
-//! the storage have. A file is there as a whole or not at all.
+//! Deliberately absent: how a reduction comes about, which [`World`](crate::World) has, and torn files, which
+//! the tests of the storage have. A file is there as a whole or not at all.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +53,7 @@ pub struct Course {
     pub deaths_on_the_way: u32,
 }
 
-/// What a rank has computed: after so many steps, this value.
+/// What a rank has computed: a value, after a number of steps.
 type State = (u64, u64);
 /// A generation, and the job that has saved it.
 type Saved = (u64, u64);

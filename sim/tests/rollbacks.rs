@@ -1,4 +1,5 @@
-//! Jobs whose ranks save together and go back together: whoever dies when, what has to hold does.
+//! Jobs whose ranks save together and go back together: whichever rank dies at whichever moment, the
+//! invariants hold.
 
 #![allow(clippy::unwrap_used)]
 

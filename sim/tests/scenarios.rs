@@ -195,8 +195,8 @@ fn whoever_is_read_by_a_rank_that_vanishes_goes_on() {
     }
 }
 
-/// The agent of its host tells of the end of a process before what that has said last has come to the master: it counts
-/// all the same, as the connection of the process has not broken yet.
+/// The agent of its host tells of the end of a process before what that has said last has come to the master:
+/// it counts all the same, as the connection of the process has not broken yet.
 #[test]
 fn the_end_of_a_process_does_not_overtake_what_it_has_said() {
     let spec = ReductionSpec {

@@ -36,6 +36,7 @@ pub(super) struct Card {
 impl Card {
     /// Compiles the kernels for a card and takes it into use. With fewer cards, several ranks share each.
     pub(super) fn open(source: &str, rank: u32) -> Result<Self, CardError> {
+        find()?;
         let cards = usize::try_from(CudaContext::device_count()?).unwrap_or_default();
         if cards == 0 {
             return Err(CardError::NoCard);

@@ -4,8 +4,8 @@ use everfold::{CheckpointHook, HookError, Live};
 
 use super::{Device, Id, lock};
 
-/// Saves the buffers that a device [needs](Device::set_live) to go on. They come over the bus while the device is
-/// idle, and are written from a copy: a device may go on meanwhile.
+/// Saves the buffers that a device [needs](Device::set_live) to go on. They come over the bus while the
+/// device is idle, and are written from a copy: a device may go on meanwhile.
 pub struct LiveBuffers {
     device: Device,
     copy: Vec<u8>,

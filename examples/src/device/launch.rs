@@ -4,8 +4,8 @@ use super::{Buffer, Id};
 
 /// A launch of a kernel: its name, a thread of the device for each item, and arguments.
 ///
-/// A graphics card runs the kernel of that name in the program's source, which gets the number of items and then
-/// the arguments. Threads run the closure that is launched with it, which has to compute the same.
+/// A graphics card runs the kernel of that name in the program's source, which gets the number of items and
+/// then the arguments. Threads run the closure that is launched with it, which has to compute the same.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub(super) name: &'static str,
@@ -30,7 +30,7 @@ pub enum Argument {
 const PER_BLOCK: usize = 256;
 
 impl Launch {
-    /// The kernel of that name, for so many items.
+    /// The kernel of that name, with a thread of the device for each of `items`.
     pub fn of(name: &'static str, items: usize) -> Self {
         Self { name, items, per_block: PER_BLOCK, moved: 0, arguments: vec![] }
     }
@@ -41,7 +41,7 @@ impl Launch {
         self
     }
 
-    /// Lets so many threads be a block: they may wait for one another.
+    /// Puts that many `threads` into each block: those of a block may wait for one another.
     pub fn in_blocks_of(mut self, threads: usize) -> Self {
         self.per_block = threads;
         self

@@ -1,8 +1,8 @@
 //! Who keeps a group waiting, again and again; who has not called; whose calls differ from those of most.
 //!
-//! An allreduce makes all ranks equally late, so times at ranks show no culprit. The master sees who *arrives* late. The time of
-//! which a rank is guilty is that between the arrival of the median rank of its group and its own. Overlapping reductions count
-//! once.
+//! An allreduce makes all ranks equally late, so times at ranks show no culprit. The master sees who
+//! *arrives* late. The time of which a rank is guilty is that between the arrival of the median rank of its
+//! group and its own. Overlapping reductions count once.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -18,11 +18,13 @@ use crate::{peers, symptom::Kind};
 
 /// The share of the time for which a rank may keep its group waiting ...
 const LATE_SHARE: f64 = 0.25;
-/// ... or so many times that of the median rank, if that is more: where cores are short, everybody is late at times.
+/// ... or so many times that of the median rank, if that is more: where cores are short, everybody is late at
+/// times.
 const LATE_RATIO: f64 = 2.5;
-/// ... in the mean of so many looks: where steps take as long as a look, single ones differ much.
+/// ... in the mean of this number of looks: where steps take as long as a look, single looks differ much.
 const LATE_MEAN: usize = 3;
-/// That in so many looks in a row, with so many late calls in them. Who does not come at all is another case.
+/// In how many looks in a row that has to be, and with how many late calls in them. A rank that does not come
+/// at all is another case.
 const LATE_LOOKS: u32 = 4;
 const LATE_CALLS: u32 = 2;
 /// How long most of a group may wait for a rank that has not called.
@@ -175,7 +177,8 @@ impl Arrivals {
         found
     }
 
-    /// For which share of the time others have waited for each of these ranks, in the mean of the latest looks.
+    /// For which share of the time others have waited for each of these ranks, in the mean of the latest
+    /// looks.
     fn shares(&mut self, now: Timestamp, ranks: &[Rank]) -> Vec<f64> {
         let period = now.since(self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
         self.looked = now;

@@ -1,13 +1,15 @@
 //! What the master's messages tell of hosts, ranks and links.
 //!
-//! The observer stands beside the master and hears what it hears. It changes nothing there, and costs a look-up per message.
+//! The observer stands beside the master and hears what it hears. It changes nothing there, and costs a
+//! look-up per message.
 //!
 //! | module | observes |
 //! |---|---|
 //! | `arrivals` | who keeps the others waiting, who has not called, whose calls differ |
 //! | `reads` | between which hosts reading is slow, or fails |
 //!
-//! Deliberately absent: what ranks of one host fold on their board, and what deputies decide. The master hears of neither.
+//! Deliberately absent: what ranks of one host fold on their board, and what deputies decide. The master
+//! hears of neither.
 
 mod arrivals;
 mod reads;

@@ -22,11 +22,11 @@ const BYTES_LEAST: u64 = 64 << 10;
 /// So much that was read is a measurement, or less if it took long: over a slow link, little comes.
 const MEASURED_BYTES: u64 = 2 * BYTES_LEAST;
 const MEASURED_TIME: Duration = Duration::from_millis(100);
-/// For how long, and in how many measurements in a row, reads have to be slow. By then it is known whether a host starves, which
-/// makes its reads slow, too.
+/// For how long, and in how many measurements in a row, reads have to be slow. By then it is known whether a
+/// host starves, which makes its reads slow, too.
 const SLOW_TIME: Duration = Duration::from_millis(1500);
 const SLOW_LEAST: u32 = 2;
-/// What was measured so long ago says nothing about a link any more.
+/// A measurement that is older says nothing about a link any more.
 const LATELY: Duration = Duration::from_secs(2);
 /// Share of the past that a measurement forgets.
 const FORGET: f64 = 0.02;
@@ -135,8 +135,8 @@ impl Reads {
         self.tasks.remove(&(executor, task));
     }
 
-    /// A task is done. What it has read from several hosts at once has shared the way to its reader. How long the last of them took
-    /// alone is known, and of the others how long they took at most.
+    /// A task is done. What it has read from several hosts at once has shared the way to its reader. How long
+    /// the last of them took alone is known, and of the others how long they took at most.
     pub(super) fn handle_done(
         &mut self,
         now: Timestamp,
@@ -158,8 +158,8 @@ impl Reads {
         }
     }
 
-    /// Where reading has been slow for some time, as was seen since the last look, and how many times the usual time it takes. If all
-    /// that was read from a host, or by it, of late was slow, it is the host.
+    /// Where reading has been slow for some time, as was seen since the last look, and how many times the
+    /// usual time it takes. If all that was read from a host, or by it, of late was slow, it is the host.
     pub(super) fn look(&mut self, now: Timestamp) -> Vec<(Place, f64)> {
         self.pairs.values_mut().for_each(|pair| pair.measure(now));
         let lately = |pair: &Pair| pair.last.filter(|(at, _)| now.since(*at) < LATELY);

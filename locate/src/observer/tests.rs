@@ -68,7 +68,7 @@ impl Job {
         self.read_all(reader, &[(owner, time)]);
     }
 
-    /// A rank reads a megabyte from each of these, in the order in which they are there, which is after so long.
+    /// A rank reads a megabyte from each of these, in the order in which they are there, each after its time.
     fn read_all(&mut self, reader: u32, owners: &[(u32, Duration)]) {
         self.read_bytes(reader, owners, 1 << 20);
     }

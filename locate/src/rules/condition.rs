@@ -1,7 +1,8 @@
-//! Conditions of rules: comparisons, arithmetic and logic over named values, written as in the Common Expression Language.
+//! Conditions of rules: comparisons, arithmetic and logic over named values, written as in the Common
+//! Expression Language.
 //!
-//! This is a small part of that language: numbers, names, `! && || < <= > >= == != + - * /` and parentheses. The crate that
-//! implements all of it needs the standard library and a parser generator.
+//! This is a small part of that language: numbers, names, `! && || < <= > >= == != + - * /` and parentheses.
+//! The crate that implements all of it needs the standard library and a parser generator.
 
 use alloc::{
     boxed::Box,

@@ -1,7 +1,7 @@
 //! The rule base (FL-6): a TOML file, compiled completely or not at all.
 //!
-//! [`RuleBase::parse`] either returns a rule base that every machine can use, or says in which line and at which key it
-//! is wrong. A machine swaps a whole rule base for another, so that a bad file changes nothing.
+//! [`RuleBase::parse`] either returns a rule base that every machine can use, or says in which line and at
+//! which key it is wrong. A machine swaps a whole rule base for another, so that a bad file changes nothing.
 
 mod condition;
 mod name;
@@ -82,7 +82,8 @@ pub struct Rule {
     pub probes: Vec<Probe>,
     /// When answers confirm it. A rule without probes needs none.
     pub confirm: Option<Condition>,
-    /// Faults of this place, or of anything on this host, that it explains: they are superseded once it is confirmed.
+    /// Faults of this place, or of anything on this host, that it explains: they are superseded once it is
+    /// confirmed.
     pub covers: Vec<String>,
     /// Whether it is the application's doing, and no fault of a component.
     pub harmless: bool,

@@ -7,8 +7,8 @@ use crate::{probe::Reading, symptom::Kind};
 /// A value that a condition uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Name {
-    /// `KIND.count`, `KIND.value`, `KIND.worst` or `KIND.witnesses`: of symptoms of the place, or with `host.` before it of all places of
-    /// its host.
+    /// `KIND.count`, `KIND.value`, `KIND.worst` or `KIND.witnesses`: of symptoms of the place, or with
+    /// `host.` before it of all places of its host.
     Seen {
         /// Which symptoms.
         kind: Kind,

@@ -1,6 +1,7 @@
 //! Purify and group (FL-4): what is known about one host and all that belongs to it.
 //!
-//! Groups are disjoint: each symptom belongs to the host of its suspect. Duplicates and similar symptoms are one entry.
+//! Groups are disjoint: each symptom belongs to the host of its suspect. Duplicates and similar symptoms are
+//! one entry.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::time::Duration;
@@ -76,7 +77,8 @@ impl Evidence {
         places
     }
 
-    /// What speaks for a fault of this place, and since when. All that is known of a host may speak for its faults.
+    /// What speaks for a fault of this place, and since when. All that is known of a host may speak for its
+    /// faults.
     pub(super) fn of(&self, place: Place) -> (Vec<Seen>, Option<Timestamp>) {
         let belongs = |at: Place| at == place || matches!(place, Place::Host(_));
         let entries = || self.entries.iter().filter(|((_, at, _), _)| belongs(*at));

@@ -36,7 +36,8 @@ pub enum Finding {
     Rejected,
     /// A fault that was confirmed explains it.
     Superseded,
-    /// It was confirmed, and is over: nothing was observed of it for a while, and probes do not confirm it any more.
+    /// It was confirmed, and is over: nothing was observed of it for a while, and probes do not confirm it
+    /// any more.
     Over,
 }
 

@@ -312,7 +312,8 @@ impl World {
         self.record.push(Line { node: host, at: std::time::Duration::from_nanos(at.as_nanos()), event });
     }
 
-    /// The suspect answers if it runs; the system of a frozen host still accepts connections. Probes are not lost: drivers repeat them.
+    /// The suspect answers if it runs; the system of a frozen host still accepts connections. Probes are not
+    /// lost: drivers repeat them.
     fn probe(&mut self, asker: u32, question: Question, place: Place) {
         let host = place.host().unwrap().0;
         self.nodes[asker as usize].messages += 1;

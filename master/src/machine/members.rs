@@ -50,7 +50,8 @@ impl Master {
         }
     }
 
-    /// Begins the job if everyone is here. Where ranks come back, those are awaited, too, who start them again.
+    /// Begins the job if everyone is here. Where ranks come back, those are awaited, too, who start them
+    /// again.
     pub(super) fn begin_if_all_here(&mut self) {
         let members = &self.desk.members;
         let returns_are_sure = !self.desk.policy.limits.ranks_return || members.agents().are_here();

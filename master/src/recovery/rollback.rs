@@ -36,8 +36,8 @@ impl<C: Copy> Rollbacks<C> {
         self.all
     }
 
-    /// Takes in that a process has ended, and which checkpoint is the newest complete one. `generation` tells its number:
-    /// a new one is progress.
+    /// Takes in that a process has ended, and which checkpoint is the newest complete one. `generation` tells
+    /// its number: a new one is progress.
     pub fn decide(&mut self, newest: Option<C>, generation: impl Fn(&C) -> u64) -> Next<C> {
         if newest.as_ref().map(&generation) > self.newest.as_ref().map(&generation) {
             self.fruitless = 0;

@@ -1,7 +1,8 @@
-//! Checkpoints of all ranks together: when all save, what has become of the last one, and from which a job goes on.
+//! Checkpoints of all ranks together: when all save, what has become of the last one, and from which a job
+//! goes on.
 //!
-//! Ranks agree by short reductions in which of each number the least counts. What is decided follows from the outcome
-//! alone, which all ranks have alike.
+//! Ranks agree by short reductions in which of each number the least counts. What is decided follows from the
+//! outcome alone, which all ranks have alike.
 //!
 //! | module | says |
 //! |---|---|

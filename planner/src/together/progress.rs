@@ -46,7 +46,8 @@ impl Progress {
         (self.open > 0).then_some(self.open)
     }
 
-    /// What this rank gives. `saved` is the last generation of its own; `part` is how far it is with the open one.
+    /// What this rank gives. `saved` is the last generation of its own; `part` is how far it is with the open
+    /// one.
     pub fn vote(
         &self,
         saved: u64,

@@ -1,7 +1,7 @@
 //! What ranks tell each other when they may save a checkpoint together.
 //!
-//! Each gives numbers, the least of each counts, and so all ranks come to the same. Between two checkpoints few
-//! votes are held: each says how many calls of `checkpoint` may pass until the next one.
+//! Each gives numbers, the least of each counts, and so all ranks come to the same. Between two checkpoints
+//! few votes are held: each says how many calls of `checkpoint` may pass until the next one.
 
 use alloc::vec::Vec;
 

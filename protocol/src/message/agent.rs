@@ -69,7 +69,8 @@ pub enum ToAgent {
         /// Where its vault comes from, if that is not the one on this host.
         origin: Option<Origin>,
     },
-    /// The rank of this process, which has died here, is started on another host. How it has ended does not count.
+    /// The rank of this process, which has died here, is started on another host. How it has ended does not
+    /// count.
     Moved {
         /// Which.
         process: ProcessId,
@@ -88,8 +89,8 @@ pub enum ToAgent {
     },
     /// Something about faults that are located.
     Locating(ToLocator),
-    /// Start this process, which stands by: it follows an earlier one of its rank by the replica of that one's
-    /// vault, which this agent has.
+    /// Start this process, which stands by: it follows an earlier one of its rank by the replica of that
+    /// one's vault, which this agent has.
     StandBy {
         /// Which.
         process: ProcessId,

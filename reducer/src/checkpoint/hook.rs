@@ -13,8 +13,8 @@ pub struct Live {
 }
 
 /// Saves state that the application does not know, such as that of a library or of a device. Registered with
-/// [`Session::on_checkpoint`](crate::Session::on_checkpoint). It saves no checkpoint by itself: that would wait
-/// for ever.
+/// [`Session::on_checkpoint`](crate::Session::on_checkpoint). It saves no checkpoint by itself: that would
+/// wait for ever.
 ///
 /// ```
 /// use everfold::{CheckpointHook, HookError};
@@ -58,9 +58,9 @@ pub trait CheckpointHook: Send + 'static {
         Ok(Live { host_bytes: saved.len() as u64, device_bytes: 0 })
     }
 
-    /// Puts what is to be saved `into` a buffer, which is empty. It is the one of an earlier checkpoint where there was
-    /// one, with its memory; a hook with a copy of its own may swap them. It may be asked for several times after
-    /// one [`before`](Self::before).
+    /// Puts what is to be saved `into` a buffer, which is empty. It is the one of an earlier checkpoint where
+    /// there was one, with its memory; a hook with a copy of its own may swap them. It may be asked for
+    /// several times after one [`before`](Self::before).
     ///
     /// # Errors
     /// Nothing is saved then, and the checkpoint before stays in force.

@@ -194,8 +194,8 @@ impl Keeping {
         inner.last.elapsed() >= self.interval.after(inner.cost)
     }
 
-    /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since the last
-    /// one was saved.
+    /// How many calls of `checkpoint` may pass until the interval is over, if it was called so often since
+    /// the last one was saved.
     pub(super) fn calls_until_due(&self, calls: u64) -> u64 {
         if self.placing.follows_plan() {
             return CALLS_OF_PLAN;

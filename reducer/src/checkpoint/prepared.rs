@@ -1,5 +1,5 @@
-//! A checkpoint whose state is encoded: it waits for calls to end, and then is written, or copied to be written while
-//! the program goes on.
+//! A checkpoint whose state is encoded: it waits for calls to end, and then is written, or copied to be
+//! written while the program goes on.
 //!
 //! # Invariants
 //! - A checkpoint begins between calls, when none is open and none is being written.
@@ -35,7 +35,8 @@ pub(super) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// The same, which depends on no memory of the application. The caller waits for it by awaiting it, and it is not written behind the program.
+    /// The same, which depends on no memory of the application. The caller waits for it by awaiting it, and
+    /// it is not written behind the program.
     pub fn into_owned(mut self) -> Result<Prepared<'static>, CheckpointError> {
         self.prepare_hooks()?;
         let of_hooks = self.save_hooks()?;

@@ -1,5 +1,5 @@
-//! Buffers of copies that were written, for the next ones: the kernel takes longer to give fresh memory than it takes to
-//! fill memory that is there.
+//! Buffers of copies that were written, for the next ones: the kernel takes longer to give fresh memory than
+//! it takes to fill memory that is there.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

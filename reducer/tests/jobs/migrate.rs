@@ -1,8 +1,8 @@
 //! Ranks whose hosts are lost, and that go on on other hosts: the same bits in the end.
 //!
-//! A host is a process that starts ranks as `everfold run --hosts` does, and that has an agent of its own. All
-//! are on this machine, and read each other over TCP. To lose one, its process is killed: its ranks die with
-//! it.
+//! A host is a process that starts ranks as `everfold run --hosts` does, and that has an agent of its own.
+//! All are on this machine, and read each other over TCP. To lose one, its process is killed: its ranks die
+//! with it.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Symptoms without a cause, which a node observes if the environment asks for them: to see what symptoms cost a job.
+//! Symptoms without a cause, which a node observes if the environment asks for them: to see what symptoms
+//! cost a job.
 
 use std::time::Duration;
 

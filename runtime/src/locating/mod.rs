@@ -1,8 +1,9 @@
-//! The part of each agent that locates faults: observes its host, tells other agents what was observed, asks, and concludes.
+//! The part of each agent that locates faults: observes its host, tells other agents what was observed, asks,
+//! and concludes.
 //!
-//! The machines are those of `everfold_locate`. Agents talk to each other over TCP connections of their own, so that hosts are
-//! diagnosed while others die. What was located goes to the agent of the master's host, and from there over the master's
-//! connections to everybody.
+//! The machines are those of `everfold_locate`. Agents talk to each other over TCP connections of their own,
+//! so that hosts are diagnosed while others die. What was located goes to the agent of the master's host, and
+//! from there over the master's connections to everybody.
 //!
 //! | module | holds |
 //! |---|---|
@@ -175,7 +176,8 @@ pub fn host_faults() -> Vec<String> {
     of_hosts.filter(|rule| !rule.harmless).map(|rule| rule.fault.clone()).collect()
 }
 
-/// The rules in a file; without one, those in the file that the environment names, or those that everfold comes with.
+/// The rules in a file; without one, those in the file that the environment names, or those that everfold
+/// comes with.
 ///
 /// # Errors
 /// The file cannot be read, or the first thing that is wrong in it.

@@ -26,15 +26,16 @@ use crate::{
 const RESPONSE: Duration = Duration::from_millis(800);
 /// What is read to measure a link: more than the burst that limited links let pass, and short on any of them.
 const LINK_BYTES: usize = 1 << 20;
-/// How often each of the two links is measured that are compared; between which ratios they are then measured once more; and how long one
-/// measurement takes at most.
+/// How often each of the two links is measured that are compared; between which ratios they are then measured
+/// once more; and how long one measurement takes at most.
 const LINK_TRIES: u32 = 2;
 const LINK_DOUBT: Range<f64> = 2.0..6.0;
 const LINK_PATIENCE: Duration = Duration::from_millis(180);
-/// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second, and how many packets
-/// were sent again: a link that loses some may be too slow for all blocks.
+/// They come in blocks. Behind each of them stands how fast all was delivered so far, in bytes per second,
+/// and how many packets were sent again: a link that loses some may be too slow for all blocks.
 const BLOCK_BYTES: usize = 16 << 10;
-/// How much waits at most to be sent for the first time: what a block says is then hardly older than the block.
+/// How much waits at most to be sent for the first time: what a block says is then hardly older than the
+/// block.
 const UNSENT_BYTES: libc::c_int = 32 << 10;
 const TRAILER_BYTES: usize = 12;
 /// The least payload of a packet, as losses are counted in packets.
@@ -76,7 +77,8 @@ pub(super) async fn link(config: Arc<AgentConfig>, host: HostRef, other: Option<
 /// What one measurement of a link has found.
 #[derive(Clone, Copy, Debug)]
 struct Probed {
-    /// Seconds that a link probe takes: as they have passed here, and by the rate at which the other system has delivered.
+    /// Seconds that a link probe takes: as they have passed here, and by the rate at which the other system
+    /// has delivered.
     seconds: [f64; 2],
     /// The share of it that was sent again, if enough has come to say that.
     loss: Option<f64>,
@@ -101,7 +103,8 @@ impl Measured {
     /// How many times the time of another link it takes.
     fn compared(&self, usual: &Self) -> Option<f64> {
         let ([passed, delivered], [usual_passed, usual_delivered]) = (self.best?, usual.best?);
-        // A starving process takes long, and a busy link delivers unevenly: only both together speak against the link.
+        // A starving process takes long, and a busy link delivers unevenly: only both together speak against
+        // the link.
         Some((passed / usual_passed).min(delivered / usual_delivered))
     }
 }
@@ -146,7 +149,7 @@ impl Read {
         }
     }
 
-    /// What follows from that after so many seconds.
+    /// What follows from that after `passed` seconds.
     fn probed(&self, passed: f64, is_over: bool) -> Option<Probed> {
         let (rate, resent) = self.trailer.unwrap_or_default();
         let loss = |resent| (f64::from(resent) * PACKET_BYTES / self.bytes as f64).min(1.0);
@@ -192,14 +195,15 @@ fn send_late(stream: &tokio::net::TcpStream) {
     unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, bytes, length) };
 }
 
-/// How fast a connection delivers, in bytes per second, and how many packets were sent again. The system leaves out the time in
-/// which this process had nothing to send, or no core to send it.
+/// How fast a connection delivers, in bytes per second, and how many packets were sent again. The system
+/// leaves out the time in which this process had nothing to send, or no core to send it.
 fn delivered(stream: &tokio::net::TcpStream) -> (u64, u32) {
     // SAFETY: the structure consists of integers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let place = (&raw mut info).cast();
-    // SAFETY: the system writes at most as many bytes as it is told, which are there. What it does not know stays zero.
+    // SAFETY: the system writes at most as many bytes as it is told, which are there. What it does not know
+    // stays zero.
     let result = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut length)
     };

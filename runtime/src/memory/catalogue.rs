@@ -1,11 +1,11 @@
 //! What a process keeps in its region for others to read after its death, found by name.
 //!
 //! A region has one catalogue, at a fixed place: who can read the region finds everything in it, and nothing
-//! has to be told beforehand. The rules are those of [`everfold_protocol::kept`]: so a death at any moment leaves the
-//! earlier state, the later one, or both, of which the later counts.
+//! has to be told beforehand. The rules are those of [`everfold_protocol::kept`]: so a death at any moment
+//! leaves the earlier state, the later one, or both, of which the later counts.
 //!
-//! What is kept is read through the agent of the host, also while its process lives: a checksum tells what was replaced
-//! meanwhile.
+//! What is kept is read through the agent of the host, also while its process lives: a checksum tells what
+//! was replaced meanwhile.
 
 use std::{
     ops::Range,
@@ -216,7 +216,8 @@ mod tests {
         assert_eq!(read(&peer, 7), Some((1, b"one".to_vec())));
     }
 
-    /// What a reader has of the catalogue that passes the first entry before `change`, and the others behind it.
+    /// What a reader has of the catalogue that passes the first entry before `change`, and the others behind
+    /// it.
     fn torn(region: &Region, change: impl FnOnce()) -> Vec<u8> {
         let bytes = |words: &[AtomicU64]| -> Vec<u8> {
             words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()

@@ -10,8 +10,8 @@
 //!   that a value is the fold of exactly those contributions which its report claims, each once, in order
 //!   where operands do not commute; that ranks to which nothing happened agree; and that everyone can leave
 //!   and nothing is left open;
-//! - of ranks that come back, that a call which is made again ends as it has ended before, and that deaths cost
-//!   nothing but time where all come back;
+//! - of ranks that come back, that a call which is made again ends as it has ended before, and that deaths
+//!   cost nothing but time where all come back;
 //! - of recovery segments, that each index counts once, and that all ranks come to the same;
 //! - of replicas, that nothing is called lost that a known copy holds, that reports say the truth about
 //!   protection, and that only those copies are ordered that the rules call for.

@@ -23,7 +23,8 @@ pub(super) const UNDISTURBED: &str = "where nothing goes wrong, no index is comp
 /// Rules that judge recovery segments.
 pub(super) const RULES_OF_SEGMENTS: [&str; 4] = [ENDS, ONCE, ALIKE, UNDISTURBED];
 
-/// A schedule as it was executed: the rounds of its segments are reductions, and ranks left that heard errors in them.
+/// A schedule as it was executed: the rounds of its segments are reductions, and ranks left that heard errors
+/// in them.
 pub(super) fn as_executed(schedule: &Schedule, world: &World, began: Timestamp) -> Schedule {
     let us = |at: Timestamp| u64::try_from(at.since(began).as_micros()).unwrap_or(u64::MAX);
     let mut executed = schedule.clone();
@@ -158,7 +159,8 @@ impl Judgement<'_> {
     }
 }
 
-/// Each index is in the value once; in the fixed order, it is the very expression that one rank alone computes.
+/// Each index is in the value once; in the fixed order, it is the very expression that one rank alone
+/// computes.
 fn judge_outcome(
     planned: &PlannedSegment,
     rank: Rank,

@@ -101,8 +101,8 @@ pub(crate) struct Process {
     pub forgotten: BTreeSet<ProcessId>,
     /// What others read of its bodies.
     pub readers: Readers<Lent>,
-    /// Whether its program makes its calls at their times: of one that comes back, once it has made again what
-    /// it missed.
+    /// Whether its program makes its calls at their times: of one that comes back, once it has made again
+    /// what it missed.
     pub plays: bool,
     /// Whether it has got so far that it joins.
     pub joins: bool,

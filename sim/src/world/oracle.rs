@@ -241,7 +241,8 @@ impl World {
             let master::Notice::News(News::Slow { name, .. }) = notice else { return false };
             ReductionId::new(name, reduction.sequence) == reduction
         };
-        // What bodies held is overwritten once a result is copied, also where a contribution was to come again.
+        // What bodies held is overwritten once a result is copied, also where a contribution was to come
+        // again.
         let may_differ = misses || self.settings.returns.is_some();
         let lost = lost || (may_differ && handed_out) || self.notices.iter().any(is_slow);
         assert!(lost, "somebody holds what is called lost: {ranks}");

@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl World {
-    /// Whether `reader` gets at data of `owner`: it lives, or what it has left can be read, mapped on its host
-    /// or at its agent.
+    /// Whether `reader` gets at data of `owner`: it lives, or what it has left can be read, mapped on its
+    /// host or at its agent.
     pub(super) fn reaches(
         &self,
         reader: Rank,
@@ -53,14 +53,7 @@ impl World {
             () if shares && is_there => Reach::Now,
             () if departed.is_some() && !of_agent => Reach::Never,
             () if of_agent && knows.hosts_lost.contains(&host) => Reach::Never,
-            () if self.outages.separates(home, host) => Reach::Later,
-            () if let Some(gap) = self.outages.gap(home, host) => {
-                if gap.at_once {
-                    Reach::Never
-                } else {
-                    Reach::Later
-                }
-            }
+            () if let Some(reach) = self.cut_between(home, host) => reach,
             () if of_agent => self.agents[&host].shows(owner),
             // Whether it is only slow to answer shows when it is declared failed.
             () if process.vanished => Reach::Later,
@@ -68,6 +61,15 @@ impl World {
             () if process.frozen.is_some() => Reach::Later,
             () => Reach::Now,
         }
+    }
+
+    /// What the network lets through between two hosts, if it is cut between them.
+    pub(super) fn cut_between(&self, home: u64, host: u64) -> Option<Reach> {
+        if self.outages.separates(home, host) {
+            return Some(Reach::Later);
+        }
+        let gap = self.outages.gap(home, host)?;
+        Some(if gap.at_once { Reach::Never } else { Reach::Later })
     }
 
     /// Where a process has no window for its partial, a task comes to nothing.

@@ -43,8 +43,8 @@ pub(super) struct Comebacks {
     programs: BTreeMap<Rank, Vec<(Timestamp, Deed)>>,
     /// How calls have ended, as their ranks have noted: in the vaults where they are, or were last.
     pub(super) logs: BTreeMap<Rank, Log>,
-    /// What is left in the vaults of ranks on hosts from which standbys have taken them away: one that is lost before it
-    /// has joined is followed by a process there.
+    /// What is left in the vaults of ranks on hosts from which standbys have taken them away: one that is
+    /// lost before it has joined is followed by a process there.
     pub(super) left: BTreeMap<(u64, Rank), Log>,
     /// Replicas of vaults, by the host where they are.
     pub(super) replicas: BTreeMap<(u64, ProcessId), Log>,
@@ -151,8 +151,8 @@ impl World {
         self.schedule(at, Happening::Joins(process));
     }
 
-    /// Lets a process be the one of its rank, in place of one that has ended, or is left behind on another host.
-    /// Returns false if what it is to go on from is not there any more: then it ends.
+    /// Lets a process be the one of its rank, in place of one that has ended, or is left behind on another
+    /// host. Returns false if what it is to go on from is not there any more: then it ends.
     pub(super) fn replace(&mut self, host: u64, process: ProcessId) -> bool {
         let rank = process.rank;
         drop(self.thaw(Place::Rank(rank)));
@@ -172,8 +172,8 @@ impl World {
         true
     }
 
-    /// Starts a process in whose place the master has had another one started meanwhile, on another host. It hails its
-    /// agent and joins, is turned away, and its program fails. The later one goes on.
+    /// Starts a process in whose place the master has had another one started meanwhile, on another host. It
+    /// hails its agent and joins, is turned away, and its program fails. The later one goes on.
     fn start_too_late(&mut self, host: u64, process: ProcessId) {
         *self.seen.entry("processes started too late").or_default() += 1;
         let mut late = Process::at(host, process, &self.settings, None);
@@ -189,8 +189,8 @@ impl World {
         self.exit_later(process);
     }
 
-    /// Lets a process that takes part no more close its connection to its agent, once it hears that it is fenced, or
-    /// finds that its connection to the master is no more.
+    /// Lets a process that takes part no more close its connection to its agent, once it hears that it is
+    /// fenced, or finds that its connection to the master is no more.
     fn hang_up_later(&mut self, process: ProcessId) {
         let returns = self.settings.returns.expect("only where ranks come back are others in their place");
         let (at, host) = (self.now() + self.some_time(returns.start_time), self.host_of(process));
@@ -270,8 +270,8 @@ impl World {
         }
     }
 
-    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended, and the log
-    /// that its process has, which may be that of an earlier replica, says how.
+    /// How many of these calls the last checkpoint of a rank has behind it: all of them have ended, and the
+    /// log that its process has, which may be that of an earlier replica, says how.
     fn checkpoint(&mut self, rank: Rank, deeds: &[Deed]) -> usize {
         let has_ended = |deed: &&Deed| match deed {
             Deed::Call(id, _) => self.noted(rank, *id).is_some() && self.has_ended_before(rank, *id),

@@ -1,7 +1,8 @@
 //! Recovery segments: how ranks go through them, and what they leave and read of their progress.
 //!
-//! Each rank's ledger decides, as in real jobs. A round is a reduction like any other: its body is kept here beside the
-//! evidence, and the value is put together of the bodies of those ranks that the evidence of the result names.
+//! Each rank's ledger decides, as in real jobs. A round is a reduction like any other: its body is kept here
+//! beside the evidence, and the value is put together of the bodies of those ranks that the evidence of the
+//! result names.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -46,12 +47,13 @@ pub(crate) struct Segments {
     pub rounds: BTreeMap<ReductionId, RoundCalls>,
     /// When ranks left because a segment ended in an error.
     pub left: BTreeMap<Rank, Timestamp>,
-    /// What processes have left under which names: in which round, and how many grains, by their commit marks.
+    /// What processes have left under which names: in which round, and how many grains, by their commit
+    /// marks.
     committed: BTreeMap<(ProcessId, u64), (u64, u64)>,
 }
 
 impl World {
-    /// Lets ranks call a recovery segment, each so long after now.
+    /// Lets ranks call a recovery segment, each after a time of its own.
     pub fn segment(&mut self, segment: Segment, calls: &[(Rank, Duration)]) {
         let index = self.segments.plans.len();
         self.segments.plans.push(Arc::new(segment));
@@ -297,14 +299,7 @@ impl World {
         match () {
             () if !self.settings.agents => Reach::Never,
             () if self.process(reader).hosts_lost.contains(&host) => Reach::Never,
-            () if self.outages.separates(home, host) => Reach::Later,
-            () if let Some(gap) = self.outages.gap(home, host) => {
-                if gap.at_once {
-                    Reach::Never
-                } else {
-                    Reach::Later
-                }
-            }
+            () if let Some(reach) = self.cut_between(home, host) => reach,
             () => self.agents[&host].shows_kept(owner),
         }
     }

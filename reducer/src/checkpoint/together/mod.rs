@@ -1,15 +1,15 @@
 //! Checkpoints of all ranks together, in a directory that outlives the job: the protocol *coordinated*.
 //!
-//! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short reduction.
-//! Then each copies its vault's state into the directory while it computes on. A later vote finds that all parts
-//! are there; the ranks exchange what tells their parts from others, and the lowest rank of each host writes the
-//! manifest. A generation without a manifest is not there.
+//! All ranks save at the same call of [`Session::checkpoint`]. They agree on it by a [vote], a short
+//! reduction. Then each copies its vault's state into the directory while it computes on. A later vote finds
+//! that all parts are there; the ranks exchange what tells their parts from others, and the lowest rank of
+//! each host writes the manifest. A generation without a manifest is not there.
 //!
 //! `resuming` says how a job goes on from there.
 //!
 //! # Invariants
-//! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes back
-//!   is answered from its result log, and decides the same.
+//! - What a vote decides is decided by its outcome alone, which all ranks have alike. A process that comes
+//!   back is answered from its result log, and decides the same.
 //! - The next generation begins when it is known of the one before whether it is complete. So a vault's state
 //!   stays as it is until it is copied.
 
@@ -138,16 +138,16 @@ impl Together {
         saved.and_then(|saved| is_complete.map(|()| saved))
     }
 
-    /// Saves for this rank alone what goes into no directory. All ranks come to it at the same call, but agree on
-    /// nothing.
+    /// Saves for this rank alone what goes into no directory. All ranks come to it at the same call, but
+    /// agree on nothing.
     pub(super) async fn save_alone(&self, prepared: Prepared<'_>) -> Result<Checkpointed, CheckpointError> {
         // The vault's state is copied before the second checkpoint after it begins.
         self.written().await;
         prepared.save(None).await
     }
 
-    /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be saved
-    /// any more if it gives nothing.
+    /// Lets ranks come to the same about the next checkpoint, and about the one on its way. Nothing is to be
+    /// saved any more if it gives nothing.
     async fn vote(
         &self,
         session: &Session,
@@ -181,8 +181,8 @@ impl Together {
         Ok(goes_on.then_some(tally))
     }
 
-    /// Copies this rank's part into the directory in the background, as soon as it is written to the vault, if it is
-    /// not yet.
+    /// Copies this rank's part into the directory in the background, as soon as it is written to the vault,
+    /// if it is not yet.
     fn begin(&self, session: &Session, generation: u64, saved: Result<Option<Background>, String>) {
         let (place, rank) = (self.place(generation), session.rank());
         let teller = session.clone();
@@ -212,8 +212,8 @@ impl Together {
         progress.part = Some(part);
     }
 
-    /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that cannot
-    /// be, as a rank is lost.
+    /// All parts of a generation are there: it is complete as soon as its manifest is. Gives false if that
+    /// cannot be, as a rank is lost.
     async fn complete(&self, session: &Session, generation: u64) -> Result<bool, CheckpointError> {
         // The vault may hold a later state by now, which went into no directory.
         let part = self.place(generation).open_part(session.rank()).map(|part| part.fingerprint());

@@ -1,4 +1,5 @@
-//! What a rank goes on from: the newest generation of the directory, or what an earlier process of it has left.
+//! What a rank goes on from: the newest generation of the directory, or what an earlier process of it has
+//! left.
 
 use everfold_planner::together::resume;
 use everfold_runtime::result_log::LogError;
@@ -43,8 +44,8 @@ impl Together {
         }
     }
 
-    /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own may
-    /// know of different ones.
+    /// Goes on from the newest generation that is complete for all ranks: hosts with directories of their own
+    /// may know of different ones.
     async fn adopt(&self, session: &Session) -> Result<(), CheckpointError> {
         let newest = self.directory.newest_for(&self.program, session.size());
         let generation = newest.as_ref().map_or(0, |(place, _)| place.generation.0);

@@ -338,8 +338,9 @@ impl Host {
         let _ = answer.send((Ok(welcome), Handed { board, vault }));
     }
 
-    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If there
-    /// was none for the first one, a later one has none either: it would begin anew, and call what is over.
+    /// The vault of a rank, which its first process finds empty, and one that fills it from a replica. If
+    /// there was none for the first one, a later one has none either: it would begin anew, and call what is
+    /// over.
     fn vault_of(
         &mut self,
         ProcessId { rank, incarnation }: ProcessId,

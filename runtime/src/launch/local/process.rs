@@ -51,8 +51,8 @@ impl Process {
         let _ = self.child.wait().await;
     }
 
-    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed. Says whether
-    /// it has.
+    /// Forwards what the process prints, passes on orders, and says how it has ended if it has failed. Says
+    /// whether it has.
     pub(super) async fn attend(
         self,
         mut stops: Stops,

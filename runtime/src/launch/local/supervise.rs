@@ -179,8 +179,8 @@ impl Local {
         *is_over.borrow()
     }
 
-    /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be started, the agent
-    /// hears that it has ended.
+    /// Starts a process in place of an earlier one of its rank, or one that stands by. If it cannot be
+    /// started, the agent hears that it has ended.
     fn start_again(&self, process: ProcessId, stands_by: bool, starting: &Starting) -> Option<Process> {
         let Starting { rollbacks, job, ends, notices, output } = *starting;
         let ProcessId { rank, incarnation } = process;

@@ -7,7 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use super::{Weather, faults, pick};
 use crate::check::schedule::{CallAt, Fault, PlannedSegment, Schedule};
 
-/// Lets ranks go through recovery segments, and lets some die meanwhile, several at once and one after the other.
+/// Lets ranks go through recovery segments, and lets some die meanwhile, several at once and one after the
+/// other.
 pub(super) fn add_segments(schedule: &mut Schedule, random: &mut ChaCha8Rng, weather: Weather) {
     let ranks = schedule.ranks();
     for number in 0..pick(random, [1, 1, 1, 2]) {

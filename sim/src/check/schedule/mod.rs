@@ -1,8 +1,8 @@
 //! What a run does, as plain data.
 //!
 //! Times are in microseconds from the moment when all have joined. A schedule can be printed, edited and
-//! executed again; only delays and chance mishaps still come from its seed. What goes wrong is in `trouble`, how ranks come
-//! back in `returning`, and recovery segments in `segments`.
+//! executed again; only delays and chance mishaps still come from its seed. What goes wrong is in `trouble`,
+//! how ranks come back in `returning`, and recovery segments in `segments`.
 
 mod returning;
 mod segments;
